@@ -1,0 +1,16 @@
+"""Tables, figures and one-file reports from the folders of runs: reads Parquet and run.json, nothing of raffed's.
+
+>>> from analysis import load_runs, summary, to_text, write_report
+>>> print(to_text(summary(load_runs(["runs/"]))))
+>>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
+"""
+
+from analysis.figures import class_heat_map, curves
+from analysis.load import NoRunsError, Runs, load_runs
+from analysis.report import write_report
+from analysis.tables import summary, to_html, to_latex, to_markdown, to_text
+
+__all__ = [
+    "NoRunsError", "Runs", "class_heat_map", "curves", "load_runs", "summary", "to_html", "to_latex", "to_markdown",
+    "to_text", "write_report",
+]  # fmt: skip

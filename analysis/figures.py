@@ -1,0 +1,226 @@
+"""Accuracy against round, and accuracy per class: one colour and marker a method, the same in every figure.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; beyond them the markers go on changing. Figures are
+drawn without pyplot, so nothing here touches a display or a global figure.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from analysis.groups import Group, groups
+from analysis.load import Runs
+
+MARKERS = "osD^vPX*<>ph"
+
+
+class Theme(NamedTuple):
+    """What a figure is drawn with on one background."""
+
+    paper: str
+    ink: str
+    grid: str
+    colours: tuple[str, ...]
+
+
+LIGHT = Theme("#ffffff", "#1c2127", "#e3e6ea", ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"))
+DARK = Theme("#161a1f", "#e4e7eb", "#2d333b", ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"))
+
+
+class Curve(NamedTuple):
+    """A metric of one group against the round: mean, lowest and highest over its seeds, fractions."""
+
+    label: str
+    style: int
+    rounds: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+
+PANELS = {"Aggregation accuracy": ("global", "test"), "Personalization accuracy": ("personal", "local_test")}
+
+
+def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
+    """The groups of each (dataset, partition)."""
+    found: dict[tuple[str, str], list[Group]] = {}
+    for group in groups(runs):
+        found.setdefault(group.task, []).append(group)
+    return found
+
+
+def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
+    """One line of panels a task: aggregation accuracy to the left, personalization accuracy to the right."""
+    found = tasks(runs)
+    with _style(theme):
+        figure = Figure(figsize=(12.5, 4.1 * len(found)), layout="constrained")
+        panels = figure.subplots(len(found), len(PANELS), squeeze=False)
+        for line, (task, _) in zip(panels, found.items(), strict=True):
+            for axes, panel in zip(line, PANELS, strict=True):
+                draw_curves(axes, task_curves(runs, task, panel), theme)
+                axes.set_title(f"{panel} · {_short(' · '.join(task), 40)}", loc="left")
+        figure.draw_without_rendering()
+    return figure
+
+
+def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme) -> Figure | None:
+    """One panel of one task; None where no run measured it."""
+    found = task_curves(runs, task, panel)
+    if not found:
+        return None
+    with _style(theme):
+        figure = Figure(figsize=(6.2, 3.9), layout="constrained")
+        draw_curves(figure.subplots(), found, theme)
+        figure.draw_without_rendering()
+    return figure
+
+
+def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
+    """The curves of a panel. A method keeps its style over all tasks and panels."""
+    model, split = PANELS[panel]
+    rows = runs.metrics
+    rows = rows[rows["client"].isna() & rows["class"].isna() & (rows["metric"] == "accuracy")]
+    rows = rows[(rows["model"] == model) & (rows["split"] == split)]
+    labels = sorted({group.label for group in groups(runs)})
+    found = (_curve(group, labels.index(group.label), rows) for group in tasks(runs)[task])
+    return [curve for curve in found if curve is not None]
+
+
+def _curve(group: Group, style: int, rows: pd.DataFrame) -> Curve | None:
+    rows = rows[rows["run"].isin(group.used)]
+    if rows.empty:
+        return None
+    seeds = rows.pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
+    common = seeds.dropna()
+    values = (common if len(common) else seeds).to_numpy(np.float64)
+    rounds = (common if len(common) else seeds).index.to_numpy(np.float64)
+    return Curve(group.label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
+
+
+def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+    """Lines with bands, the method's name at the end of its line, per cent against round."""
+    for curve in found:
+        colour, marker = theme.colours[curve.style % len(theme.colours)], MARKERS[curve.style % len(MARKERS)]
+        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
+        every = max(1, len(curve.rounds) // 12)
+        axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, markevery=every, markersize=5, linewidth=1.7)
+    axes.set_xlabel("Round")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if found:
+        _name_lines(axes, found, theme)
+    else:
+        axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
+
+
+def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+    """Write each name beside the end of its line, pushed apart where ends are close."""
+    low, high = axes.get_ylim()
+    ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
+    gap = min(0.068, 1.0 / len(found))
+    for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
+        colour, marker = theme.colours[curve.style % len(theme.colours)], MARKERS[curve.style % len(MARKERS)]
+        line = {"transform": axes.transAxes, "clip_on": False, "color": colour}
+        axes.plot([1.005, 1.03], [end, place], linewidth=0.8, **line)
+        axes.plot([1.045], [place], marker=marker, markersize=5, **line)
+        size = 9 if gap > 0.06 else 7
+        axes.text(1.065, place, _short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
+    axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
+
+
+def spread(ends: Sequence[float], gap: float) -> list[float]:
+    """Places at least `gap` apart, in the order of `ends`, within [0, 1] if they fit, and near the ends."""
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    places = [0.0] * len(ends)
+    floor = 0.0
+    for i in order:
+        places[i] = floor = max(ends[i], floor)
+        floor += gap
+    ceiling = 1.0
+    for i in reversed(order):
+        places[i] = min(places[i], ceiling)
+        ceiling = places[i] - gap
+    return places
+
+
+def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
+    """Accuracy of each group's last measured global model (rows: labels; columns: classes), mean over seeds."""
+    rows = runs.metrics
+    rows = rows[rows["client"].isna() & rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test")]
+    rows = rows[rows["metric"] == "accuracy"]
+    rows = rows[rows["round"] == rows.groupby("run", observed=True)["round"].transform("max")]
+    found = {}
+    for group in tasks(runs)[task]:
+        mine = rows[rows["run"].isin(group.used)]
+        if not mine.empty:
+            found[group.label] = mine.groupby("class")["value"].mean()
+    frame = pd.DataFrame(found).T
+    return frame.rename(columns=int).sort_index(axis=1)
+
+
+def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
+    """Method × class accuracy of the final global model; None where no run measured classes."""
+    table = class_accuracy(runs, task)
+    if table.empty:
+        return None
+    methods, classes = table.shape
+    with _style(theme):
+        figure = Figure(figsize=(min(12.5, 3.2 + 0.62 * classes), 1.5 + 0.42 * methods), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(table.to_numpy(np.float64), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+        axes.set_yticks(range(methods), [_short(str(label), 30) for label in table.index])
+        every = max(1, classes // 20)
+        axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
+        axes.set_xlabel("Class")
+        axes.grid(visible=False)
+        bar = figure.colorbar(image, ax=axes, format=lambda value, _: f"{100 * value:.0f} %", pad=0.015)
+        bar.outline.set_visible(False)
+        if classes <= 20:
+            _write_cells(axes, table)
+        figure.draw_without_rendering()
+    return figure
+
+
+def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
+    for (i, j), value in np.ndenumerate(table.to_numpy(np.float64)):
+        text = "–" if np.isnan(value) else f"{100 * value:.0f}"
+        axes.text(j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4")
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG text, the same bytes every time."""
+    with mpl.rc_context({"svg.hashsalt": "raffed", "text.parse_math": False}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+@contextmanager
+def _style(theme: Theme) -> Iterator[None]:
+    # Ticks take their colours when they are first drawn: draw inside, with draw_without_rendering.
+    settings: Any = {
+        "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "text.parse_math": False,
+        "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
+        "text.color": theme.ink, "axes.labelcolor": theme.ink, "xtick.color": theme.ink, "ytick.color": theme.ink,
+        "axes.edgecolor": theme.grid, "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "grid.color": theme.grid, "grid.linewidth": 0.8, "axes.axisbelow": True,
+        "xtick.major.size": 0, "ytick.major.size": 0,
+    }  # fmt: skip
+    with mpl.rc_context(settings):
+        yield
+
+
+def _short(text: str, length: int) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown if len(shown) <= length else shown[: length - 1] + "…"

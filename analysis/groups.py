@@ -1,0 +1,90 @@
+"""Which runs are one experiment repeated with other seeds, which of them count, and how to call them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.load import Runs, flatten, section
+
+_NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
+_THE_TASK = ("method", "data.dataset", "data.split")
+
+
+class Group(NamedTuple):
+    """Runs whose configuration differs in the seed (and in how it was executed) only.
+
+    label: the method, and the settings that tell it from the same method's other groups on this task.
+    used: names of the runs behind the numbers: one a seed, and the finished ones only, if there are any.
+    state: how many runs are in which state, all of them counted.
+    left_out: (run, why) of the group's other runs.
+    """
+
+    label: str
+    dataset: str
+    partition: str
+    used: tuple[str, ...]
+    state: str
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def task(self) -> tuple[str, str]:
+        """(dataset, partition): only groups of one task are comparable."""
+        return self.dataset, self.partition
+
+
+def groups(runs: Runs) -> list[Group]:
+    """Every group, by task and label."""
+    members: dict[tuple[str, str, str, str], list[str]] = {}
+    for name, row in runs.runs.iterrows():
+        experiment = _experiment(runs.files[str(name)])
+        key = (row["dataset"], row["partition"], row["method"], json.dumps(experiment, sort_keys=True, default=str))
+        members.setdefault(key, []).append(str(name))
+    labels = _labels(list(members), [flatten(_experiment(runs.files[names[0]])) for names in members.values()])
+    found = []
+    for (dataset, partition, _, _), names, label in zip(members, members.values(), labels, strict=True):
+        rows = runs.runs.loc[names]
+        used = _used(rows)
+        others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
+        found.append(Group(label, dataset, partition, used, _state(rows), others))
+    return sorted(found)
+
+
+def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
+
+
+def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    labels = []
+    for key, config in zip(keys, configs, strict=True):
+        rivals = [other for k, other in zip(keys, configs, strict=True) if k[:3] == key[:3]]
+        names = sorted({name for rival in rivals for name in rival} - set(_THE_TASK))
+        telling = [name for name in names if any(rival.get(name) != rivals[0].get(name) for rival in rivals)]
+        short = Counter(name.rpartition(".")[2] for name in telling)
+        said = {n if short[n.rpartition(".")[2]] > 1 else n.rpartition(".")[2]: config[n] for n in telling if n in config}
+        labels.append(" ".join([key[2] or "?", *(f"{name}={value}" for name, value in said.items())]))
+    return labels
+
+
+def _used(rows: pd.DataFrame) -> tuple[str, ...]:
+    """One run a seed: the one with most rounds. Unfinished runs count only where no run is finished."""
+    if (rows["state"] == "finished").any():
+        rows = rows[rows["state"] == "finished"]
+    rows = rows.sort_values("rounds_done", ascending=False, kind="stable").drop_duplicates("seed")
+    return tuple(str(name) for name in rows.sort_values("seed", kind="stable").index)
+
+
+def _why_not(name: str, rows: pd.DataFrame) -> str:
+    row = rows.loc[name]
+    if row["state"] != "finished" and (rows["state"] == "finished").any():
+        return f"{row['state'] or 'state unknown'} after {row['rounds_done']} rounds, while others are finished"
+    return f"seed {row['seed']} is there already, with at least as many rounds"
+
+
+def _state(rows: pd.DataFrame) -> str:
+    counts = Counter(state or "unknown" for state in rows["state"])
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))

@@ -1,0 +1,100 @@
+"""Runs → DIR/report.html (one self-contained file), summary.md, summary.csv, curves.png."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.figures import DARK, LIGHT, PANELS, class_heat_map, curves, panel_figure, svg, tasks
+from analysis.groups import Group
+from analysis.load import NoRunsError, Runs, flatten, load_runs, section
+from analysis.page import notice, page, pairs, picture, text
+from analysis.tables import summary, to_html, to_markdown
+
+READING = (
+    "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
+    "server's test set: at the last evaluated round, at its best round (chosen on test data, so optimistic), and the mean "
+    "of the last 10 evaluated rounds. <em>Personalization</em> is the mean over clients of each client's own model on its "
+    "own local test set. MB are 10<sup>6</sup> bytes a round that the method sends for all participants together; seconds "
+    "are the median wall time of a round on the machine that ran it. The highest mean of a task is marked.</p>\n"
+)
+
+
+def write_report(paths: Iterable[Path | str], out: Path) -> Path:
+    """Load the runs below `paths`, write the report into the folder `out` and return the path of report.html.
+
+    Raises:
+        NoRunsError: not one run could be read; the message says why for each path.
+    """
+    return write_loaded(load_runs(paths), out)
+
+
+def write_loaded(runs: Runs, out: Path) -> Path:
+    """As `write_report`, for runs that are loaded already."""
+    if runs.runs.empty:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
+        raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
+    table = summary(runs)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
+    table.to_csv(out / "summary.csv", index=False)
+    curves(runs).savefig(out / "curves.png", dpi=150)
+    (out / "report.html").write_text(_html(runs, table), encoding="utf-8")
+    return out / "report.html"
+
+
+def _html(runs: Runs, table: pd.DataFrame) -> str:
+    body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
+    for task, members in tasks(runs).items():
+        body += _task(runs, table, task, members)
+    body += "<h2>How to read this</h2>\n" + READING + "<h2>Runs</h2>\n"
+    body += "".join(_run(runs, str(name)) for name in runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index)
+    return page("raffed report", body)
+
+
+def _head(runs: Runs) -> str:
+    states = Counter(state or "state unknown" for state in runs.runs["state"])
+    facts = [(len(runs.runs), "runs"), (runs.runs["method"].nunique(), "methods"), (runs.runs["seed"].nunique(), "seeds")]
+    facts += [(count, state) for state, count in sorted(states.items())]
+    items = "".join(f"<li><b>{count}</b> {text(what)}</li>" for count, what in facts)
+    return f'<h1>Federated runs</h1>\n<ul class="facts">{items}</ul>\n'
+
+
+def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> str:
+    dataset, partition = task
+    rows = table[(table["dataset"] == dataset) & (table["partition"] == partition)].reset_index(drop=True)
+    body = f"<h2>{text(dataset or 'unknown data')} · {text(partition or 'unknown partition')}</h2>\n"
+    body += f'<div class="scroll">{to_html(rows)}</div>\n'
+    body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
+    panels = (_panel(runs, task, panel) for panel in PANELS)
+    return body + f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n' + _classes(runs, task)
+
+
+def _panel(runs: Runs, task: tuple[str, str], panel: str) -> str:
+    light, dark = (panel_figure(runs, task, panel, theme) for theme in (LIGHT, DARK))
+    if light is None or dark is None:
+        return f'<p class="soft">{panel}: not measured by these runs.</p>'
+    caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed."
+    return picture(svg(light), svg(dark), caption, f"{panel} against round; the table above has its last values")
+
+
+def _classes(runs: Runs, task: tuple[str, str]) -> str:
+    light, dark = (class_heat_map(runs, task, theme) for theme in (LIGHT, DARK))
+    if light is None or dark is None:
+        return '<p class="soft">Accuracy per class: not measured by these runs.</p>\n'
+    caption = "Accuracy in per cent of the final global model on each class of the server's test set, mean over seeds."
+    return "<h3>Accuracy per class</h3>" + picture(svg(light), svg(dark), caption, caption, css="tall")
+
+
+def _run(runs: Runs, name: str) -> str:
+    row, file = runs.runs.loc[name], runs.files[name]
+    title = f"<b>{text(name)}</b> · {text(row['method'])} · seed {text(row['seed'])} · {text(row['state'] or 'state unknown')}"
+    plain = {key: value for key, value in file.items() if not isinstance(value, dict) and value is not None}
+    blocks = pairs("Run", {"folder": row["folder"], "rounds with metrics": row["rounds_done"], **plain})
+    for part, heading in {"config": "Configuration", "versions": "Versions", "hashes": "Hashes", "hardware": "Hardware"}.items():
+        blocks += pairs(heading, flatten(section(file, part)))
+    return f"<details><summary>{title}</summary><div>{blocks}</div></details>\n"

@@ -1,0 +1,151 @@
+"""One line an experiment: mean ± 95 % t-interval over seeds, as a DataFrame, text, Markdown, HTML or LaTeX."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+
+import pandas as pd
+
+from analysis.groups import Group, groups
+from analysis.load import Runs
+from analysis.measures import MEASURES, Measure, measures
+from analysis.stats import t_interval
+
+_TITLES = {"method": "Method", "dataset": "Data set", "partition": "Partition", "run": "Run", "seed": "Seed",
+           "seeds": "Seeds", "rounds": "Rounds", "state": "State"}  # fmt: skip
+_LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
+}  # fmt: skip
+
+
+def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
+    """One row a group of seeds, or with `over_seeds=False` one row a run, by task and falling accuracy.
+
+    accuracy_last, accuracy_best, accuracy_mean10: aggregation accuracy (the global model on the server's test set) at
+        the last evaluated round, the highest, and the mean of the last 10 evaluated rounds; fractions in [0, 1].
+    personal_last: personalization accuracy, the mean over clients of each personal model on its own local test set.
+    mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median over rounds.
+    …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the shortest run used.
+    """
+    measured = measures(runs)
+    if over_seeds:
+        rows = [_group_row(group, measured, runs) for group in groups(runs)]
+    else:
+        rows = [
+            {"run": name, "seed": runs.runs.at[name, "seed"]}
+            | _group_row(group._replace(used=(name,), state=str(runs.runs.at[name, "state"])), measured, runs)
+            for group in groups(runs)
+            for name in (*group.used, *(other for other, _ in group.left_out))
+        ]
+    frame = pd.DataFrame(rows)
+    order = ["dataset", "partition", "accuracy_last", "method"]
+    return frame.sort_values(order, ascending=[True, True, False, True], kind="stable").reset_index(drop=True)
+
+
+def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, object]:
+    names = list(group.used)
+    row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
+    row["seeds"] = len(names)
+    for measure in MEASURES:
+        values = measured.loc[names, measure].dropna().tolist()
+        row[measure] = sum(values) / len(values) if values else math.nan
+        row[f"{measure}_ci"] = t_interval(values)
+    row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
+    row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
+    row["state"] = group.state
+    return row
+
+
+def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Titles and formatted cells of a summary: percent, `mean ± half width`, `done/planned` rounds, – for nothing."""
+    names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
+    titles = [_TITLES[name] for name in names] + [m.title for m in MEASURES.values()] + ["Rounds", "State"]
+    lines = []
+    for _, row in table.iterrows():
+        line = [f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split()) for name in names]
+        line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in MEASURES.items()]
+        lines.append([*line, _rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])])
+    return titles, lines
+
+
+def _measured(mean: float, half: float, measure: Measure) -> str:
+    if math.isnan(mean):
+        return "–"
+    shown = f"{mean / measure.unit:.{measure.digits}f}"
+    return shown if math.isnan(half) else f"{shown} ± {half / measure.unit:.{measure.digits}f}"
+
+
+def _rounds(done: int, planned: float | None) -> str:
+    return f"{done}" if planned is None or math.isnan(planned) or planned == done else f"{done}/{planned:.0f}"
+
+
+def to_text(table: pd.DataFrame) -> str:
+    """Columns aligned with spaces: words to the left, numbers to the right."""
+    titles, lines = cells(table)
+    shown = [["".join(c if c.isprintable() else "?" for c in cell) for cell in line] for line in [titles, *lines]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    sides = ["<" if _is_word(title) else ">" for title in titles]
+    aligned = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown)
+    return "\n".join(line.rstrip() for line in aligned)
+
+
+def to_markdown(table: pd.DataFrame) -> str:
+    """A GitHub table; what could be Markdown or HTML in a name is escaped."""
+    titles, lines = cells(table)
+    rule = [":--" if _is_word(title) else "--:" for title in titles]
+    rows = [titles, rule, *([_markdown(cell) for cell in line] for line in lines)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def to_html(table: pd.DataFrame) -> str:
+    """A <table> of class `summary`; the best mean of a column is <strong> where methods compete on one task."""
+    titles, lines = cells(table)
+    best = _best(table)
+    head = "".join(f'<th scope="col"{_align(title)}>{html.escape(title)}</th>' for title in titles)
+    body = ""
+    for i, line in enumerate(lines):
+        marked = (_mark(html.escape(cell), (i, title) in best) for cell, title in zip(line, titles, strict=True))
+        body += "<tr>" + "".join(f"<td{_align(t)}>{c}</td>" for c, t in zip(marked, titles, strict=True)) + "</tr>\n"
+    return f'<table class="summary"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
+
+
+def to_latex(table: pd.DataFrame) -> str:
+    """A booktabs tabular."""
+    titles, lines = cells(table)
+    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [titles, *lines]]
+    kinds = "".join("l" if _is_word(title) else "r" for title in titles)
+    body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
+    return f"\\begin{{tabular}}{{{kinds}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def _is_word(title: str) -> bool:
+    return title in {"Run", "Method", "Data set", "Partition", "State"}
+
+
+def _align(title: str) -> str:
+    return "" if _is_word(title) else ' class="number"'
+
+
+def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
+    """(row, title) of the highest accuracies of each task that has two rows or more."""
+    best = set()
+    for _, rivals in table.reset_index(drop=True).groupby(["dataset", "partition"]):
+        for name, measure in MEASURES.items():
+            values = rivals[name].dropna()
+            if measure.higher_is_better and len(values) > 1:
+                best |= {(int(row), measure.title) for row in values.index[values == values.max()]}
+    return best
+
+
+def _mark(text: str, best: bool) -> str:
+    return f"<strong>{text}</strong>" if best else text
+
+
+def _markdown(cell: str) -> str:
+    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", html.escape(" ".join(cell.split()), quote=False))
+
+
+def _latex(cell: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in cell)

@@ -1,0 +1,34 @@
+"""raffed: federated learning where clients miss classes.
+
+    import raffed
+    result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")
+    result.accuracy, result.personalization, result.to_pandas()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from raffed.core.config import Data, Federation, Model, RunConfig, Runtime
+    from raffed.core.local import Local
+    from raffed.experiments.run import RunResult, resume, run
+
+__all__ = ["Data", "Federation", "Local", "Model", "RunConfig", "RunResult", "Runtime", "__version__", "resume", "run"]
+
+_HOMES = {
+    "Local": "raffed.core.local",
+    **dict.fromkeys(("Data", "Federation", "Model", "RunConfig", "Runtime"), "raffed.core.config"),
+    **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `raffed --help` loads nothing heavy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'raffed' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,144 @@
+"""What crosses between client and server, and what never does  (style.md §4; the golden wire table lists the fields).
+
+A client keeps a `Vault`; it receives a `Broadcast` and answers an `Upload`. Only `Wire`s fit into the latter two, and a
+`Private` refuses to be pickled, which is how Ray moves objects: private state cannot leave by accident.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from torch import Tensor
+
+from raffed.core.errors import BoundaryError
+from raffed.core.frozen import Frozen, fields_of
+from raffed.core.params import Params, State
+
+
+class Wire(Frozen):
+    """May cross the line, in either direction: named fields of tensors, points, numbers, text and other Wires."""
+
+    labels: ClassVar[tuple[str, ...]] = ()  # fields that name the message and are not counted as payload
+
+    def __post_init__(self) -> None:
+        for name, value in fields_of(self).items():
+            _refuse(f"{type(self).__name__}.{name}", value)
+
+    def numbers(self) -> dict[str, int]:
+        """Field path → how many numbers it sends."""
+        return dict(_numbers("", self))
+
+    def nbytes(self) -> int:
+        """Bytes on the wire: 4 for a number (float32, counts), 1 for a flag."""
+        return _nbytes(self)
+
+
+class Summable(Wire):
+    """A Wire of which the server needs only the sum over clients; actors add theirs up before they answer.
+
+    `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits); 44 holds
+    weights to beyond float32's last bit, sums over many samples want a wider range.
+    """
+
+    fraction_bits: ClassVar[int] = 44
+
+
+class Private(Frozen):
+    """Stays on the side that holds it. Pickling, copying by `copy`, and sending through Ray raise."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise BoundaryError(
+            f"{type(self).__name__} is private and cannot be sent; return a Wire if a part of it is meant to travel"
+        )
+
+
+class Broadcast(Wire):
+    """Server → client: the shared weights, the shared buffers, and each ingredient's message."""
+
+    labels = ("round",)
+
+    round: int
+    w: Params
+    b: Params
+    slots: dict[str, Wire]
+
+
+class Upload(Wire):
+    """Client → server: the shared names only. `n` (training samples) is None where the mean does not use it."""
+
+    n: int | None
+    w: Params
+    b: Params
+    slots: dict[str, Wire]
+
+
+class Vault(Private):
+    """What a client keeps between rounds: its personal layers v, its local buffers b, every ingredient's memory."""
+
+    v: Params
+    b: Params
+    slots: dict[str, Private]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to keep (FedAvg)."""
+        return not (len(self.v) or len(self.b) or self.slots)
+
+
+class Server(Private):
+    """What the server keeps: its Wires are broadcast, its Privates (moments, FedDyn's h) are not."""
+
+    round: int
+    w: Params
+    b: Params
+    slots: dict[str, Wire | Private]
+
+    def broadcast(self) -> Broadcast:
+        return Broadcast(self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)})
+
+
+def _refuse(where: str, value: Any) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(inner, Wire):
+                raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
+        return
+    if isinstance(value, Tensor):
+        if value.requires_grad:
+            raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
+        return
+    if value is not None and not isinstance(value, Wire | Params | State | int | float | str):
+        raise BoundaryError(
+            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
+        )
+
+
+def _payload(value: Frozen) -> dict[str, Any]:
+    labels = value.labels if isinstance(value, Wire) else ()
+    return {name: inner for name, inner in fields_of(value).items() if name not in labels}
+
+
+def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
+    if isinstance(value, Params):
+        return [(path, value.numel())]
+    if isinstance(value, Tensor):
+        return [(path, value.numel())]
+    if isinstance(value, dict):
+        return [row for key, inner in value.items() for row in _numbers(f"{path}.{key}" if path else key, inner)]
+    if isinstance(value, Frozen):
+        rows = _payload(value).items()
+        return [row for key, inner in rows for row in _numbers(f"{path}.{key}" if path else key, inner)]
+    return [] if value is None or isinstance(value, str) else [(path, 1)]
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, Params):
+        return 4 * value.numel()
+    if isinstance(value, Tensor):
+        return value.numel() * (1 if value.dtype == torch.bool else 4)
+    if isinstance(value, dict):
+        return sum(_nbytes(inner) for inner in value.values())
+    if isinstance(value, Frozen):
+        return sum(_nbytes(inner) for inner in _payload(value).values())
+    return 0 if value is None or isinstance(value, str) else 4

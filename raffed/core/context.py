@@ -1,0 +1,88 @@
+"""What a client knows during a round, and one forward pass. Ingredients see these two and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.maths import cross_entropy
+from raffed.core.method import Spec
+from raffed.core.params import Params, State
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live."""
+
+    x: Tensor
+    y: Tensor
+    z: Tensor
+    logits: Tensor
+    w: Params
+
+
+@dataclass(frozen=True, slots=True)
+class ClientData:
+    """A client's training part on its device: x [n, ...] prepared, y [n] int64, class_counts [C] int64."""
+
+    x: Tensor
+    y: Tensor
+    class_counts: Tensor
+
+    @property
+    def n(self) -> int:
+        return self.y.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What client `client` knows in round `round`.
+
+    `start`: the model as downloaded and joined with the client's own layers; `state`: the same after training;
+    `private`: the result of private training; `mine`, `server`: this ingredient's own memory and the server's message
+    to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number; `drawn`: this term's
+    random numbers for this step.
+    """
+
+    spec: Spec
+    run_seed: int
+    round: int
+    client: int
+    class_counts: Tensor
+    start: State
+    state: State
+    net: Callable[[State, Tensor], tuple[Tensor, Tensor]]
+    features: Callable[[State], Iterator[tuple[Tensor, Tensor]]]
+    reestimate: Callable[[State], State]
+    mine: Any = None
+    server: Any = None
+    private: State | None = None
+    steps: int = 0
+    lr_sum: float = 0.0
+    drawn: Tensor | None = None
+
+    @property
+    def w0(self) -> Params:
+        return self.start.w
+
+    @property
+    def w(self) -> Params:
+        return self.state.w
+
+    def ce(self, f: Forward) -> Tensor:
+        """Plain cross-entropy over all C classes, mean over the batch."""
+        return cross_entropy(f.logits, f.y)
+
+    def chosen(self, share: float, purpose: seeds.Purpose) -> bool:
+        """Whether this client is among the fixed random round(share · N) clients of a purpose, drawn once per run."""
+        count = round(share * self.spec.num_clients)
+        order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
+        return bool(self.client in order[:count])
+
+    def but(self, **changes: Any) -> Context:
+        return replace(self, **changes)

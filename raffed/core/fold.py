@@ -1,0 +1,69 @@
+"""Uploads folded into partial sums: what an actor returns for all its clients, and how the driver joins them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raffed.core.boundary import Server, Summable, Upload, Wire
+from raffed.core.method import Received
+from raffed.core.params import Params
+from raffed.core.sums import PointSum, WireSum
+
+
+@dataclass
+class Partial:
+    """One actor's partial sums of one round, ready to travel: int64 buffers, summed messages, and single messages.
+
+    `each`: slot → [(client, message)] of the Wires that are not Summable (rules that truly need every client).
+    """
+
+    w: NDArray[np.int64] | None = None
+    b: NDArray[np.int64] | None = None
+    sums: dict[str, tuple[Summable, list[NDArray[np.int64]], int]] = field(default_factory=dict)
+    each: dict[str, list[tuple[int, Wire]]] = field(default_factory=dict)
+
+
+class Fold:
+    """Σ over clients of one round; the result has the same bits for any order and any grouping."""
+
+    def __init__(self) -> None:
+        self._w, self._b = PointSum(), PointSum()
+        self._sums: dict[str, WireSum] = {}
+        self._each: dict[str, list[tuple[int, Wire]]] = {}
+
+    def add(self, client: int, weight: float, upload: Upload, where: str) -> None:
+        """Add p_i · (w_i, b_i) and the messages of one client. `where` opens the message of a NumericsError."""
+        self._w.add(upload.w, weight, f"{where}, client {client}")
+        self._b.add(upload.b, weight, f"{where}, client {client}, buffers")
+        for slot, wire in upload.slots.items():
+            if isinstance(wire, Summable):
+                self._sums.setdefault(slot, WireSum()).add(wire, f"{where}, client {client}")
+            else:
+                self._each.setdefault(slot, []).append((client, wire))
+
+    def merge(self, partial: Partial) -> None:
+        """Add what another actor folded."""
+        self._w.merge(partial.w)
+        self._b.merge(partial.b)
+        for slot, theirs in partial.sums.items():
+            self._sums.setdefault(slot, WireSum()).merge(theirs)
+        for slot, wires in partial.each.items():
+            self._each.setdefault(slot, []).extend(wires)
+
+    def export(self) -> Partial:
+        sums = {slot: total.export() for slot, total in self._sums.items()}
+        return Partial(self._w.export(), self._b.export(), sums, self._each)
+
+    def finish(self, like: Server) -> tuple[Params, Params, dict[str, Received]]:
+        """(mean weights, mean buffers, what each slot received)."""
+        received: dict[str, Received] = {}
+        for slot, total in self._sums.items():
+            received[slot] = Received(total.count, sum=total.value())
+        for slot, wires in self._each.items():
+            ordered: list[Any] = sorted(wires, key=lambda one: one[0])
+            received[slot] = Received(len(wires), each=tuple(wire for _, wire in ordered))
+        return self._w.value(like.w), self._b.value(like.b), received

@@ -1,0 +1,250 @@
+"""A federated-learning algorithm as a recipe: a frozen record of named slots filled with ingredients  (style.md §3-4).
+
+Hooks are named after lines of the papers' algorithm boxes. Everything an ingredient does inside the training loop
+(`loss`, `logits`, `gradient`, `private_loss`) is a dense function of tensors, so that the same line runs for one client
+and, under vmap, for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from raffed.core.boundary import Private, Summable, Wire
+from raffed.core.errors import UsageError
+from raffed.core.frozen import Frozen
+from raffed.core.params import Params, State
+
+if TYPE_CHECKING:
+    from raffed.core.context import Context, Forward
+
+Part = Literal["all", "body", "head", "none"]
+
+
+def in_part(name: str, part: Part) -> bool:
+    """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`."""
+    return part == "all" or (part != "none" and name.startswith(f"{part}."))
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an ingredient may know of the model and the federation."""
+
+    num_classes: int
+    feature_dim: int
+    num_clients: int
+    expected_visits: int  # max(int(Q·T), 1): how often a client is expected to take part in the whole run
+
+
+class Received(Frozen):
+    """What the server got for one ingredient in one round: a sum of Summable Wires, or each Wire in client order."""
+
+    count: int
+    sum: Summable | None = None
+    each: tuple[Wire, ...] = ()
+
+
+class Ingredient(Frozen):
+    """One idea of a paper, with its own memory on each side. Every default is the identity: no memory, no message."""
+
+    _compare = True
+
+    def server_init(self, w: Params, spec: Spec) -> Wire | Private | None:
+        """The server's memory before round 0; a Wire is broadcast, a Private is not."""
+        return None
+
+    def client_init(self, k: Context) -> Private | None:
+        """A client's memory at its first participation."""
+        return None
+
+    def finish(self, k: Context) -> tuple[Private | None, Wire | None]:
+        """After local training: (memory to keep, message to send)."""
+        mine: Private | None = k.mine
+        return mine, None
+
+    def outgoing(self, w: Params, k: Context) -> Params:
+        """What is sent in place of the trained shared parameters."""
+        return w
+
+    def server_step(self, s: Any, got: Received, spec: Spec) -> Wire | Private | None:
+        """The server's memory after a round, from its own and what the participants sent."""
+        same: Wire | Private | None = s
+        return same
+
+
+class Term(Ingredient):
+    """Added to the cross-entropy of the shared objective."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        """A 0-d tensor."""
+        raise NotImplementedError
+
+    def draw(self, batch: int, generator: torch.Generator) -> Tensor | None:
+        """Random numbers for one step, if this term needs any; arrives as `k.drawn`."""
+        return None
+
+    purpose: ClassVar[Any] = None  # a Purpose of core/seeds.py if `draw` is used
+
+
+class Head(Ingredient):
+    """Logits [B, C] → logits, before the loss of the shared objective; never at test time."""
+
+    def logits(self, a: Tensor, k: Context) -> Tensor:
+        raise NotImplementedError
+
+
+class Correction(Ingredient):
+    """Gradient → gradient, before the step."""
+
+    def gradient(self, g: Params, k: Context) -> Params:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Private training after the shared one: steps, and what it changes in the run's solver (None: as the run says)."""
+
+    steps: int
+    lr_scale: float = 1.0
+    momentum: float | None = None
+
+
+class Personal(Ingredient):
+    """The client's own model, for evaluation; may train it privately, and may add a term to the shared objective.
+
+    Training is declared (`start`, `budget`, `private_loss`), not called, so that any execution can carry it out.
+    """
+
+    def loss(self, f: Forward, k: Context) -> Tensor | None:
+        """An addition to the *shared* objective (FedPHP), or None."""
+        return None
+
+    def start(self, k: Context) -> State:
+        """Where private training begins."""
+        return k.state
+
+    def budget(self, k: Context) -> Budget | None:
+        """How long private training lasts; None: there is none."""
+        return None
+
+    def private_loss(self, f: Forward, k: Context) -> Tensor:
+        """The objective of private training; plain cross-entropy unless said otherwise."""
+        return k.ce(f)
+
+    def model(self, k: Context) -> State:
+        """The personalised model, given this ingredient's memory after `finish` in `k.mine`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
+
+    `buffers`: "average" sends them and averages like the weights; "local" keeps them with the client. Integer counters
+    are never sent nor averaged.
+    """
+
+    personal: Part = "none"
+    buffers: Literal["average", "local"] = "average"
+
+    def shared(self, w: Params) -> Params:
+        return w if self.personal == "none" else w.only(n for n in w.names if not in_part(n, self.personal))
+
+    def own(self, w: Params) -> Params:
+        return Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
+
+
+SHARE_ALL = Split()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One stretch of local training: what moves, for how long, with which solver (None: as the run says)."""
+
+    part: Part = "all"
+    epochs: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True)
+class Mean:
+    """How uploads become one point: p_i = n_i / Σ n ("samples") or 1 / |S| ("clients")."""
+
+    by: Literal["samples", "clients"] = "samples"
+
+    def weights(self, samples: Sequence[int]) -> list[float]:
+        """p_i in float64 from the integer counts of this round's participants."""
+        if self.by == "clients":
+            return [1.0 / len(samples)] * len(samples)
+        total = sum(samples)
+        return [n / total for n in samples]
+
+
+class ServerRule(Frozen):
+    """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
+
+    _compare = True
+
+    def init(self, w: Params) -> Private | None:
+        return None
+
+    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+        raise NotImplementedError
+
+
+class Assign(ServerRule):
+    """w^{t+1} = mean."""
+
+    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+        return None, mean
+
+
+class ServerSGD(ServerRule):
+    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for bit."""
+
+    lr: float
+
+    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+        return None, w * (1.0 - self.lr) + mean * self.lr
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated-learning algorithm as a recipe. Plain data: no tensor, no device, no Ray."""
+
+    name: str
+    terms: tuple[Term, ...] = ()
+    head: Head | None = None
+    correction: Correction | None = None
+    split: Split = SHARE_ALL
+    passes: tuple[Pass, ...] = (Pass(),)
+    personal: Personal | None = None
+    mean: Mean = field(default_factory=Mean)
+    server: ServerRule = field(default_factory=Assign)
+
+    def __post_init__(self) -> None:
+        names = [type(t).__name__ for t in self.terms]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"{self.name}: two terms of class {name}; their memories would share one slot")
+        if self.correction is not None and any(p.momentum != 0.0 for p in self.passes):
+            raise UsageError(
+                f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): its control "
+                "variates divide the displacement by the summed learning rates, which momentum breaks"
+            )
+
+    def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
+        """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
+        for slot, one in (("head", self.head), ("correction", self.correction), ("personal", self.personal)):
+            if one is not None:
+                yield slot, one
+        for term in self.terms:
+            yield f"term-{type(term).__name__}", term
+
+
+Factory = Callable[..., Method]

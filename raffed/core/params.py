@@ -1,0 +1,249 @@
+"""`Params`, a point in weight space, and `State`, a whole model: the vector arithmetic of the papers' equations."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from raffed.core.frozen import Frozen
+
+_ALIGN = 16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor lies in one flat float32 buffer. Gaps between tensors hold zeros."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(tensors: Mapping[str, Tensor]) -> Layout:
+        return Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        starts, at = [], 0
+        for count in self.counts:
+            starts.append(at)
+            at += -(-count // _ALIGN) * _ALIGN
+        return tuple(starts)
+
+    @cached_property
+    def size(self) -> int:
+        """Length of the flat buffer, gaps included."""
+        return self.offsets[-1] + -(-self.counts[-1] // _ALIGN) * _ALIGN if self.names else 0
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """The named tensors as views of `flat` [size]."""
+        where = zip(self.names, self.shapes, self.counts, self.offsets, strict=True)
+        return {name: flat[at : at + count].view(shape) for name, shape, count, at in where}
+
+
+class Params:
+    """Name → tensor, immutable, with `+ - * /`. Unequal names raise.
+
+    Two backings behave alike: one flat buffer (what travels and is remembered: one operation per equation) and
+    separate tensors (what is being trained or stacked under vmap: autograd passes through).
+    """
+
+    __slots__ = ("_flat", "_layout", "_tensors")
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors: dict[str, Tensor] | None = dict(tensors)
+        self._flat: Tensor | None = None
+        self._layout: Layout | None = None
+
+    @classmethod
+    def from_flat(cls, layout: Layout, flat: Tensor) -> Params:
+        """Wrap a flat buffer [layout.size] without copying; the caller gives it up."""
+        if flat.shape != (layout.size,):
+            raise ValueError(f"Params: the buffer has {tuple(flat.shape)} numbers, the layout wants ({layout.size},)")
+        made = cls.__new__(cls)
+        made._tensors, made._flat, made._layout = None, flat, layout
+        return made
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        if self._tensors is None:
+            assert self._layout is not None
+            assert self._flat is not None
+            self._tensors = self._layout.views(self._flat)
+        return self._tensors
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = Layout.of(self.tensors)
+        return self._layout
+
+    @property
+    def flat(self) -> Tensor:
+        """The flat buffer [layout.size]; gathered from the tensors where there is none."""
+        if self._flat is None:
+            flat = torch.zeros(self.layout.size, dtype=self.dtype, device=self.device)
+            for name, view in self.layout.views(flat).items():
+                view.copy_(self.tensors[name].detach())
+            return flat
+        return self._flat
+
+    @property
+    def is_flat(self) -> bool:
+        return self._flat is not None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._flat.dtype if self._flat is not None else next((t.dtype for t in self.tensors.values()), torch.float32)
+
+    @property
+    def device(self) -> torch.device:
+        if self._flat is not None:
+            return self._flat.device
+        return next((t.device for t in self.tensors.values()), torch.device("cpu"))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:  # shapes only: private values never reach a log
+        return f"Params({', '.join(f'{n}{list(s)}' for n, s in zip(self.layout.names, self.layout.shapes, strict=True))})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._layout.names if self._layout is not None else tuple(self.tensors)
+
+    def numel(self) -> int:
+        """How many numbers this is (gaps of the buffer not counted)."""
+        return sum(self.layout.counts)
+
+    def _map(self, op: Callable[[Tensor], Tensor]) -> Params:
+        if self._flat is not None and self._layout is not None:
+            return Params.from_flat(self._layout, op(self._flat))
+        return Params({name: op(t) for name, t in self.tensors.items()})
+
+    def _zip(self, other: Params, op: Callable[[Tensor, Tensor], Tensor]) -> Params:
+        if self._flat is not None and other._flat is not None and self._layout == other._layout:
+            assert self._layout is not None
+            return Params.from_flat(self._layout, op(self._flat, other._flat))
+        if self.names != other.names:
+            odd = sorted(set(self.names) ^ set(other.names)) or list(self.names)
+            raise ValueError(f"Params: the two points have different names: {', '.join(odd[:4])}")
+        theirs = other.tensors
+        return Params({name: op(t, theirs[name]) for name, t in self.tensors.items()})
+
+    def __add__(self, other: Params) -> Params:
+        return self._zip(other, operator.add)
+
+    def __sub__(self, other: Params) -> Params:
+        return self._zip(other, operator.sub)
+
+    def __mul__(self, factor: float | Tensor) -> Params:
+        return self._map(lambda t: t * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Params:
+        return self._map(lambda t: t / divisor)
+
+    def __neg__(self) -> Params:
+        return self._map(operator.neg)
+
+    def where(self, condition: Tensor, other: Params) -> Params:
+        """self where the 0-d `condition` holds, else other; NaN in the part not taken does not matter."""
+        return self._zip(other, lambda a, b: torch.where(condition, a, b))
+
+    def zeros(self) -> Params:
+        return self._map(torch.zeros_like)
+
+    def sq_norm(self) -> Tensor:
+        """Σ of squares over all numbers, a 0-d tensor."""
+        if self._flat is not None:
+            return self._flat.square().sum()
+        return torch.stack([t.square().sum() for t in self.tensors.values()]).sum()
+
+    def clone(self) -> Params:
+        """An own copy in one flat buffer, without history."""
+        return Params.from_flat(self.layout, self.flat.detach().clone() if self.is_flat else self.flat)
+
+    def only(self, names: Iterable[str]) -> Params:
+        """The part with these names, in this point's order; itself if that is everything."""
+        wanted = set(names)
+        if wanted >= set(self.names):
+            return self
+        return Params({n: t for n, t in self.tensors.items() if n in wanted}).clone()
+
+    def joined(self, other: Params, order: Iterable[str]) -> Params:
+        """Both together, in the given order of names (other's value where both have one)."""
+        if not len(other):
+            return self
+        both = {**self.tensors, **other.tensors}
+        return Params({name: both[name] for name in order}).clone()
+
+    def to(self, device: torch.device) -> Params:
+        return self if self.device == device else Params.from_flat(self.layout, self.flat.to(device))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # One numpy buffer: Ray keeps it out of the pickle and every actor of a node reads it without a copy.
+        return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
+
+
+def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:
+    with warnings.catch_warnings():  # read-only memory of the object store; Params are never written to
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return Params.from_flat(Layout(names, shapes), torch.from_numpy(np.asarray(array)))
+
+
+def _unflatten(children: Iterable[Any], names: tuple[str, ...]) -> Params:
+    return Params(dict(zip(names, children, strict=True)))
+
+
+pytree.register_pytree_node(
+    Params,
+    lambda p: (list(p.tensors.values()), p.names),
+    _unflatten,
+    serialized_type_name="raffed.Params",
+)
+
+
+class State(Frozen):
+    """A whole model: trainable parameters `w` and floating-point buffers `b` (BatchNorm's running statistics)."""
+
+    w: Params
+    b: Params
+
+    def __add__(self, other: State) -> State:
+        return State(self.w + other.w, self.b + other.b)
+
+    def __mul__(self, factor: float | Tensor) -> State:
+        return State(self.w * factor, self.b * factor)
+
+    __rmul__ = __mul__
+
+    def where(self, condition: Tensor, other: State) -> State:
+        return State(self.w.where(condition, other.w), self.b.where(condition, other.b))
+
+    def clone(self) -> State:
+        return State(self.w.clone(), self.b.clone())
+
+    def to(self, device: torch.device) -> State:
+        return State(self.w.to(device), self.b.to(device))

@@ -1,0 +1,92 @@
+"""The one training loop: a stream of batches, an objective, SGD with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import ClientData, Forward
+from raffed.core.local import Local
+from raffed.core.method import Part
+from raffed.core.network import Network
+from raffed.core.params import Params, State
+
+Augment = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """SGD for one stretch of training; velocity empty at its start, no dampening, no Nesterov."""
+
+    lr: float
+    momentum: float
+    weight_decay: float
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """loss: mean over the samples seen, as trained (all terms)."""
+
+    state: State
+    loss: float
+    steps: int
+
+
+def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
+    """Index batches: the data shuffled anew for every epoch until there are `steps` of them."""
+    batches: list[Tensor] = []
+    whole = local.drop_last and n >= local.batch_size
+    while len(batches) < steps:
+        order = torch.randperm(n, generator=generator)
+        batches.extend(torch.split(order[: n - n % local.batch_size if whole else n], local.batch_size))
+    return batches[:steps]
+
+
+def sgd(
+    net: Network,
+    start: State,
+    objective: Callable[[Forward, int], Tensor],
+    data: ClientData,
+    batches: Sequence[Tensor],
+    solver: Solver,
+    *,
+    part: Part = "all",
+    correct: Callable[[Params], Params] | None = None,
+    augment: Augment | None = None,
+) -> Trained:
+    """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
+
+    v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
+    """
+    net.load(start)
+    leaves = net.leaves(part)
+    names, live = list(leaves), list(leaves.values())
+    weights = [p.detach() for p in live]
+    velocity = [torch.zeros_like(w) for w in weights] if solver.momentum else []
+    total = torch.zeros((), device=net.device)
+    for step, index in enumerate(batches):
+        x, y = data.x[index], data.y[index]
+        f = net.forward(x if augment is None else augment(x), y)
+        loss = objective(f, step)
+        grads = list(torch.autograd.grad(loss, live, materialize_grads=True))
+        if solver.clip_norm is not None:
+            grads = _clipped(grads, solver.clip_norm)
+        if correct is not None:
+            grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
+        torch._fused_sgd_(
+            weights, grads, velocity,
+            weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
+            dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
+        )  # fmt: skip
+        total += loss.detach() * len(y)
+    seen = sum(len(index) for index in batches)
+    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches))
+
+
+def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
+    norm = torch.nn.utils.get_total_norm(grads)
+    return torch._foreach_mul(grads, torch.clamp(limit / (norm + 1e-6), max=1.0))  # type: ignore[return-value]

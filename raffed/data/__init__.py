@@ -1,0 +1,1 @@
+"""Data sets, what is done to their images, and how they are divided among clients. Importing this loads nothing."""

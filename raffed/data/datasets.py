@@ -1,0 +1,142 @@
+"""Image-classification data as plain uint8 arrays, read only from files that are the published ones."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from raffed.core.errors import DataFileError
+from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
+from raffed.data.femnist import load_femnist
+from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
+
+__all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "load_dataset"]
+
+Part = tuple[ByteArray, IntArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training pool and a benchmark test set.
+
+    x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0 rows.
+    groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that means 1.0.
+    """
+
+    name: str
+    x_train: ByteArray
+    y_train: IntArray
+    x_test: ByteArray
+    y_test: IntArray
+    num_classes: int
+    groups: IntArray | None = None
+    max_value: int = 255
+
+
+def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:
+    """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default RAFFED_DATA.
+
+    `download` lets torchvision fetch what is missing; digits needs no files, and FEMNIST cannot be downloaded.
+    Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged or not the published one.
+    """
+    name = dataset_name(name)
+    if name == "digits":
+        return _load_digits()
+    folder = data_root(root)
+    if name == "femnist":
+        return _load_femnist(folder, download)
+    if download:
+        _download(name, folder)
+    elif not folder.is_dir():
+        raise DataFileError(f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or --download")
+    train, test = _LOADERS[name](name, folder)
+    return Dataset(name, *train, *test, num_classes=DATASETS[name].num_classes)
+
+
+def _load_digits() -> Dataset:
+    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355 test."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = bunch.images.astype(np.uint8)[:, None]
+    labels = bunch.target.astype(np.int64)
+    is_test = np.zeros(len(labels), dtype=bool)
+    for label in range(10):
+        is_test[np.flatnonzero(labels == label)[4::5]] = True
+    train, test = ~is_test, is_test
+    return Dataset("digits", images[train], labels[train], images[test], labels[test], num_classes=10, max_value=16)
+
+
+def _load_femnist(folder: Path, download: bool) -> Dataset:
+    if download:
+        raise DataFileError("femnist has no published file to download; make it with LEAF and put it in FEMNIST/")
+    pool = load_femnist(folder)
+    return Dataset("femnist", pool.x, pool.y, pool.x_test, pool.y_test, num_classes=62, groups=pool.groups)
+
+
+def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
+    """MNIST and Fashion-MNIST. torchvision checks only that the raw files exist, so they are read here."""
+    images, labels, test_images, test_labels = (read_idx(folder, file) for file in DATASETS[name].files)
+    return (images[:, None], labels.astype(np.int64)), (test_images[:, None], test_labels.astype(np.int64))
+
+
+def _load_cifar(name: str, folder: Path) -> tuple[Part, Part]:
+    """CIFAR files are pickles: torchvision unpickles them only after the md5 has shown that they are genuine."""
+    from torchvision.datasets import CIFAR10, CIFAR100
+
+    check_published(folder, DATASETS[name].files)
+    source = CIFAR10 if name == "cifar10" else CIFAR100
+
+    def part(train: bool) -> Part:
+        stored = source(str(folder), train=train)
+        images = np.ascontiguousarray(stored.data.transpose(0, 3, 1, 2))
+        return images, np.asarray(stored.targets, dtype=np.int64)
+
+    return part(True), part(False)
+
+
+def _load_svhn(name: str, folder: Path) -> tuple[Part, Part]:
+    """SVHN's Matlab files; torchvision turns its label 10 into 0."""
+    from torchvision.datasets import SVHN
+
+    check_published(folder, DATASETS[name].files)
+
+    def part(split: str) -> Part:
+        stored = SVHN(str(folder), split=split)
+        return np.ascontiguousarray(stored.data), stored.labels.astype(np.int64)
+
+    return part("train"), part("test")
+
+
+_LOADERS: dict[str, Callable[[str, Path], tuple[Part, Part]]] = {
+    "cifar10": _load_cifar,
+    "cifar100": _load_cifar,
+    "fashion-mnist": _load_idx,
+    "mnist": _load_idx,
+    "svhn": _load_svhn,
+}
+
+
+def _download(name: str, folder: Path) -> None:
+    """Let torchvision fetch and unpack the files; does nothing if they are there."""
+    from torchvision import datasets as vision
+
+    try:
+        if name == "svhn":
+            for split in ("train", "test"):
+                vision.SVHN(str(folder), split=split, download=True)
+            return
+        source = {
+            "cifar10": vision.CIFAR10,
+            "cifar100": vision.CIFAR100,
+            "fashion-mnist": vision.FashionMNIST,
+            "mnist": vision.MNIST,
+        }[name]
+        source(str(folder), download=True)
+    except (OSError, RuntimeError, ValueError, EOFError, zipfile.BadZipFile) as cause:
+        wanted = ", ".join(file.path for file in DATASETS[name].files)
+        raise DataFileError(f"{name} could not be downloaded to {folder} ({cause}); put there: {wanted}") from cause

@@ -1,0 +1,140 @@
+"""FEMNIST (Caldas et al. 2018, LEAF): handwritten characters with their writers, 28x28, ink 0 on background 255.
+
+Two layouts under ROOT/FEMNIST, both checked field by field as files from strangers:
+  *.npz                        images uint8 [N,28,28], labels [N] in 0..61, writer [N], writer_ids [W]
+  *.json or {train,test}/*.json   LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in [0, 1]
+Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.core.errors import DataFileError
+from raffed.data.files import ByteArray, IntArray, read_npz
+
+NUM_CLASSES = 62
+SIDE = 28
+MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
+
+
+@dataclass(frozen=True, eq=False)
+class WriterPool:
+    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0 rows."""
+
+    x: ByteArray
+    y: IntArray
+    groups: IntArray
+    x_test: ByteArray
+    y_test: IntArray
+
+
+_NO_IMAGES = np.zeros((0, 1, SIDE, SIDE), dtype=np.uint8)
+_NO_LABELS = np.zeros(0, dtype=np.int64)
+
+
+def load_femnist(root: Path) -> WriterPool:
+    """The writers found under `root`/FEMNIST. Raises DataFileError for a missing, ambiguous or damaged layout."""
+    folder = next((root / name for name in ("FEMNIST", "femnist") if (root / name).is_dir()), root / "FEMNIST")
+    archives = sorted(folder.glob("*.npz"))
+    train_files = sorted((folder / "train").glob("*.json")) or sorted(folder.glob("*.json"))
+    if len(archives) + bool(train_files) > 1:
+        raise DataFileError(f"{folder} holds several copies of FEMNIST; keep one npz file or the LEAF json files")
+    if archives:
+        return _from_npz(archives[0])
+    if not train_files:
+        raise DataFileError(
+            f"no *.npz, *.json or train/*.json in {folder} (md5: none is published); make FEMNIST with LEAF, "
+            "and point RAFFED_DATA or --data-root at the folder that holds FEMNIST/"
+        )
+    test_files = sorted((folder / "test").glob("*.json"))
+    x, y, groups = _from_leaf(train_files)
+    x_test, y_test, _ = _from_leaf(test_files) if test_files else (_NO_IMAGES, _NO_LABELS, _NO_LABELS)
+    return WriterPool(x, y, groups, x_test, y_test)
+
+
+def _from_npz(path: Path) -> WriterPool:
+    stored = read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError, MAX_BYTES)
+    images = stored["images"]
+    count = len(images) if images.ndim else 0
+    if images.dtype != np.uint8 or images.shape != (count, SIDE, SIDE) or count == 0:
+        raise DataFileError(f"{path}: images are {images.dtype} {images.shape}, wanted uint8 (N, {SIDE}, {SIDE})")
+    labels = _column(path, "labels", stored["labels"], count, NUM_CLASSES)
+    writers = _column(path, "writer", stored["writer"], count, stored["writer_ids"].size)
+    return WriterPool(images[:, None].astype(np.uint8, copy=False), labels, writers, _NO_IMAGES, _NO_LABELS)
+
+
+def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, limit: int) -> IntArray:
+    """`values` as int64 if it is a column of `count` integers in 0..limit-1."""
+    if values.dtype.kind not in "iu" or values.shape != (count,):
+        raise DataFileError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({count},)")
+    if int(values.min()) < 0 or int(values.max()) >= limit:
+        raise DataFileError(f"{path}: {name} lies in {values.min()}..{values.max()}, wanted 0..{limit - 1}")
+    return values.astype(np.int64)
+
+
+def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray]:
+    """All users of the files, sorted by their id, so that the group numbers do not depend on the files' order."""
+    users: dict[str, tuple[ByteArray, IntArray]] = {}
+    for path in paths:
+        for user, samples in _read_leaf_file(path).items():
+            if user in users:
+                raise DataFileError(f"{path}: user {user!r} was already in another file")
+            users[user] = samples
+    names = sorted(user for user, (_, labels) in users.items() if len(labels))
+    if not names:
+        raise DataFileError(f"{paths[0].parent} holds no samples")
+    x = np.concatenate([users[name][0] for name in names])
+    y = np.concatenate([users[name][1] for name in names])
+    groups = np.repeat(np.arange(len(names), dtype=np.int64), [len(users[name][1]) for name in names])
+    return x, y, groups
+
+
+def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as cause:
+        raise DataFileError(f"{path} cannot be read as json: {cause}") from cause
+    if not isinstance(content, dict):
+        raise DataFileError(f"{path}: wanted an object with users, num_samples and user_data")
+    users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
+    if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
+        raise DataFileError(f"{path}: wanted the lists users, num_samples and the object user_data")
+    if not all(isinstance(user, str) for user in users) or len(set(users)) != len(users) or set(users) != set(data):
+        raise DataFileError(f"{path}: users must be the distinct keys of user_data")
+    if len(counts) != len(users):
+        raise DataFileError(f"{path}: {len(users)} users but {len(counts)} num_samples")
+    samples = {user: _leaf_user(path, user, data[user]) for user in users}
+    for user, count in zip(users, counts, strict=True):
+        if type(count) is not int or count != len(samples[user][1]):
+            raise DataFileError(f"{path}: user {user!r} has {len(samples[user][1])} samples, num_samples says {count}")
+    return samples
+
+
+def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray]:
+    """One user's images [n,1,28,28] and labels [n]; x are lists of 784 values in [0, 1], y integers in 0..61."""
+    where = f"{path}: user {user!r}"
+    if not isinstance(data, dict) or not isinstance(data.get("x"), list) or not isinstance(data.get("y"), list):
+        raise DataFileError(f"{where}: wanted the lists x and y")
+    labels = data["y"]
+    if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
+        raise DataFileError(f"{where}: y must be integers in 0..{NUM_CLASSES - 1}")
+    if len(data["x"]) != len(labels):
+        raise DataFileError(f"{where}: {len(data['x'])} images but {len(labels)} labels")
+    if not labels:
+        return _NO_IMAGES, _NO_LABELS
+    try:
+        values = np.array(data["x"])
+    except (ValueError, OverflowError) as cause:
+        raise DataFileError(f"{where}: x are not lists of {SIDE * SIDE} numbers each") from cause
+    if values.dtype.kind not in "fiu" or values.shape != (len(labels), SIDE * SIDE):
+        raise DataFileError(f"{where}: x is {values.dtype} {values.shape}, wanted {SIDE * SIDE} numbers per image")
+    if not bool(np.all((values >= 0) & (values <= 1))):  # false for nan
+        raise DataFileError(f"{where}: x must lie in [0, 1]")
+    pixels = np.rint(values * 255).astype(np.uint8)
+    return pixels.reshape(-1, 1, SIDE, SIDE), np.asarray(labels, dtype=np.int64)

@@ -1,0 +1,124 @@
+"""The file of a partition: npz without pickles, checked as if a stranger had made it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.core.errors import UsageError, check_range
+from raffed.data.files import IntArray, read_npz
+
+Recipe = dict[str, str | int | float | None]
+Lists = tuple[IntArray, ...]
+Stored = dict[str, npt.NDArray[np.generic]]
+
+FORMAT = 1
+MAX_BYTES = 2**29  # 33 million clients and samples together
+_INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
+_NAMES = ("format", "num_classes", "recipe", "sha256", *_INTEGER_ROWS)
+
+
+def hash_of_lists(train: Sequence[IntArray], test: Sequence[IntArray]) -> str:
+    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64."""
+    digest = hashlib.sha256()
+    for role, parts in (("train", train), ("test", test)):
+        digest.update(role.encode())
+        for values in (_lengths(parts), *parts):
+            digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def write_partition(path: Path, train: Lists, test: Lists, num_classes: int, recipe: Recipe) -> None:
+    """Write under a temporary name first, so that the file is whole or not there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as target:
+        np.savez_compressed(
+            target,
+            format=np.int64(FORMAT),
+            num_classes=np.int64(num_classes),
+            train_lengths=_lengths(train),
+            train_indices=_joined(train),
+            test_lengths=_lengths(test),
+            test_indices=_joined(test),
+            recipe=np.str_(json.dumps(recipe, sort_keys=True)),
+            sha256=np.str_(hash_of_lists(train, test)),
+        )
+    os.replace(temporary, path)
+
+
+def read_partition(path: Path, pool_size: int | None) -> tuple[Lists, Lists, int, Recipe]:
+    """(train, test, num_classes, recipe) of a whole and possible partition; anything else raises UsageError."""
+    stored = read_npz(path, _NAMES, UsageError, MAX_BYTES)
+    if (version := _one_integer(path, "format", stored)) != FORMAT:
+        raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT}")
+    num_classes = _one_integer(path, "num_classes", stored)
+    check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
+    rows = {name: _integer_row(path, name, stored) for name in _INTEGER_ROWS}
+    train = _cut(path, "train", rows)
+    test = _cut(path, "test", rows)
+    _check_lists(path, train, test, pool_size)
+    if str(stored["sha256"]) != hash_of_lists(train, test):
+        raise UsageError(f"{path}: the index lists do not have the stored sha256; the file is damaged or edited")
+    return train, test, num_classes, _recipe(path, stored)
+
+
+def _lengths(parts: Sequence[IntArray]) -> IntArray:
+    return np.array([len(part) for part in parts], dtype=np.int64)
+
+
+def _joined(parts: Sequence[IntArray]) -> IntArray:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _one_integer(path: Path, name: str, stored: Stored) -> int:
+    value = stored[name]
+    if value.shape != () or value.dtype.kind not in "iu":
+        raise UsageError(f"{path}: {name} is {value.dtype} {value.shape}, wanted one integer")
+    return int(value)
+
+
+def _integer_row(path: Path, name: str, stored: Stored) -> IntArray:
+    values = stored[name]
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers in one row")
+    if values.size and not 0 <= int(values.min()) <= int(values.max()) < 2**63:
+        raise UsageError(f"{path}: {name} lies in {values.min()}..{values.max()}, wanted 0 or more")
+    return values.astype(np.int64)
+
+
+def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
+    """The index lists of a role, from their lengths and the joined indices."""
+    lengths, indices = rows[f"{role}_lengths"].tolist(), rows[f"{role}_indices"]
+    if sum(lengths) != len(indices):
+        raise UsageError(f"{path}: {role}_lengths add up to {sum(lengths)}, but there are {len(indices)} indices")
+    return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
+
+
+def _check_lists(path: Path, train: Lists, test: Lists, pool_size: int | None) -> None:
+    if not train or len(train) != len(test):
+        raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+    empty = [client for client, part in enumerate(train) if len(part) == 0]
+    if empty:
+        raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
+    everything = _joined(train + test)
+    if len(np.unique(everything)) != len(everything):
+        raise UsageError(f"{path}: a sample is listed twice")
+    if pool_size is not None and int(everything.max()) >= pool_size:
+        raise UsageError(f"{path}: index {everything.max()}, but the data has {pool_size} training samples")
+
+
+def _recipe(path: Path, stored: Stored) -> Recipe:
+    try:
+        recipe = json.loads(str(stored["recipe"]))
+    except (ValueError, RecursionError) as cause:
+        raise UsageError(f"{path}: the recipe is not json: {cause}") from cause
+    plain = (str, int, float, type(None))
+    if not isinstance(recipe, dict) or not all(isinstance(entry, plain) for entry in recipe.values()):
+        raise UsageError(f"{path}: the recipe is not an object of texts and numbers")
+    return recipe

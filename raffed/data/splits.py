@@ -1,0 +1,102 @@
+"""The words for a division of data among clients: `p10c2`, `dirichlet:100:0.5`, ... parsed into a Split."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raffed.core.errors import UsageError, check_range
+
+MAX_CLIENTS = 1_000_000
+
+
+class SplitInfo(NamedTuple):
+    """One way to divide data, for `raffed splits`."""
+
+    name: str
+    syntax: str
+    meaning: str
+
+
+SPLITS: tuple[SplitInfo, ...] = (
+    SplitInfo("dirichlet", "dirichlet:CLIENTS:ALPHA", "each class over clients by Dir(alpha) (Yurochkin et al. 2019)"),
+    SplitInfo("dirichlet-client", "dirichlet-client:CLIENTS:ALPHA", "each client's classes by Dir(alpha) (MAP)"),
+    SplitInfo("file", "file:PATH", "a partition.npz that was saved before"),
+    SplitInfo("iid", "iid:CLIENTS", "every class spread evenly over all clients"),
+    SplitInfo("incomplete", "incomplete:CLIENTS", "a random set of 2..C classes for each client (MAP)"),
+    SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer; the first CLIENTS of them"),
+    SplitInfo("pXcY", "pCLIENTScCLASSES, e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
+    SplitInfo("shards", "shards:CLIENTS:SHARDS", "SHARDS label-sorted pieces a client (McMahan et al. 2017)"),
+)
+_INFO = {info.name: info for info in SPLITS}
+
+
+@dataclass(frozen=True)
+class Split:
+    """A parsed split. `scheme` is a name of SPLITS; `clients` is None where the data or the file decides.
+
+    classes: per client (pXcY); shards: per client (shards); alpha > 0 (dirichlet*); path (file).
+    """
+
+    scheme: str
+    clients: int | None = None
+    classes: int | None = None
+    shards: int | None = None
+    alpha: float | None = None
+    path: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The canonical spelling, which `parse_split` reads back to an equal Split."""
+        if self.scheme == "pXcY":
+            return f"p{self.clients}c{self.classes}"
+        rest = (self.clients, self.shards, self.alpha, self.path)
+        return ":".join([self.scheme, *(str(part) for part in rest if part is not None)])
+
+
+def parse_split(text: str) -> Split:
+    """The Split that `text` names, in any case. Raises UsageError with the syntax for anything else."""
+    text = text.strip()
+    if match := re.fullmatch(r"p(\d+)c(\d+)", text, re.IGNORECASE | re.ASCII):
+        clients, classes = match.groups()
+        return Split("pXcY", clients=_whole(text, clients, "pXcY"), classes=_whole(text, classes, "pXcY"))
+    name, _, rest = text.partition(":")
+    scheme = name.strip().lower()
+    if scheme == "file" and rest.strip():
+        return Split("file", path=rest.strip())
+    fields = rest.split(":") if rest else []
+    if scheme in ("iid", "incomplete") and len(fields) == 1:
+        return Split(scheme, clients=_whole(text, fields[0], scheme))
+    if scheme == "natural" and len(fields) <= 1 and text[-1:] != ":":
+        return Split(scheme, clients=_whole(text, fields[0], scheme) if fields else None)
+    if scheme in ("dirichlet", "dirichlet-client") and len(fields) == 2:
+        return Split(scheme, clients=_whole(text, fields[0], scheme), alpha=_alpha(text, fields[1], scheme))
+    if scheme == "shards" and len(fields) == 2:
+        return Split(scheme, clients=_whole(text, fields[0], scheme), shards=_whole(text, fields[1], scheme))
+    raise _nonsense(text, scheme)
+
+
+def _nonsense(text: str, scheme: str) -> UsageError:
+    if scheme in _INFO:
+        return UsageError(f"split {text!r}: wanted {_INFO[scheme].syntax} ({_INFO[scheme].meaning})")
+    near = difflib.get_close_matches(scheme, _INFO, n=2)
+    hint = f"nearest: {', '.join(_INFO[name].syntax for name in near)}; " if near else ""
+    return UsageError(f"unknown split {text!r}; {hint}known: {', '.join(info.syntax for info in SPLITS)}")
+
+
+def _whole(text: str, field: str, scheme: str) -> int:
+    if not re.fullmatch(r"\s*\d{1,9}\s*", field, re.ASCII):
+        raise _nonsense(text, scheme)
+    check_range(f"split {text!r}: count", int(field), 1, MAX_CLIENTS)
+    return int(field)
+
+
+def _alpha(text: str, field: str, scheme: str) -> float:
+    try:
+        alpha = float(field)
+    except ValueError as cause:
+        raise _nonsense(text, scheme) from cause
+    check_range(f"split {text!r}: alpha", alpha, 1e-6, 1e6)
+    return alpha

@@ -1,0 +1,180 @@
+"""What is done to images: scaling, resizing and normalising once; cropping, flipping and rotating every batch.
+
+Augmentation works on prepared images. The authors' pipelines pad, crop, flip and rotate raw images and normalise
+afterwards, so whatever comes in from outside the image here is raw black: the value (0 - mean) / std of its channel.
+Constants: experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
+from raffed.data.catalogue import DATASETS, dataset_name
+from raffed.data.files import ByteArray
+
+STYLES = ("fedmr", "map", "plain")
+
+
+@dataclass(frozen=True)
+class Transform:
+    """size: side in pixels after resizing (None: as stored); mean, std: one a channel, in units of [0, 1] pixels.
+
+    crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by padding_mode;
+    flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ± that, nearest pixel.
+    """
+
+    size: int | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crop_padding: int = 0
+    padding_mode: str = "zeros"
+    flip: bool = False
+    rotation_degrees: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_range("size", self.size, 1, 4096)
+        check_range("crop_padding", self.crop_padding, 0, 256)
+        check_choice("padding_mode", self.padding_mode, ("zeros", "reflect"))
+        check_range("rotation_degrees", self.rotation_degrees, 0, 180)
+        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
+            raise UsageError(f"mean {self.mean} and std {self.std}: wanted one of each per channel, std > 0")
+
+    @property
+    def augments(self) -> bool:
+        """Whether `augment` does anything."""
+        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0
+
+    def prepared_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """(channels, H, W) of prepared images whose stored shape is `shape`."""
+        return shape if self.size is None else (shape[0], self.size, self.size)
+
+
+def prepare(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
+    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), then (x - mean) / std.
+
+    images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other input.
+    """
+    if images.ndim != 4 or images.shape[1] != len(t.mean) or images.dtype != np.uint8:
+        raise UsageError(f"images are {images.dtype} {images.shape}, wanted uint8 (n, {len(t.mean)}, H, W)")
+    x = torch.from_numpy(images.astype(np.float32)).div_(max_value)
+    if t.size is not None and x.shape[-2:] != (t.size, t.size):
+        if len(x) == 0:
+            return x.new_zeros((0, x.shape[1], t.size, t.size))
+        x = functional.interpolate(x, size=(t.size, t.size), mode="bilinear", align_corners=False)
+    return x.sub_(_per_channel(t.mean, x)).div_(_per_channel(t.std, x))
+
+
+def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
+    """A randomly cropped, flipped and rotated copy of the prepared batch x [B, C, H, W], on x's device.
+
+    One draw from `generator` (on the CPU) serves the whole batch. Without anything to do, x itself is returned and
+    the generator is not touched.
+    """
+    if not t.augments or len(x) == 0:
+        return x
+    draws = torch.rand((len(x), 4), generator=generator, dtype=torch.float64)
+    if t.crop_padding or t.flip:
+        x = _crop_and_flip(x, t, draws)
+    if t.rotation_degrees:
+        x = _rotate(x, t, (2 * draws[:, 3] - 1) * t.rotation_degrees)
+    return x
+
+
+def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)
+
+
+def _black(x: Tensor, t: Transform) -> Tensor:
+    """What a raw pixel of 0 is after normalising, [C, 1, 1]."""
+    return (0 - _per_channel(t.mean, x)) / _per_channel(t.std, x)
+
+
+def _crop_and_flip(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
+    batch, channels, height, width = x.shape
+    pad = t.crop_padding
+    padded = _padded(x, t) if pad else x
+    offsets = (draws[:, :2] * (2 * pad + 1)).long().clamp_(max=2 * pad)
+    rows = offsets[:, :1] + torch.arange(height)
+    across = torch.arange(width).expand(batch, width)
+    if t.flip:
+        across = torch.where(draws[:, 2:3] < 0.5, across.flip(1), across)
+    columns = offsets[:, 1:2] + across
+    which = torch.arange(batch, device=x.device).view(-1, 1, 1, 1)
+    channel = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
+    rows, columns = rows.to(x.device), columns.to(x.device)
+    return padded[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _padded(x: Tensor, t: Transform) -> Tensor:
+    pad = t.crop_padding
+    if t.padding_mode == "reflect":
+        return functional.pad(x, (pad, pad, pad, pad), mode="reflect")
+    batch, channels, height, width = x.shape
+    padded = _black(x, t).expand(batch, channels, height + 2 * pad, width + 2 * pad).clone()
+    padded[:, :, pad : pad + height, pad : pad + width] = x
+    return padded
+
+
+def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
+    """Each image turned about its centre by its own angle, anticlockwise; nearest pixel, black from outside."""
+    radians = degrees * (math.pi / 180)
+    cos, sin, zero = radians.cos(), radians.sin(), torch.zeros_like(radians)
+    height, width = x.shape[-2:]
+    # From output to input position, in units of half a side; the ratios undo the unequal units of a non-square image.
+    first = torch.stack([cos, -sin * (height / width), zero], dim=1)
+    second = torch.stack([sin * (width / height), cos, zero], dim=1)
+    theta = torch.stack([first, second], dim=1).to(x.device, x.dtype)
+    grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
+    inside = (grid.abs() <= 1).all(dim=-1)[:, None]
+    turned = functional.grid_sample(x, grid, mode="nearest", padding_mode="border", align_corners=False)
+    return torch.where(inside, turned, _black(x, t))
+
+
+_GREY_32 = Transform(size=32, mean=(0.5,), std=(0.5,))
+_GREY = Transform()
+_COLOUR = Transform(mean=(0.0,) * 3, std=(1.0,) * 3)
+_MAP_CIFAR = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop_padding=4, flip=True)
+_FEDMR_SVHN = Transform(mean=(0.4376821, 0.4437697, 0.47280442), std=(0.19803012, 0.20101562, 0.19703614))
+_FEDMR_CIFAR10 = Transform(
+    mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2615), crop_padding=4, padding_mode="reflect", flip=True
+)
+_FEDMR_CIFAR100 = Transform(
+    mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop_padding=4, flip=True, rotation_degrees=15.0
+)
+
+TRANSFORMS: dict[tuple[str, str], Transform] = {
+    ("cifar10", "fedmr"): _FEDMR_CIFAR10,
+    ("cifar10", "map"): _MAP_CIFAR,
+    ("cifar100", "fedmr"): _FEDMR_CIFAR100,
+    ("cifar100", "map"): _MAP_CIFAR,
+    ("digits", "fedmr"): _GREY,  # in neither paper: 8x8, [0, 1]
+    ("digits", "map"): _GREY,
+    ("fashion-mnist", "fedmr"): _GREY,
+    ("fashion-mnist", "map"): _GREY_32,
+    ("femnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    ("femnist", "map"): _GREY,  # MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
+    ("mnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    ("mnist", "map"): _GREY_32,
+    ("svhn", "fedmr"): _FEDMR_SVHN,
+    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not in MAP: the scaling of its grey sets
+    **{(name, "plain"): _GREY if info.shape[0] == 1 else _COLOUR for name, info in DATASETS.items()},
+}
+
+
+def transform_for(dataset: str, style: str) -> Transform:
+    """The transform of a data set in a `style`: 'map' or 'fedmr' as in those papers, 'plain' for [0, 1] and no more.
+
+    Raises UnknownNameError for a name that is in neither list.
+    """
+    name = dataset_name(dataset)
+    if style not in STYLES:
+        raise UnknownNameError("transform style", style, STYLES)
+    return TRANSFORMS[name, style]

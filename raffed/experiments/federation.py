@@ -1,0 +1,139 @@
+"""The rounds of one run: draw participants, have them trained, aggregate, measure, record. Knows no Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from raffed.core import seeds
+from raffed.core.boundary import Server
+from raffed.core.fold import Fold
+from raffed.core.params import State
+from raffed.core.round import server_init, server_round
+from raffed.experiments.folder import RunFolder
+from raffed.results.schema import Row
+from raffed.runtime.base import Job, Report, Runtime, Tally
+from raffed.runtime.host import make_network, make_spec
+from raffed.runtime.setup import Setup
+
+
+@dataclass(frozen=True)
+class RoundEvent:
+    """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over participants of
+    the personalised models on their local test parts; both fractions, None where not measured. Bytes: of all participants."""
+
+    round: int  # rounds done
+    rounds: int
+    loss: float
+    accuracy: float | None
+    personal: float | None
+    participants: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
+    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method."""
+    clients = setup.partition.num_clients
+    count = setup.config.federation.participants(clients)
+    drawn = seeds.rng(setup.config.seed, "sampling", round).permutation(clients)[:count]
+    return tuple(sorted(int(c) for c in drawn))
+
+
+def weights_sha256(state: State) -> str:
+    """SHA-256 over the named weights and buffers, float32, in the model's order."""
+    total = hashlib.sha256()
+    for params in (state.w, state.b):
+        for name, tensor in params.tensors.items():
+            total.update(name.encode())
+            total.update(tensor.detach().cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+class Federation:
+    """One run from its first to its last round. `folder` None keeps rows in memory only."""
+
+    def __init__(self, setup: Setup, runtime: Runtime, folder: RunFolder) -> None:
+        self.setup, self.runtime, self.folder = setup, runtime, folder
+        self.method = setup.method
+        network = make_network(setup)
+        self.spec = make_spec(setup, network.feature_dim)
+        self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
+        self.round_hashes: list[str] = list(folder.round_hashes)
+
+    @property
+    def state(self) -> State:
+        return State(self.server.w, self.server.b)
+
+    def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
+        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded."""
+        config = self.setup.config
+        try:
+            while self.server.round < config.federation.rounds:
+                yield self.step()
+                done = self.server.round
+                if done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds or stop():
+                    self.folder.checkpoint(self.server, self.round_hashes)
+                if stop():
+                    break
+        except BaseException:
+            self.folder.rescue(self.server, self.round_hashes)
+            raise
+
+    def step(self) -> RoundEvent:
+        """One round."""
+        began = time.perf_counter()
+        federation, number = self.setup.config.federation, self.server.round
+        participants = draw_participants(self.setup, number)
+        sizes = self.setup.sizes
+        weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
+        measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
+        partial, reports = self.runtime.train(Job(self.server.broadcast(), participants, weights, measure))
+        fold = Fold()
+        fold.merge(partial)
+        mean_w, mean_b, received = fold.finish(self.server)
+        self.server = server_round(self.method, self.server, mean_w, mean_b, received, self.spec)
+        self.round_hashes.append(weights_sha256(self.state))
+        test = self.runtime.evaluate(self.server.broadcast()) if measure else None
+        seconds = time.perf_counter() - began
+        rows = round_rows(self.server.round, reports, test, seconds)
+        self.folder.rows(rows)
+        return self._event(reports, rows, test, seconds)
+
+    def _event(self, reports: list[Report], rows: list[Row], test: Tally | None, seconds: float) -> RoundEvent:
+        personal = [r.value for r in rows if r.client is None and r.model == "personal"]
+        return RoundEvent(
+            self.server.round, self.setup.config.federation.rounds, rows[0].value, test.accuracy if test else None,
+            personal[0] if personal else None, len(reports), rows[0].bytes_up or 0, rows[0].bytes_down or 0, seconds,
+        )  # fmt: skip
+
+
+def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: float) -> list[Row]:
+    """The rows of a round (results/schema.py says which). `number`: rounds done."""
+    n = sum(r.n for r in reports)
+    loss = sum(r.loss * r.n for r in reports) / n
+    up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
+    rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
+    for r in reports:
+        rows.append(Row(number, "local", "train", "loss", r.loss, client=r.client, n=r.n,
+                        bytes_up=r.bytes_up, bytes_down=r.bytes_down, seconds=r.seconds))  # fmt: skip
+        for model, tally in r.scores.items():
+            rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
+    for model in ("global", "local", "personal"):
+        values = [r.scores[model].accuracy for r in reports if model in r.scores]
+        if values:
+            rows.append(Row(number, model, "local_test", "accuracy", sum(values) / len(values), n=len(values)))
+    if test is not None:
+        rows.append(Row(number, "global", "test", "accuracy", test.accuracy, n=test.n))
+        rows.append(Row(number, "global", "test", "loss", test.loss / test.n, n=test.n))
+        for label, (correct, count) in enumerate(zip(test.correct, test.total, strict=True)):
+            share = correct / count if count else float("nan")
+            rows.append(Row(number, "global", "test", "accuracy", share, class_=label, n=count))
+    return rows

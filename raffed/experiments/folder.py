@@ -1,0 +1,203 @@
+"""The folder of a run (design.md §5): run.json, partition.npz, metrics, checkpoints, final weights. Driver only."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from raffed.core.boundary import Server
+from raffed.core.config import RunConfig
+from raffed.core.errors import RunFolderError
+from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.results.schema import Row
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from raffed.runtime.setup import Setup
+from raffed.runtime.vault_store import digest, freeze_vaults, load_server, save_record, thaw_vaults
+
+VAULTS = "vaults"
+CHECKPOINTS = "checkpoints"
+
+
+def run_config(path: Path) -> RunConfig:
+    """The configuration of the run in a folder; a RunFolderError if there is none."""
+    found = read_run(path)
+    try:
+        return RunConfig.from_dict(found["config"])
+    except KeyError as error:
+        raise RunFolderError(f"{path / RUN_FILE}: has no {error}; it was not written by raffed") from error
+
+
+def check_free(path: Path, config: RunConfig) -> None:
+    """Refuse a folder that holds a run, or something else, already."""
+    if (path / RUN_FILE).exists():
+        same = run_config(path).identity() == config.identity()
+        advice = f"`raffed resume {path}` continues it" if same else "its configuration differs; choose another --out"
+        raise RunFolderError(f"{path} holds a run already ({read_run(path).get('state')}); {advice}")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
+
+
+class RunFolder:
+    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single steps."""
+
+    def __init__(self, path: Path, setup: Setup, *, resume: bool = False) -> None:
+        self.path, self.setup = path, setup
+        self.resumed: Server | None = None
+        self.round_hashes: list[str] = []
+        self._saved = -1
+        self._began = time.monotonic()
+        if resume:
+            self._about = read_run(path)
+            self._check_same()
+        else:
+            check_free(path, setup.config)
+            path.mkdir(parents=True, exist_ok=True)
+            self._about = _new_run(setup)
+            setup.partition.save(path / "partition.npz")
+        self._earlier = float(self._about.get("seconds", 0.0))
+        config = setup.config
+        self._writer = MetricsWriter(
+            path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
+        )
+        if resume:
+            self._restore()
+        self._write(state="running", error=None)
+
+    @property
+    def vaults(self) -> Path:
+        return self.path / VAULTS
+
+    @property
+    def rounds_done(self) -> int:
+        return self.resumed.round if self.resumed else 0
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Keep a round's rows until the next checkpoint."""
+        self._writer.add(rows)
+
+    def note(self, **changes: Any) -> None:
+        """Record what was decided while starting (placement, versions of the cluster)."""
+        self._write(**changes)
+
+    def checkpoint(self, server: Server, round_hashes: list[str]) -> None:
+        """Flush the rows, then write the server and every vault as of its round: completely or not at all."""
+        self._writer.flush()
+        folder = self.path / CHECKPOINTS
+        target, part = folder / f"round-{server.round:06d}", folder / ".part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        save_record(server, part / "server.safetensors")
+        freeze_vaults(self.vaults, server.round, part / VAULTS)
+        about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
+                 "identity": self.setup.config.identity()}  # fmt: skip
+        write_json(part / "state.json", about)
+        shutil.rmtree(target, ignore_errors=True)
+        part.replace(target)
+        self._saved = server.round
+        for old in checkpoints(self.path)[: -self.setup.config.runtime.keep_checkpoints]:
+            shutil.rmtree(old)
+        self._write(rounds_done=server.round)
+
+    def rescue(self, server: Server, round_hashes: list[str]) -> None:
+        """Before a failure is reported: keep the rounds that were completed."""
+        if server.round > max(self._saved, 0):
+            self.checkpoint(server, round_hashes)
+
+    def finish(
+        self, server: Server, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]
+    ) -> dict[str, str]:
+        """Final weights and hashes; the run is finished."""
+        save_record(server, self.path / "final.safetensors")
+        lines = "".join(f"{client} {vault_digests[client]}\n" for client in sorted(vault_digests))
+        hashes = {
+            "weights": weights_sha256,
+            "vaults": hashlib.sha256(lines.encode()).hexdigest(),
+            "metrics": rows_sha256(read_metrics(self.path)),
+        }
+        self._write(state="finished", rounds_done=server.round, hashes=hashes, round_hashes=round_hashes)
+        shutil.rmtree(self.vaults, ignore_errors=True)  # the last checkpoint holds them
+        return hashes
+
+    def end(self, state: str, error: str | None) -> None:
+        """The run ends without being finished: "stopped" on request, "failed" with a message."""
+        self._write(state=state, error=error)
+
+    def _write(self, **changes: Any) -> None:
+        self._about.update(changes)
+        self._about["seconds"] = self._earlier + time.monotonic() - self._began
+        write_json(self.path / RUN_FILE, self._about)
+
+    def _check_same(self) -> None:
+        was, now = run_config(self.path), self.setup.config
+        if was.identity() != now.identity():
+            raise RunFolderError(f"{self.path}: the run there has another configuration; resume takes no new one")
+        recorded, drawn = self._about.get("partition_sha256"), self.setup.partition.sha256()
+        if recorded != drawn:
+            raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
+
+    def _restore(self) -> None:
+        found = checkpoints(self.path)
+        shutil.rmtree(self.vaults, ignore_errors=True)
+        if found:
+            self.resumed = load_server(found[-1] / "server.safetensors")
+            about = json.loads((found[-1] / "state.json").read_text())
+            if digest(self.resumed) != about["server_sha256"]:
+                raise RunFolderError(f"{found[-1]}: server.safetensors does not have the hash in state.json; delete the folder")
+            self.round_hashes = about["round_hashes"]
+            thaw_vaults(found[-1] / VAULTS, self.vaults)
+            self._saved = self.resumed.round
+        self._writer.drop_after(self.rounds_done)
+
+
+def checkpoints(path: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first."""
+    return sorted((path / CHECKPOINTS).glob("round-[0-9]*"))
+
+
+def _new_run(setup: Setup) -> dict[str, Any]:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    identity = setup.config.identity()
+    return {
+        "schema": 1,
+        "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
+        "config": setup.config.as_dict(),
+        "identity": identity,
+        "started": now.isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "commit": _commit(),
+        "hardware": {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()},
+        "clients": setup.partition.num_clients,
+        "partition_sha256": setup.partition.sha256(),
+        "rounds_done": 0,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
+        found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with a + if it was changed; None for an installed package."""
+    where = Path(__file__).resolve().parents[2]
+    if not (where / ".git").exists():
+        return None
+    try:
+        git = ["git", "-C", str(where)]
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,159 @@
+"""One run, start to Parquet: the function behind `raffed run`, `raffed resume` and `raffed.run` in a notebook."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.core.config import RunConfig
+from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from raffed.experiments.federation import RoundEvent
+    from raffed.experiments.folder import RunFolder
+    from raffed.runtime.setup import Setup
+
+Watcher = Callable[["RoundEvent"], None]
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run gave. `folder` is None for a run without `out`; `hashes`: SHA-256 of weights, vaults and metric rows
+    (without seconds), empty unless `state` is "finished". Accuracies are fractions after the last evaluated round."""
+
+    folder: Path | None
+    state: str
+    hashes: dict[str, str]
+    metrics: pa.Table
+
+    @property
+    def accuracy(self) -> float:
+        """Of the global model on the global test set."""
+        return self._last("global", "test")
+
+    @property
+    def personalization(self) -> float:
+        """Mean over the last participants of their personalised model on their local test part; NaN without such parts."""
+        return self._last("personal", "local_test")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The long rows (results/schema.py)."""
+        frame: pd.DataFrame = self.metrics.to_pandas()
+        return frame
+
+    def _last(self, model: str, split: str) -> float:
+        rows = self.to_pandas()
+        kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == "accuracy")
+        kept &= rows["client"].isna() & rows["class"].isna()
+        values = rows[kept].sort_values("round")["value"]
+        return float(values.iloc[-1]) if len(values) else float("nan")
+
+
+def run(config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None) -> RunResult:
+    """Carry out a run; `out` is a new folder for its files (None: nothing is kept but the result).
+
+    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably. Raises UsageError
+    before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying.
+    """
+    from raffed.experiments.folder import check_free
+    from raffed.runtime.setup import prepare
+
+    with _folder(out) as path:
+        check_free(path, config)
+        return _execute(prepare(config), path, False, watch, stop, keep=out is not None)
+
+
+def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: object = None) -> RunResult:
+    """Continue a run from its last checkpoint to the same bits as without the interruption."""
+    from dataclasses import replace
+
+    from raffed.experiments.folder import run_config
+    from raffed.runtime.setup import prepare
+
+    path = Path(path)
+    config = run_config(path)
+    if read_run(path).get("state") == "finished":
+        return _result(path, keep=True)
+    if runtime is not None:
+        config = replace(config, runtime=runtime)  # type: ignore[arg-type]
+    return _execute(prepare(config), path, True, watch, stop, keep=True)
+
+
+def _execute(setup: Setup, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, keep: bool) -> RunResult:
+    if setup.config.runtime.execution == "serial":
+        events = _serial(setup, path, resumed, stop)
+    else:
+        from raffed.runtime.ray_launch import launched
+
+        events = launched(setup, path, resumed, stop)
+    for event in events:
+        if watch is not None:
+            watch(event)
+    return _result(path, keep)
+
+
+def _serial(setup: Setup, path: Path, resumed: bool, stop: Stop | None) -> Iterator[RoundEvent]:
+    from raffed.experiments.folder import RunFolder
+    from raffed.runtime.serial import SerialRuntime
+
+    folder = RunFolder(path, setup, resume=resumed)
+    runtime = SerialRuntime(setup, folder.vaults)
+    folder.note(placement={"execution": "serial"})
+    yield from conduct(setup, folder, runtime, stop or (lambda: False))
+
+
+def conduct(setup: Setup, folder: RunFolder, runtime: object, stop: Stop) -> Iterator[RoundEvent]:
+    """The rounds of a run on a runtime, and the true state in run.json however they end."""
+    from typing import cast
+
+    from raffed.core.errors import RaffedError
+    from raffed.experiments.federation import Federation, weights_sha256
+    from raffed.runtime.base import Runtime
+
+    carrier = cast("Runtime", runtime)
+    try:
+        federation = Federation(setup, carrier, folder)
+        yield from federation.rounds(stop)
+        if federation.server.round == setup.config.federation.rounds:
+            digests = carrier.vault_digests()
+            folder.finish(federation.server, weights_sha256(federation.state), digests, federation.round_hashes)
+        else:
+            folder.end("stopped", None)
+    except (KeyboardInterrupt, GeneratorExit):
+        folder.end("stopped", "interrupted")
+        raise
+    except RaffedError as error:
+        folder.end("failed", str(error))
+        raise
+    except BaseException as error:
+        folder.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        carrier.close()
+
+
+def _result(path: Path, keep: bool) -> RunResult:
+    about = read_run(path)
+    return RunResult(path if keep else None, about["state"], about.get("hashes", {}), read_metrics(path))
+
+
+@contextmanager
+def _folder(out: Path | str | None) -> Iterator[Path]:
+    if out is not None:
+        yield Path(out)
+        return
+    made = Path(tempfile.mkdtemp(prefix="raffed-"))
+    try:
+        yield made / "run"
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,68 @@
+"""The methods: name → factory. A new one is a file beside these and a line here.
+
+Factories are imported when asked for, so that listing them needs neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raffed.core.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from raffed.core.method import Factory, Method
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """Where a factory lives and one line about it."""
+
+    title: str
+    source: str
+    module: str
+    factory: str
+    idea: str
+
+    def load(self) -> Factory:
+        found: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
+        return found
+
+
+METHODS: dict[str, MethodInfo] = {
+    "fedavg": MethodInfo("FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"),
+    "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),
+    "fedphp": MethodInfo("FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"),
+    "fedprox": MethodInfo("FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"),
+    "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
+    "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
+    "scamap": MethodInfo("ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"),
+    "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),
+}
+
+
+def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
+    """The method `name` with keyword arguments `args`; raises UsageError for unknown names and values out of range."""
+    if name not in METHODS:
+        raise UnknownNameError("method", name, METHODS)
+    factory = METHODS[name].load()
+    known = inspect.signature(factory).parameters
+    for key, value in (args or {}).items():
+        if key not in known:
+            raise UnknownNameError(f"argument of {name}", key, known)
+        _check_type(name, key, value, known[key].default)
+    return factory(**(args or {}))
+
+
+def _check_type(method: str, key: str, value: Any, default: Any) -> None:
+    wanted = type(default)
+    fits = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
+    if not fits or (isinstance(value, bool) and wanted is not bool):
+        raise UsageError(f"{method}: {key} = {value!r} is a {type(value).__name__}, wanted {wanted.__name__}")
+
+
+__all__ = ["METHODS", "MethodInfo", "build_method"]

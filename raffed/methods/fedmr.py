@@ -1,0 +1,154 @@
+"""FedMR (Fan et al., TMLR 2023): manifold reshaping for partially class-disjoint data.
+
+The released code holds the intra-class loss only; the inter-class loss is built from the paper's eq. 4 (fedmr.md §2).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.maths import distance, one_hot
+from raffed.core.method import Method, Received, Spec, Term
+from raffed.core.params import Params
+from raffed.methods.memory import ClassSums, Prototypes, class_sums
+
+EPS = 1e-8  # inside the root of the standard deviation, as in the released code
+
+
+class IntraClass(Term):
+    """Decorrelates the feature dimensions within each class of the mini-batch  (eq. 3).
+
+    official (released code): Σ_c mean_{i≠j} (X̂_cᵀX̂_c)²_ij / Σ_c N_c, unbiased variance.
+    paper: (1/|C_b|) Σ_c ‖ẐᵀẐ/(N_c − 1)‖²_F with biased variance, diagonal included; ε = 1e-8 is added, where eq. 3
+    would divide by zero for a dead feature. Classes with fewer than `least` samples in the batch do not count.
+    """
+
+    mu: float
+    norm: str = "official"
+    least: int = 2
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return self.mu * intra_class(f.z, f.y, self.norm, self.least)
+
+
+def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) -> Tensor:
+    """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32 or better.
+
+    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product (fedmr.md §2.1).
+    """
+    z = z if z.dtype == torch.float64 else z.float()
+    same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
+    size = same.sum(1)  # N of each row's class
+    kept = (size >= least).to(z.dtype)
+    centred = z - same @ z / size[:, None]
+    divisor = size if norm == "paper" else (size - 1).clamp(min=1)
+    unit = kept[:, None] * centred * (same @ centred.square() / divisor[:, None] + EPS).rsqrt()
+    weight = kept / (size - 1).clamp(min=1).square() if norm == "paper" else kept
+    frobenius = (weight[:, None] * same * (unit @ unit.T).square()).sum()
+    if norm == "paper":
+        return frobenius / (kept / size).sum().clamp(min=1)  # Σ rows of 1/N_c = number of classes kept
+    diagonal = ((same @ unit.square()).square() / size[:, None]).sum()
+    d = z.shape[1]
+    return (frobenius - diagonal) / (d * (d - 1)) / kept.sum().clamp(min=1)
+
+
+class InterClass(Term):
+    """Keeps z closer to its own class's global prototype than to the others'  (eq. 4; no margin constant).
+
+    h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the class, over classes. `negatives`: "all" known
+    prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or "local", the literal eq. 4 over
+    the client's own classes. `mode` "pull" is the remark after Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit
+    vectors (raw is the paper's). `source`: prototypes from the final "local" model (Algorithm 1) or from the "global"
+    model as downloaded. `share`: fraction of clients that send prototypes, drawn once. `lite`: samples per batch used.
+    """
+
+    mu: float
+    negatives: str = "all"
+    mode: str = "margin"
+    space: str = "raw"
+    source: str = "local"
+    share: float = 1.0
+    lite: int = 0
+
+    purpose = "lite"
+
+    def server_init(self, w: Params, spec: Spec) -> Prototypes:
+        return Prototypes.empty(spec.num_classes, spec.feature_dim)
+
+    def draw(self, batch: int, generator: torch.Generator) -> Tensor | None:
+        """0/1 [B]: the random `lite` samples of this step, without replacement."""
+        if not self.lite:
+            return None
+        return (torch.rand(batch, generator=generator).argsort().argsort() < self.lite).float()
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        own = k.class_counts > 0 if self.negatives == "local" else torch.ones_like(k.server.known)
+        kept = torch.ones_like(f.y, dtype=f.z.dtype) if k.drawn is None else k.drawn.to(f.z)
+        z, g = f.z, k.server.mean
+        if self.space == "l2":
+            z, g = F.normalize(z, dim=-1), F.normalize(g, dim=-1)
+        return self.mu * inter_class(z, f.y, g, k.server.known, own, kept, self.mode)
+
+    def finish(self, k: Context) -> tuple[None, ClassSums | None]:
+        if not k.chosen(self.share, "sharers"):
+            return None, None
+        return None, class_sums(k, k.start if self.source == "global" else k.state)
+
+    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
+        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+
+
+def inter_class(z: Tensor, y: Tensor, g: Tensor, known: Tensor, own: Tensor, kept: Tensor, mode: str = "margin") -> Tensor:
+    """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in {0, 1}.
+
+    Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no gradient.
+    """
+    admitted = (known & own).to(z.dtype)
+    label = one_hot(y, g.shape[0]).to(z.dtype)  # [B, C]
+    gap = distance(z, g)
+    near = (gap * label).sum(1)  # ‖z − g_y‖
+    anchor = (label * admitted).sum(1) * kept  # [B]
+    if mode == "pull":
+        per_sample = near
+    else:
+        others = admitted * (1 - label)  # [B, C]
+        count = others.sum(1)
+        per_sample = (torch.relu(near[:, None] - gap) * others).sum(1) / count.clamp(min=1)
+    size = (label * anchor[:, None]).sum(0)  # anchors per class [C]
+    per_class = (label * (anchor * per_sample)[:, None]).sum(0) / size.clamp(min=1)
+    return per_class.sum() / (size > 0).to(z.dtype).sum().clamp(min=1)
+
+
+def fedmr(
+    mu1: float = 0.01,
+    mu2: float = 0.1,
+    intra_norm: str = "official",
+    inter_negatives: str = "all",
+    inter_mode: str = "margin",
+    inter_space: str = "raw",
+    prototype_from: str = "local",
+    share: float = 1.0,
+    lite: int = 0,
+    min_class_count: int = 2,
+) -> Method:
+    """FedMR: CE + μ1 ℓ_intra + μ2 ℓ_inter. μ1 is in units of `intra_norm`; a coefficient of 0 leaves its term out.
+
+    lite = 10 or 50 are FedMR-Lite; share = 0.5, 0.8, 1 the columns of table 5; the paper's μ1, μ2 were not obtainable.
+    """
+    for name, value in (("mu1", mu1), ("mu2", mu2)):
+        check_range(name, value, 0.0, 1e6)
+    check_range("share", share, 0.0, 1.0)
+    check_choice("intra_norm", intra_norm, ("official", "paper"))
+    check_choice("inter_negatives", inter_negatives, ("all", "local"))
+    check_choice("inter_mode", inter_mode, ("margin", "pull"))
+    check_choice("inter_space", inter_space, ("raw", "l2"))
+    check_choice("prototype_from", prototype_from, ("local", "global"))
+    if lite < 0 or min_class_count < 2:
+        raise UsageError(f"lite = {lite} must be 0 (off) or more, min_class_count = {min_class_count} at least 2")
+    intra = (IntraClass(mu1, intra_norm, min_class_count),) if mu1 else ()
+    inter = (InterClass(mu2, inter_negatives, inter_mode, inter_space, prototype_from, share, lite),) if mu2 else ()
+    return Method("FedMR", terms=(*intra, *inter))

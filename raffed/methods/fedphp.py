@@ -1,0 +1,94 @@
+"""FedPHP (Li et al., ECML-PKDD 2021): the inherited private model (HPM) and the knowledge it passes on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core.boundary import Private
+from raffed.core.context import Context, Forward
+from raffed.core.errors import check_choice, check_range
+from raffed.core.maths import mmd
+from raffed.core.method import Method, Personal
+from raffed.core.params import State
+
+TRANSFERS = ("kd", "mmd")
+KD_TAU = 4.0  # teacher temperature, fixed in the paper
+
+
+class Heirloom(Private):
+    """ψ_k, the HPM (parameters and BatchNorm statistics), and z_k [], how often the client took part before."""
+
+    model: State
+    times: Tensor
+
+
+class Inheritance(Personal):
+    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9), z_k counted before this turn  (MAP eq. 10).
+
+    The transfer loss has the HPM as frozen teacher in evaluation mode. KD (eq. 11): −Σ_c σ(z^p/4)_c log σ(z/τ_s)_c,
+    mean over the batch; τ_s = 1 is the form of the authors' code, which tempers the teacher only, τ_s = 4 the symmetric
+    form (the same gradient as KL). `kd_tau_sq` multiplies by τ_s². MMD (eq. 12) compares the features. At the first
+    participation there is no HPM: μ_k = 0 and no transfer.
+    """
+
+    lam: float = 0.1
+    mu: float = 0.9
+    transfer: str = "kd"
+    kd_student_tau: float = 1.0
+    kd_tau_sq: bool = False
+
+    def client_init(self, k: Context) -> Heirloom:
+        return Heirloom(k.start, torch.zeros((), dtype=torch.int64, device=k.class_counts.device))
+
+    def teach(self, f: Forward, k: Context) -> Tensor:
+        """L_KT [] against the HPM in `k.mine`; 0 at the first participation, whatever the HPM holds."""
+        known = k.mine.times > 0
+        logits, z = k.net(k.mine.model, f.x)
+        if self.transfer == "mmd":
+            return torch.where(known, mmd(f.z, torch.where(known, z, f.z.detach())), 0.0)
+        teacher = torch.where(known, logits, 0.0).div(KD_TAU).softmax(-1)
+        loss = -(teacher * (f.logits / self.kd_student_tau).log_softmax(-1)).sum(-1).mean()
+        return torch.where(known, loss * (self.kd_student_tau**2 if self.kd_tau_sq else 1.0), 0.0)
+
+    def taught(self, f: Forward, k: Context) -> Tensor:
+        """(1 − λ) L_CE + λ L_KT  (eq. 13); L_CE alone at the first participation."""
+        ce = k.ce(f)
+        return torch.where(k.mine.times > 0, (1 - self.lam) * ce + self.lam * self.teach(f, k), ce)
+
+    def inherit(self, own: State, k: Context) -> Heirloom:
+        """Eq. 10, then BatchNorm statistics re-estimated on the client's data  (map.md §3.3)."""
+        times = k.mine.times
+        mu = (self.mu * times.to(torch.float64) / k.spec.expected_visits).clamp(0.0, 0.9).to(torch.float32)
+        mixed = mu * k.mine.model + (1 - mu) * own
+        return Heirloom(k.reestimate(mixed.where(times > 0, own).clone()), times + 1)
+
+    def model(self, k: Context) -> State:
+        heirloom: Heirloom = k.mine
+        return heirloom.model
+
+
+class InheritedWhileTraining(Inheritance):
+    """FedPHP's single stage: eq. 13 is the shared objective and the uploaded model is also the one inherited."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return torch.where(k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0)  # CE + this is eq. 13
+
+    def finish(self, k: Context) -> tuple[Heirloom, None]:
+        return self.inherit(k.state, k), None
+
+
+def check_inheritance(lam: float, mu: float, transfer: str, kd_student_tau: float) -> None:
+    """λ and μ in [0, 1], transfer kd or mmd, a positive student temperature."""
+    check_range("lam", lam, 0.0, 1.0)
+    check_range("mu", mu, 0.0, 1.0)
+    check_range("kd_student_tau", kd_student_tau, 0.0, 100.0, open_low=True)
+    check_choice("transfer", transfer, TRANSFERS)
+
+
+def fedphp(
+    lam: float = 0.1, mu: float = 0.9, transfer: str = "kd", kd_student_tau: float = 1.0, kd_tau_sq: bool = False
+) -> Method:
+    """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II."""
+    check_inheritance(lam, mu, transfer, kd_student_tau)
+    return Method("FedPHP", personal=InheritedWhileTraining(lam, mu, transfer, kd_student_tau, kd_tau_sq))

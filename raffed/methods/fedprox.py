@@ -1,0 +1,24 @@
+"""FedProx (Li et al. 2020, eq. 2): FedAvg with a quadratic pull towards the downloaded weights."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.errors import check_range
+from raffed.core.method import Method, Term
+
+
+class Proximal(Term):
+    """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum buffer."""
+
+    mu: float
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return self.mu / 2 * (f.w - k.w0).sq_norm()
+
+
+def fedprox(mu: float = 0.01) -> Method:
+    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2)."""
+    check_range("mu", mu, 0.0, 1e6)
+    return Method("FedProx", terms=(Proximal(mu),) if mu else ())

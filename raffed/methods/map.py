@@ -1,0 +1,95 @@
+"""MAP (Li et al., TKDE 2024, arXiv 2404.09232): restricted softmax for the server, inherited private model for the client.
+
+Stage 1 (RS, all E epochs) is uploaded; stage 2 starts from a copy of its result, trains with the plain softmax and the
+HPM as teacher, and never leaves the client. MAP's server is therefore FedRS's and ScaMAP's is ScaRS's, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.errors import UsageError, check_range
+from raffed.core.method import Budget, Method
+from raffed.methods.fedphp import Heirloom, Inheritance, check_inheritance
+from raffed.methods.fedrs import restricted
+from raffed.methods.scaffold import scaffold
+
+
+class InheritedModel(Inheritance):
+    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, momentum 0.9, from a copy of ω_k; then eq. 10.
+
+    n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's (map.md §3.2).
+    """
+
+    share: float = 0.1
+    lr_scale: float = 0.2
+    least: int = 5
+
+    def budget(self, k: Context) -> Budget:
+        return Budget(max(int(self.share * k.steps), self.least), self.lr_scale)
+
+    def private_loss(self, f: Forward, k: Context) -> Tensor:
+        return self.taught(f, k)
+
+    def finish(self, k: Context) -> tuple[Heirloom, None]:
+        assert k.private is not None
+        return self.inherit(k.private, k), None
+
+
+def _inherited(
+    lam: float, mu: float, transfer: str, kd_student_tau: float, kd_tau_sq: bool, share: float, lr_scale: float, least: int
+) -> InheritedModel:
+    check_inheritance(lam, mu, transfer, kd_student_tau)
+    check_range("share", share, 0.0, 10.0)
+    check_range("lr_scale", lr_scale, 0.0, 10.0)
+    if least < 0:
+        raise UsageError(f"least = {least}: the least number of stage-2 steps cannot be negative")
+    return InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+
+
+def map_(
+    alpha: float = 0.5,
+    lam: float = 0.1,
+    mu: float = 0.9,
+    transfer: str = "kd",
+    mode: str = "binary",
+    n_min: int = 1,
+    kd_student_tau: float = 1.0,
+    kd_tau_sq: bool = False,
+    share: float = 0.1,
+    lr_scale: float = 0.2,
+    least: int = 5,
+) -> Method:
+    """MAP. α, mode, n_min as FedRS; λ, μ, transfer as FedPHP; stage 2: share of stage 1's steps, its rate, its least steps.
+
+    Row MAP of Tables I, II, III.
+    """
+    own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)
+
+
+def scars(alpha: float = 0.5, server_lr: float = 1.0, mode: str = "binary", n_min: int = 1) -> Method:
+    """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II."""
+    return replace(scaffold(server_lr), name="ScaRS", head=restricted(alpha, mode, n_min))
+
+
+def scamap(
+    alpha: float = 0.5,
+    lam: float = 0.1,
+    mu: float = 0.9,
+    transfer: str = "kd",
+    server_lr: float = 1.0,
+    mode: str = "binary",
+    n_min: int = 1,
+    kd_student_tau: float = 1.0,
+    kd_tau_sq: bool = False,
+    share: float = 0.2,
+    lr_scale: float = 0.5,
+    least: int = 5,
+) -> Method:
+    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP."""
+    own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    return replace(scars(alpha, server_lr, mode, n_min), name="ScaMAP", personal=own)

@@ -1,0 +1,45 @@
+"""Memories several papers share: class centres, as functions and Wires."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core.boundary import Summable, Wire
+from raffed.core.context import Context
+from raffed.core.maths import one_hot
+from raffed.core.params import State
+
+
+class ClassSums(Summable):
+    """What a client tells of its classes: Σ of the features total [C, D] and the counts [C] int64 (visible to the server)."""
+
+    fraction_bits = 24  # sums over thousands of samples: ±2^38 in steps of 2^-24
+
+    total: Tensor
+    count: Tensor
+
+
+class Prototypes(Wire):
+    """The server's class centres: mean [C, D]; known [C] bool, whether any client ever sent the class."""
+
+    mean: Tensor
+    known: Tensor
+
+    @staticmethod
+    def empty(classes: int, dim: int) -> Prototypes:
+        return Prototypes(torch.zeros(classes, dim), torch.zeros(classes, dtype=torch.bool))
+
+    def updated(self, sums: ClassSums) -> Prototypes:
+        """The sample-weighted mean where this round brought samples; the last value kept where not."""
+        fresh = sums.count > 0
+        mean = sums.total / sums.count.clamp(min=1)[:, None]
+        return Prototypes(torch.where(fresh[:, None], mean, self.mean), self.known | fresh)
+
+
+def class_sums(k: Context, state: State) -> ClassSums:
+    """Features of `state` over all the client's samples, in evaluation mode, without augmentation or random numbers."""
+    total = torch.zeros(k.spec.num_classes, k.spec.feature_dim, dtype=torch.float64, device=k.class_counts.device)
+    for z, y in k.features(state):
+        total += one_hot(y, k.spec.num_classes).T.to(torch.float64) @ z.to(torch.float64)
+    return ClassSums(total.to(torch.float32), k.class_counts)

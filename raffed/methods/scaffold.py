@@ -1,0 +1,72 @@
+"""SCAFFOLD (Karimireddy et al. 2020, Alg. 1): control variates against client drift."""
+
+from __future__ import annotations
+
+from raffed.core.boundary import Private, Summable, Wire
+from raffed.core.context import Context
+from raffed.core.errors import check_range
+from raffed.core.method import Correction, Mean, Method, Pass, Received, ServerSGD, Spec
+from raffed.core.params import Params
+
+
+class ServerControl(Wire):
+    """c, the server's control variate, over trainable parameters."""
+
+    c: Params
+
+
+class ClientControl(Private):
+    """c_i, the client's own."""
+
+    c: Params
+
+
+class ControlDelta(Summable):
+    """c_i⁺ − c_i."""
+
+    dc: Params
+
+
+class ControlVariate(Correction):
+    """g ← g − c_i + c;  c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j  (option II);  c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+
+    Σ_j η_j over the steps as used equals K·η at a constant rate. Exact for plain SGD only: `Method` refuses momentum.
+    """
+
+    def server_init(self, w: Params, spec: Spec) -> ServerControl:
+        return ServerControl(w.zeros())
+
+    def client_init(self, k: Context) -> ClientControl:
+        return ClientControl(k.w0.zeros())
+
+    def gradient(self, g: Params, k: Context) -> Params:
+        mine, server = k.mine, k.server
+        corrected: Params = g - mine.c + server.c
+        return corrected
+
+    def finish(self, k: Context) -> tuple[ClientControl, ControlDelta]:
+        c = k.mine.c - k.server.c + (k.w0 - k.w) / k.lr_sum
+        return ClientControl(c), ControlDelta(c - k.mine.c)
+
+    def server_step(self, s: ServerControl, got: Received, spec: Spec) -> ServerControl:
+        if not isinstance(got.sum, ControlDelta):
+            return s
+        return ServerControl(s.c + got.sum.dc / spec.num_clients)
+
+
+PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
+
+
+def scaffold(server_lr: float = 1.0) -> Method:
+    """SCAFFOLD: clients step by plain SGD (no momentum, no weight decay), uniform means, server rate η_g in (0, 10].
+
+    The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either.
+    """
+    check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
+    return Method(
+        "SCAFFOLD",
+        correction=ControlVariate(),
+        passes=(PLAIN_SGD,),
+        mean=Mean(by="clients"),
+        server=ServerSGD(server_lr),
+    )

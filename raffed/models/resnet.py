@@ -1,0 +1,82 @@
+"""Residual networks for small images (He et al. 2016; layout of MOON's code): 3x3 stem of stride 1, no max-pool.
+
+BatchNorm is PyTorch's (momentum 0.1, eps 1e-5): running_mean, running_var and one counter a layer are buffers.
+Each stage but the first halves the map. Inputs must leave a last map of 2x2 or more: on a 1x1 map BatchNorm cannot
+train on a batch of one sample.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from raffed.models.net import GlobalMean, Net, init_convs, refuse_shape
+
+Shape = tuple[int, int, int]
+
+
+def resnet18(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net:
+    """ResNet-18 (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide; z is the pooled map, 512 wide, >= 0.
+
+    With 10 classes 11,173,962 parameters (3 channels) or 11,172,810 (1 channel), and 9,600 BatchNorm statistics.
+    Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's code).
+    """
+    _check_side("resnet18", in_shape, 9)
+    return _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
+
+
+def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net:
+    """ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`; z is the pooled map, 64 wide, >= 0.
+
+    No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10 classes.
+    """
+    _check_side("resnet8", in_shape, 8)
+    return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias)
+
+
+def _check_side(name: str, in_shape: Shape, least: int) -> None:
+    if min(in_shape[1:]) < least:
+        raise refuse_shape(name, in_shape, f"KxHxW with H and W of at least {least}")
+
+
+def _resnet(channels: int, num_classes: int, *, widths: tuple[int, ...], blocks: int, head_bias: bool) -> Net:
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=nn.Conv2d(channels, widths[0], 3, padding=1, bias=False), norm=nn.BatchNorm2d(widths[0]), relu=nn.ReLU()
+    )
+    k_in = widths[0]
+    for i, k_out in enumerate(widths, start=1):
+        strides = [1 if i == 1 else 2] + [1] * (blocks - 1)
+        layers[f"stage{i}"] = nn.Sequential(
+            *(BasicBlock(k_in if j == 0 else k_out, k_out, stride) for j, stride in enumerate(strides))
+        )
+        k_in = k_out
+    layers["pool"] = GlobalMean()
+    net = Net(nn.Sequential(layers), nn.Linear(widths[-1], num_classes, bias=head_bias))
+    init_convs(net)
+    return net
+
+
+class BasicBlock(nn.Module):
+    """ReLU(norm(conv(ReLU(norm(conv(x))))) + shortcut(x)): [B, k_in, H, W] -> [B, k_out, H / stride, W / stride], up.
+
+    The shortcut is a 1x1 convolution with BatchNorm where the shape changes, else x itself.
+    """
+
+    def __init__(self, k_in: int, k_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(k_in, k_out, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(k_out)
+        self.conv2 = nn.Conv2d(k_out, k_out, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(k_out)
+        self.relu = nn.ReLU()
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or k_in != k_out:
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=nn.Conv2d(k_in, k_out, 1, stride, bias=False), norm=nn.BatchNorm2d(k_out))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        out: Tensor = self.relu(inner + self.shortcut(x))
+        return out

@@ -1,0 +1,46 @@
+"""A file is there completely or not at all: temporary name, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_TEMP = ".tmp"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write; when the block ends well, it takes the place of `path` in one step.
+
+    A block that raises leaves `path` as it was and no temporary file. A process killed inside leaves `path` as it was
+    and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path.
+    """
+    temp = path.with_name(f".{path.name}{_TEMP}")
+    try:
+        yield temp
+        with temp.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and deletions in `folder` survive a loss of power (POSIX; elsewhere the system decides)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def clean(folder: Path, pattern: str) -> None:
+    """Remove what a killed writer left: the temporary files of names that match the glob `pattern`."""
+    for temp in folder.glob(f".{pattern}{_TEMP}"):
+        temp.unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""The columns of RUN/metrics/part-*.parquet: long form, one row a measurement.
+
+Which rows a run writes (a reader may rely on these; `client` null means the server):
+
+    every round          client null, model global, split train, metric loss: the mean training loss, with n = samples
+                         trained on by all participants, bytes_up and bytes_down = what all participants together sent
+                         and received this round, seconds = wall time of the round
+    every participant    client i, model local, split train, metric loss, with that client's n, bytes and seconds
+    evaluated rounds     client null, model global, split test: metric accuracy and metric loss (class null), and one
+                         accuracy row for each class c (class c), n = test samples behind the value
+    their participants   client i, split local_test, metric accuracy, three times: model global (before: the downloaded
+                         model), model local (after training), model personal (the personalised model)
+    and the means        client null, split local_test, metric accuracy, models global, local, personal: the unweighted
+                         means of the participants' rows, n = participants averaged
+
+A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+MODELS = ("global", "personal", "local")
+SPLITS = ("test", "local_test", "train")
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+
+
+def _field(name: str, kind: pa.DataType, meaning: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable, metadata={"meaning": meaning})
+
+
+SCHEMA: pa.Schema = pa.schema(
+    [
+        _field("run_id", _WORD, "the run's name, as in run.json"),
+        _field("method", _WORD, "key of the method in METHODS"),
+        _field("dataset", _WORD, "name of the data set"),
+        _field("partition", _WORD, "the split as typed, e.g. dirichlet:100:0.5"),
+        _field("seed", pa.int64(), "the run's seed"),
+        _field("round", pa.int32(), "communication round, counted from 1; 0 is before any training"),
+        _field("client", pa.int32(), "client index; null is the server, or a mean over clients", nullable=True),
+        _field("stage", pa.int32(), "stage of a continual split, counted from 0; null without stages", nullable=True),
+        _field("class", pa.int32(), "class index; null is all classes together", nullable=True),
+        _field("model", _WORD, "global, personal or local: whose weights were measured"),
+        _field("split", _WORD, "test (the server's), local_test (the client's) or train: on which samples"),
+        _field("metric", _WORD, "accuracy: a fraction in [0, 1]; loss: nats, mean over samples; others by their name"),
+        _field("value", pa.float64(), "the measurement, in the metric's unit; NaN if it was not a number"),
+        _field("n", pa.int64(), "samples (for means over clients: clients) behind the value", nullable=True),
+        _field("bytes_up", pa.int64(), "bytes the method sends from clients to the server this round", nullable=True),
+        _field("bytes_down", pa.int64(), "bytes the method sends from server to clients this round", nullable=True),
+        _field("seconds", pa.float64(), "wall time in s; the one column two equal runs differ in", nullable=True),
+    ]
+)
+
+
+class Row(NamedTuple):
+    """One measurement; the writer adds run_id, method, dataset, partition and seed. Units as in SCHEMA.
+
+    >>> Row(round=3, model="global", split="test", metric="accuracy", value=0.91, n=1000)  # doctest: +ELLIPSIS
+    Row(round=3, model='global', split='test', metric='accuracy', value=0.91, client=None, ..., n=1000, ...)
+    """
+
+    round: int
+    model: str
+    split: str
+    metric: str
+    value: float
+    client: int | None = None
+    stage: int | None = None
+    class_: int | None = None
+    n: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    seconds: float | None = None

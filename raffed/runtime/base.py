@@ -1,0 +1,80 @@
+"""What a federation asks of whoever carries it out: train these clients, evaluate this model, keep the vaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raffed.core.boundary import Broadcast
+from raffed.core.fold import Partial
+
+
+@dataclass(frozen=True)
+class Job:
+    """One round's work. `weights`: p_i of each participant; `measure`: score the participants' models as well."""
+
+    broadcast: Broadcast
+    participants: tuple[int, ...]
+    weights: tuple[float, ...]
+    measure: bool
+
+    @property
+    def round(self) -> int:
+        return self.broadcast.round
+
+    def share(self, clients: frozenset[int]) -> Job:
+        """The part of the job that falls to these clients."""
+        pairs = [(c, p) for c, p in zip(self.participants, self.weights, strict=True) if c in clients]
+        return Job(self.broadcast, tuple(c for c, _ in pairs), tuple(p for _, p in pairs), self.measure)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """correct and total samples per class, and Σ loss in nats: plain numbers, so that it travels cheaply."""
+
+    correct: tuple[int, ...]
+    total: tuple[int, ...]
+    loss: float
+
+    @property
+    def n(self) -> int:
+        return sum(self.total)
+
+    @property
+    def accuracy(self) -> float:
+        return sum(self.correct) / self.n if self.n else float("nan")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
+
+    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model.
+    """
+
+    client: int
+    n: int
+    loss: float
+    steps: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    scores: dict[str, Tally] = field(default_factory=dict)
+
+
+class Runtime(Protocol):
+    """Serial, or Ray. Every implementation gives the same bits."""
+
+    def train(self, job: Job) -> tuple[Partial, list[Report]]:
+        """Train the participants; partial sums, and the reports in the order of the participants."""
+        ...
+
+    def evaluate(self, broadcast: Broadcast) -> Tally:
+        """Score the global model on the global test set."""
+        ...
+
+    def vault_digests(self) -> dict[int, str]:
+        """Client → SHA-256 of its vault, for every client that keeps anything."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,128 @@
+"""Clients hosted in one process: their data, their vaults, one scratch network. The body of every actor, without Ray."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.boundary import Broadcast
+from raffed.core.context import ClientData
+from raffed.core.evaluate import Score, evaluate
+from raffed.core.fold import Fold, Partial
+from raffed.core.method import Spec
+from raffed.core.network import Network
+from raffed.core.params import State
+from raffed.core.round import EVAL_CHUNK, ClientRound, Session, client_round, joined
+from raffed.data.transforms import augment, prepare
+from raffed.models import build
+from raffed.runtime.base import Job, Report, Tally
+from raffed.runtime.setup import Setup
+from raffed.runtime.vault_store import VaultStore
+
+
+def make_spec(setup: Setup, feature_dim: int) -> Spec:
+    """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
+    clients, federation = setup.partition.num_clients, setup.config.federation
+    visits = max(federation.participants(clients) * federation.rounds // clients, 1)
+    return Spec(setup.dataset.num_classes, feature_dim, clients, visits)
+
+
+def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
+    """The run's network with its initial weights, the same on every host."""
+    model, config = setup.config.model, setup.config
+    value = seeds.seed(config.seed, "weights")
+    return Network(build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args), device)
+
+
+class Host:
+    """Trains and scores some of the clients. Data and vaults of a client are made when it is first needed."""
+
+    def __init__(self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu") -> None:
+        self.setup, self.method = setup, setup.method
+        self.device = torch.device(device)
+        self.store = VaultStore(vaults)
+        self.transform = setup.transform
+        self.net = make_network(setup, self.device)
+        transform = self.transform
+        bend = (lambda x, g: augment(x, transform, g)) if transform.augments else None
+        spec = make_spec(setup, self.net.feature_dim)
+        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend)
+        self._data: dict[int, ClientData] = {}
+        self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._test: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def train(self, job: Job) -> tuple[Partial, list[Report]]:
+        """The round of the job's clients, one after the other, folded."""
+        fold, reports = Fold(), []
+        where = f"{self.method.name}, round {job.round}"
+        down = job.broadcast.nbytes()
+        for client, weight in zip(job.participants, job.weights, strict=True):
+            began = time.perf_counter()
+            vault = self.store.get(client, job.round)
+            done = client_round(self.method, job.broadcast, vault, self._client(client), self.session, client)
+            scores = self._score(client, done) if job.measure else {}
+            self.store.put(client, job.round + 1, done.vault)
+            fold.add(client, weight, done.upload, where)
+            spent = time.perf_counter() - began
+            n = len(self.setup.partition.train[client])
+            reports.append(Report(client, n, done.loss, done.steps, done.upload.nbytes(), down, spent, scores))
+        return fold.export(), reports
+
+    def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
+        """Chunk → tally of the global model on these chunks of the global test set."""
+        state = joined(self.method, broadcast, None, self.net)
+        return {chunk: self._tally(state, *self._test_chunk(chunk)) for chunk in chunks}
+
+    def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
+        if not len(self.setup.partition.test[client]):
+            return {}
+        if client not in self._local_test:
+            self._local_test[client] = self._samples(self.setup.partition.test[client])
+        x, y = self._local_test[client]
+        states = {"global": done.start, "local": done.trained, "personal": done.personal_state(self.method)}
+        scores = {"global": self._tally(states["global"], x, y), "local": self._tally(states["local"], x, y)}
+        same = states["personal"] is states["local"]
+        return {**scores, "personal": scores["local"] if same else self._tally(states["personal"], x, y)}
+
+    def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
+        score: Score = evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK)
+        return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
+
+    def _client(self, client: int) -> ClientData:
+        if client not in self._data:
+            x, y = self._samples(self.setup.partition.train[client])
+            counts = torch.bincount(y, minlength=self.setup.dataset.num_classes)
+            self._data[client] = ClientData(x, y, counts)
+        return self._data[client]
+
+    def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        dataset = self.setup.dataset
+        x = prepare(dataset.x_train[index], self.transform, dataset.max_value)
+        return x.to(self.device), torch.from_numpy(dataset.y_train[index]).to(self.device)
+
+    def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
+        if chunk not in self._test:
+            images, labels = self.setup.test_set()
+            part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
+            x = prepare(images[part], self.transform, self.setup.dataset.max_value)
+            self._test[chunk] = x.to(self.device), torch.tensor(labels[part], device=self.device)
+        return self._test[chunk]
+
+
+def test_chunks(setup: Setup) -> int:
+    """How many chunks the global test set has."""
+    return -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+
+
+def total(tallies: dict[int, Tally]) -> Tally:
+    """The chunks' tallies added in chunk order, whoever counted them."""
+    ordered = [tallies[chunk] for chunk in sorted(tallies)]
+    correct = tuple(map(sum, zip(*(t.correct for t in ordered), strict=True)))
+    count = tuple(map(sum, zip(*(t.total for t in ordered), strict=True)))
+    return Tally(correct, count, sum(t.loss for t in ordered))

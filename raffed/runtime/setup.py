@@ -1,0 +1,101 @@
+"""From a configuration to everything a federation needs, checked before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raffed.core.config import RunConfig
+from raffed.core.errors import UsageError
+from raffed.methods import build_method
+
+if TYPE_CHECKING:
+    from raffed.core.method import Method
+    from raffed.data.datasets import Dataset
+    from raffed.data.partition import Partition
+    from raffed.data.transforms import Transform
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A checked run: the data set, the partition and the recipe. Arrays only, so that it travels without a copy."""
+
+    config: RunConfig
+    dataset: Dataset
+    partition: Partition
+
+    @property
+    def method(self) -> Method:
+        return build_method(self.config.method, self.config.args)
+
+    @property
+    def transform(self) -> Transform:
+        from raffed.data.transforms import transform_for
+
+        return transform_for(self.dataset.name, _style(self.config))
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.dataset.x_train.shape[1:]
+        return self.transform.prepared_shape((channels, height, width))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client."""
+        return [len(part) for part in self.partition.train]
+
+    def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The global test set: the benchmark's own, or where there is none the union of the local test parts."""
+        if len(self.dataset.y_test):
+            return self.dataset.x_test, self.dataset.y_test
+        index = np.concatenate(self.partition.test)
+        return self.dataset.x_train[index], self.dataset.y_train[index]
+
+
+def prepare(config: RunConfig) -> Setup:
+    """Load the data, draw the split and check every name, range and combination; raises UsageError."""
+    from raffed.data.datasets import load_dataset
+    from raffed.data.partition import make_partition
+    from raffed.data.splits import parse_split
+
+    build_method(config.method, config.args)
+    split = parse_split(config.data.split)
+    dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
+    labels, classes = dataset.y_train, dataset.num_classes
+    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test)
+    setup = Setup(config, dataset, partition)
+    _check_clients(setup)
+    check_model(setup)
+    return setup
+
+
+def check_model(setup: Setup) -> None:
+    """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in an actor."""
+    from raffed.models import build
+
+    model = setup.config.model
+    build(model.name, setup.input_shape, setup.dataset.num_classes, 0, **model.args)
+
+
+def _check_clients(setup: Setup) -> None:
+    clients = setup.partition.num_clients
+    per_actor = setup.config.runtime.clients_per_actor
+    if per_actor > clients:
+        raise UsageError(f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}")
+    empty = [client for client, n in enumerate(setup.sizes) if n == 0]
+    if empty:
+        raise UsageError(f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)")
+    if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
+        raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
+
+
+def _style(config: RunConfig) -> str:
+    if config.data.transform != "auto":
+        return config.data.transform
+    scheme = config.data.split.lower()
+    if scheme.startswith(("incomplete", "dirichlet")):
+        return "map"
+    return "fedmr" if scheme.startswith(("p", "iid")) else "plain"

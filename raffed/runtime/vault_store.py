@@ -1,0 +1,176 @@
+"""The one place that writes vaults and servers to disk: safetensors plus a JSON outline, never a pickle.
+
+A vault file is written when a client ends a round and named by the rounds done, so that a round can be redone from the
+version before it. The outline names record classes and fields; reading one builds only classes that the kernel
+registered, from checked tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from raffed.core.boundary import Private, Server, Vault
+from raffed.core.errors import RunFolderError
+from raffed.core.frozen import REGISTRY, Frozen, fields_of
+from raffed.core.params import Params
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def outline(value: Any, path: str, arrays: Arrays) -> Any:
+    """The JSON outline of a record; its tensors go to `arrays` under their paths."""
+    if isinstance(value, Params):
+        for name, tensor in value.tensors.items():
+            arrays[f"{path}/{name}"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        return {"params": list(value.names)}
+    if isinstance(value, Tensor):
+        arrays[path] = np.ascontiguousarray(value.detach().cpu().numpy())
+        return {"tensor": True}
+    if isinstance(value, Frozen):
+        inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
+        return {"record": type(value).__qualname__, "fields": inner}
+    if isinstance(value, dict):
+        return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
+    if value is None or isinstance(value, int | float | str):
+        return {"plain": value}
+    raise TypeError(f"{path}: a {type(value).__name__} cannot be stored")
+
+
+def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
+    """The record that `outline` described; KeyError, TypeError or ValueError if the two do not fit."""
+    if "params" in shape:
+        return Params({name: torch.from_numpy(arrays[f"{path}/{name}"]) for name in shape["params"]}).clone()
+    if "tensor" in shape:
+        return torch.from_numpy(arrays[path])
+    if "record" in shape:
+        inner = {name: rebuild(one, f"{path}.{name}", arrays) for name, one in shape["fields"].items()}
+        return REGISTRY[shape["record"]](**inner)
+    if "slots" in shape:
+        return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
+    return shape["plain"]
+
+
+def digest(record: Private) -> str:
+    """SHA-256 of a vault or server: outline, then every tensor's name, type, shape and bytes."""
+    arrays: Arrays = {}
+    text = json.dumps(outline(record, "", arrays), sort_keys=True)
+    total = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(arrays[name].tobytes())
+    return total.hexdigest()
+
+
+def save_record(record: Private, path: Path) -> None:
+    """Write atomically: a temporary file beside it, then a rename."""
+    arrays: Arrays = {}
+    shape = json.dumps(outline(record, "", arrays), sort_keys=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    save_file(arrays, part, metadata={"outline": shape})
+    part.replace(path)
+
+
+def load_record(path: Path, kind: type[Any]) -> Any:
+    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something else."""
+    try:
+        with safe_open(path, framework="np") as stream:
+            shape = json.loads(stream.metadata()["outline"])
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+        record = rebuild(shape, "", arrays)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
+    if not isinstance(record, kind):
+        raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
+    return record
+
+
+def load_server(path: Path) -> Server:
+    server: Server = load_record(path, Server)
+    return server
+
+
+class VaultStore:
+    """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
+
+    A folder keeps for every client the version before its newest one too, which is what a repeated round starts from.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._held: dict[int, tuple[int, Vault]] = {}
+
+    def get(self, client: int, done: int) -> Vault | None:
+        """The vault of a client after at most `done` rounds of the federation; None if it keeps nothing."""
+        held = self._held.get(client)
+        if held is not None and held[0] <= done:
+            return held[1]
+        if held is not None and self.folder is None:
+            raise ValueError(f"client {client}: version {done} of its vault is gone; only a store on disk keeps the one before")
+        versions = [(number, path) for number, path in self._versions(client) if number <= done]
+        if not versions:
+            return None
+        vault: Vault = load_record(versions[-1][1], Vault)
+        self._held[client] = versions[-1][0], vault
+        return vault
+
+    def put(self, client: int, done: int, vault: Vault) -> None:
+        """Keep a client's vault after its part in round done − 1."""
+        if vault.empty:
+            return
+        self._held[client] = done, vault
+        if self.folder is not None:
+            save_record(vault, self._client(client) / f"{done:06d}.safetensors")
+            for _, path in self._versions(client)[:-2]:
+                path.unlink(missing_ok=True)
+
+    def digests(self, clients: frozenset[int], done: int) -> dict[int, str]:
+        vaults = ((client, self.get(client, done)) for client in sorted(clients))
+        return {client: digest(vault) for client, vault in vaults if vault is not None}
+
+    def _client(self, client: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"client-{client:06d}"
+
+    def _versions(self, client: int) -> list[tuple[int, Path]]:
+        if self.folder is None or not self._client(client).is_dir():
+            return []
+        return sorted((int(path.stem), path) for path in self._client(client).glob("[0-9]*.safetensors"))
+
+
+def freeze_vaults(store: Path, done: int, target: Path) -> None:
+    """Put the vaults as of `done` rounds into a checkpoint: hard links where the file system has them, else copies."""
+    target.mkdir(parents=True)
+    for folder in sorted(store.glob("client-*")):
+        versions = sorted(path for path in folder.glob("[0-9]*.safetensors") if int(path.stem) <= done)
+        if versions:
+            _link(versions[-1], target / f"{folder.name}@{versions[-1].name}")
+
+
+def thaw_vaults(source: Path, store: Path) -> None:
+    """Make a checkpoint's vaults the only ones in the store."""
+    shutil.rmtree(store, ignore_errors=True)
+    store.mkdir(parents=True)
+    for path in sorted(source.glob("client-*@*.safetensors")):
+        folder, _, version = path.name.partition("@")
+        (store / folder).mkdir(exist_ok=True)
+        _link(path, store / folder / version)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        shutil.copy2(source, target)

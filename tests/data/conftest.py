@@ -1,0 +1,49 @@
+"""Real data where there is some; a small made-up pool everywhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raffed.data.datasets import Dataset, load_dataset
+
+_MARKS = {
+    "cifar10": "cifar-10-batches-py/data_batch_1",
+    "fashion-mnist": "FashionMNIST/raw/train-images-idx3-ubyte.gz",
+    "femnist": "FEMNIST",
+}
+
+
+def real_data_root(name: str) -> Path | None:
+    places = [os.environ.get("RAFFED_DATA", ""), "/tmp/data", str(Path(__file__).parents[3] / "shared" / "data")]
+    return next((Path(place) for place in places if place and (Path(place) / _MARKS[name]).exists()), None)
+
+
+@lru_cache
+def _loaded(name: str) -> Dataset:
+    root = real_data_root(name)
+    if root is None:
+        pytest.skip(f"no {name} in RAFFED_DATA, /tmp/data or ../shared/data")
+    return load_dataset(name, root)
+
+
+@pytest.fixture(scope="session")
+def real() -> Callable[[str], Dataset]:
+    """real('femnist') is the real data set, loaded once; skips where it is not at hand."""
+    return _loaded
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return load_dataset("digits")
+
+
+@pytest.fixture(scope="session")
+def cifar_labels() -> np.ndarray:
+    """10 classes of 5,000 each, as in CIFAR-10."""
+    return np.arange(50_000, dtype=np.int64) % 10

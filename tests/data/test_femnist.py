@@ -1,0 +1,179 @@
+"""FEMNIST files come from strangers: whatever is wrong in them ends in a DataFileError that says where."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raffed.core.errors import DataFileError
+from raffed.data.datasets import load_dataset
+
+
+def npz_arrays(**changes: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "images": rng.integers(0, 256, (5, 28, 28), dtype=np.uint8),
+        "labels": np.array([0, 61, 5, 5, 10], dtype=np.uint8),
+        "writer": np.array([1, 1, 0, 2, 2], dtype=np.uint16),
+        "writer_ids": np.array(["a", "b", "c"]),
+    }
+    return arrays | changes
+
+
+def write_npz(root: Path, arrays: dict[str, Any], name: str = "some.npz") -> Path:
+    (root / "FEMNIST").mkdir(exist_ok=True)
+    np.savez(root / "FEMNIST" / name, **arrays)
+    return root / "FEMNIST" / name
+
+
+def leaf(users: dict[str, list[int]]) -> dict[str, Any]:
+    """LEAF's json: user -> labels; each image is constant, label / 255."""
+    data = {user: {"x": [[label / 255] * 784 for label in labels], "y": labels} for user, labels in users.items()}
+    return {"users": list(users), "num_samples": [len(labels) for labels in users.values()], "user_data": data}
+
+
+def write_leaf(root: Path, content: Any, name: str = "all.json") -> None:
+    path = root / "FEMNIST" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def test_the_npz_layout_gives_images_labels_and_writers(tmp_path: Path) -> None:
+    arrays = npz_arrays()
+    write_npz(tmp_path, arrays)
+    got = load_dataset("femnist", tmp_path)
+    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"])
+    assert got.y_train.tolist() == [0, 61, 5, 5, 10]
+    assert got.groups is not None
+    assert got.groups.tolist() == [1, 1, 0, 2, 2]
+    assert (got.x_test.shape, got.num_classes, got.max_value) == ((0, 1, 28, 28), 62, 255)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": np.array([0, 62, 5, 5, 10])}, r"labels lies in 0\.\.62, wanted 0\.\.61"),
+        ({"labels": np.array([0, -1, 5, 5, 10])}, "labels lies in -1"),
+        ({"labels": np.array([0.0, 1, 2, 3, 4])}, "labels is float64"),
+        ({"labels": np.array([0, 1])}, r"labels is int64 \(2,\)"),
+        ({"writer": np.array([0, 1, 2, 3, 0])}, r"writer lies in 0\.\.3, wanted 0\.\.2"),
+        ({"images": np.zeros((5, 28, 27), np.uint8)}, r"images are uint8 \(5, 28, 27\)"),
+        ({"images": np.zeros((5, 28, 28))}, "images are float64"),
+        ({"images": np.zeros((0, 28, 28), np.uint8)}, r"images are uint8 \(0, 28, 28\)"),
+        ({"images": np.uint8(3)}, r"images are uint8 \(\)"),
+        ({"writer_ids": np.array([{}], dtype=object)}, "damaged npz|allow_pickle"),
+    ],
+)
+def test_an_npz_with_a_wrong_array_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    write_npz(tmp_path, npz_arrays(**changes))
+    with pytest.raises(DataFileError, match=said):
+        load_dataset("femnist", tmp_path)
+
+
+def test_an_npz_without_an_array_says_which(tmp_path: Path) -> None:
+    arrays = npz_arrays()
+    del arrays["writer"]
+    write_npz(tmp_path, arrays)
+    with pytest.raises(DataFileError, match="lacks the arrays writer"):
+        load_dataset("femnist", tmp_path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 1), place=st.floats(0, 1), byte=st.integers(0, 255), truncate=st.booleans())
+def test_a_garbled_npz_is_refused_or_read_the_same(
+    cut: float, place: float, byte: int, truncate: bool, tmp_path: Path
+) -> None:
+    arrays = npz_arrays()
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    raw = bytearray(buffer.getvalue())
+    if truncate:
+        raw = raw[: int(cut * len(raw))]
+    else:
+        raw[min(int(place * len(raw)), len(raw) - 1)] = byte
+    (tmp_path / "FEMNIST").mkdir(exist_ok=True)
+    (tmp_path / "FEMNIST" / "some.npz").write_bytes(bytes(raw))
+    try:
+        got = load_dataset("femnist", tmp_path)
+    except DataFileError:
+        return
+    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"])
+    np.testing.assert_array_equal(got.y_train, arrays["labels"])
+
+
+def test_leaf_json_gives_the_same_whatever_the_order_of_users_and_files(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_leaf(one, leaf({"b": [3], "a": [1, 2]}))
+    write_leaf(two, leaf({"a": [1, 2]}), "train/z.json")
+    write_leaf(two, leaf({"b": [3], "empty": []}), "train/y.json")
+    for root in (one, two):
+        got = load_dataset("femnist", root)
+        assert got.y_train.tolist() == [1, 2, 3]
+        assert got.groups is not None
+        assert got.groups.tolist() == [0, 0, 1]
+        np.testing.assert_array_equal(got.x_train[:, 0, 14, 14], [1, 2, 3], "value / 255 comes back exactly")
+        assert len(got.x_test) == 0
+
+
+def test_a_leaf_test_folder_becomes_the_test_set(tmp_path: Path) -> None:
+    write_leaf(tmp_path, leaf({"a": [1, 2]}), "train/t.json")
+    write_leaf(tmp_path, leaf({"a": [7]}), "test/t.json")
+    got = load_dataset("femnist", tmp_path)
+    assert (got.y_train.tolist(), got.y_test.tolist()) == ([1, 2], [7])
+
+
+def broken_leaf() -> dict[str, Any]:
+    """Each entry: one thing wrong."""
+    long = {"x": [[0.0] * 784], "y": [1]}
+    return {
+        "not json": "{",
+        "too deep": "[" * 100_000,
+        "a list": [],
+        "no users": {"num_samples": [], "user_data": {}},
+        "users twice": {"users": ["a", "a"], "num_samples": [1, 1], "user_data": {"a": long}},
+        "user missing": {"users": ["a", "b"], "num_samples": [1, 1], "user_data": {"a": long}},
+        "unhashable user": {"users": [["a"]], "num_samples": [1], "user_data": {"a": long}},
+        "wrong count": {"users": ["a"], "num_samples": [2], "user_data": {"a": long}},
+        "true as count": {"users": ["a"], "num_samples": [True], "user_data": {"a": long}},
+        "no samples": {"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "y": []}}},
+        "label 62": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"y": [62]}}},
+        "label 1.5": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"y": [1.5]}}},
+        "short image": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[0.0] * 783]}}},
+        "ragged": {"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[0.0] * 784, [0.0]], "y": [1, 1]}}},
+        "pixel 2": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[2.0] * 784]}}},
+        "pixel nan": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[float("nan")] * 784]}}},
+        "text pixels": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [["0"] * 784]}}},
+        "huge integer": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[10**400] * 784]}}},
+        "x not a list": {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": 3, "y": [1]}}},
+        "more images": {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.0] * 784] * 2, "y": [1]}}},
+    }
+
+
+@pytest.mark.parametrize("fault", broken_leaf())
+def test_a_leaf_file_with_one_fault_is_refused(fault: str, tmp_path: Path) -> None:
+    write_leaf(tmp_path, broken_leaf()[fault])
+    with pytest.raises(DataFileError, match="FEMNIST"):
+        load_dataset("femnist", tmp_path)
+
+
+def test_a_user_in_two_files_is_refused(tmp_path: Path) -> None:
+    write_leaf(tmp_path, leaf({"a": [1]}), "one.json")
+    write_leaf(tmp_path, leaf({"a": [2]}), "two.json")
+    with pytest.raises(DataFileError, match="'a' was already in another file"):
+        load_dataset("femnist", tmp_path)
+
+
+def test_two_copies_are_refused_and_none_says_what_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match=r"no \*\.npz.*RAFFED_DATA"):
+        load_dataset("femnist", tmp_path)
+    write_npz(tmp_path, npz_arrays())
+    write_leaf(tmp_path, leaf({"a": [1]}))
+    with pytest.raises(DataFileError, match="several copies"):
+        load_dataset("femnist", tmp_path)

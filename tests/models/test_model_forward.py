@@ -1,0 +1,190 @@
+"""The forward pass: two outputs, the batch axis, and the same numbers for stacked clients as for each alone."""
+
+import copy
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from raffed.models import MODELS, build
+from raffed.models.net import GlobalMean, GridMean, Net
+
+SMALLEST = {
+    "femnist_cnn": (1, 8, 8),
+    "lenet": (1, 28, 28),
+    "mlp": (1, 2, 2),
+    "mlpnet": (1, 2, 2),
+    "resnet18": (1, 9, 9),
+    "resnet8": (1, 8, 8),
+    "simplecnn": (1, 16, 16),
+    "tfcnn": (1, 8, 8),
+}
+ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}}
+BATCH_NORM = ["resnet18", "resnet8"]
+
+
+def small(name: str, seed: int = 0) -> Net:
+    return build(name, SMALLEST[name], 3, seed, **ARGS.get(name, {}))
+
+
+def inputs(name: str, *batch: int) -> Tensor:
+    return torch.randn(*batch, *SMALLEST[name], generator=torch.Generator().manual_seed(5))
+
+
+def test_there_is_a_smallest_shape_for_every_model() -> None:
+    assert list(SMALLEST) == list(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_logits_are_the_head_of_the_features_and_the_features_are_the_body_s(name: str) -> None:
+    net, x = small(name).eval(), inputs(name, 2)
+    logits, z = net(x)
+    assert logits.shape == (2, 3)
+    assert z.shape == (2, net.feature_dim)
+    assert torch.equal(z, net.body(x))
+    assert torch.equal(logits, net.head(net.body(x)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_are_taken_after_a_relu(name: str) -> None:
+    z = small(name).eval()(inputs(name, 4))[1]
+    assert z.min() >= 0
+    assert z.max() > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("train", [True, False])
+def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:
+    net = small(name).train(train)
+    logits, z = net(inputs(name, 1))
+    assert logits.shape == (1, 3)
+    assert z.shape == (1, net.feature_dim)
+
+
+@pytest.mark.parametrize(
+    ("name", "in_shape"), [(name, s) for name, info in MODELS.items() if name != "resnet18" for s in info.in_shapes]
+)
+def test_a_net_takes_the_shapes_it_lists(name: str, in_shape: tuple[int, int, int]) -> None:
+    net = build(name, in_shape, 10, 0)
+    assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
+
+
+@pytest.mark.parametrize(("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))])
+def test_a_net_of_any_size_takes_sides_that_differ_and_do_not_divide(name: str, in_shape: tuple[int, int, int]) -> None:
+    net = build(name, in_shape, 10, 0)
+    assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(name: str) -> None:
+    net, x = small(name).eval(), inputs(name, 3)
+    before = x.clone()
+    together = net(x)[0]
+    assert torch.equal(x, before)
+    torch.testing.assert_close(together[1:2], net(x[1:2])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_no_model_has_dropout_or_a_relu_that_works_in_place() -> None:
+    for name in MODELS:
+        modules = list(small(name).modules())
+        assert not [m for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
+        assert not [m for m in modules if getattr(m, "inplace", False)]
+
+
+def test_a_28x28_image_and_its_zero_padding_to_32x32_have_the_same_lenet_features() -> None:
+    small_net, large_net = build("lenet", (1, 28, 28), 10, 4), build("lenet", (1, 32, 32), 10, 4)
+    x = inputs("lenet", 2)
+    torch.testing.assert_close(small_net(x), large_net(F.pad(x, (2, 2, 2, 2))))
+
+
+@pytest.mark.parametrize("size", [(14, 14), (4, 4), (5, 9)])
+def test_grid_mean_averages_the_windows_of_adaptive_pooling(size: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(GridMean(4)(x), F.adaptive_avg_pool2d(x, 4))
+
+
+def test_global_mean_of_a_known_map() -> None:
+    x = torch.arange(8.0).reshape(1, 2, 2, 2)  # channel 0 holds 0..3, channel 1 holds 4..7
+    assert GlobalMean()(x).tolist() == [[1.5, 5.5]]
+
+
+State = dict[str, Tensor]
+
+
+def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) -> tuple[State, tuple[Tensor, State]]:
+    """Gradients of the mean cross-entropy, the logits, and the buffers as the forward pass left them."""
+
+    def loss(params: State, buffers: State) -> tuple[Tensor, tuple[Tensor, State]]:
+        logits, _ = functional_call(net, (params, buffers), (x,))
+        return F.cross_entropy(logits, y), (logits, buffers)
+
+    return grad(loss, has_aux=True)(params, buffers)
+
+
+@functools.lru_cache
+def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], State]:
+    nets = [small(name, seed).train(train) for seed in (1, 2)]
+    x = inputs(name, 2, 2 if name == "resnet18" else 4)
+    y = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 1]])[:, : x.shape[1]]
+    stateless = copy.deepcopy(nets[0])
+    alone = [
+        one_client(
+            stateless,
+            {k: p.detach() for k, p in n.named_parameters()},
+            {k: b.clone() for k, b in n.named_buffers()},
+            x[i],
+            y[i],
+        )
+        for i, n in enumerate(nets)
+    ]
+    params, buffers = stack_module_state(nets)
+    before = {key: buffer.clone() for key, buffer in buffers.items()}
+    stacked = vmap(lambda p, b, x, y: one_client(stateless, p, b, x, y))(params, buffers, x, y)
+    return stacked, alone, before
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("train", [True, False])
+def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(name: str, train: bool) -> None:
+    (grads, (logits, buffers)), alone, _ = stacked_and_alone(name, train)
+    for i, (grads_i, (logits_i, buffers_i)) in enumerate(alone):
+        torch.testing.assert_close(logits[i], logits_i, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close({k: g[i] for k, g in grads.items()}, grads_i, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close({k: b[i] for k, b in buffers.items()}, buffers_i, rtol=1e-5, atol=1e-5)
+    assert any(g.abs().max() > 1e-4 for g in grads.values())
+
+
+@pytest.mark.parametrize("name", BATCH_NORM)
+def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_client(name: str) -> None:
+    (_, (_, after)), _, before = stacked_and_alone(name, True)
+    assert after
+    for key in after:
+        if key.endswith("num_batches_tracked"):
+            assert after[key].tolist() == [1, 1]
+        else:
+            assert (after[key] != before[key]).any(dim=1).all()
+            assert not torch.equal(after[key][0], after[key][1])
+
+
+@pytest.mark.parametrize("name", BATCH_NORM)
+def test_stacked_evaluation_leaves_every_buffer_alone(name: str) -> None:
+    (_, (_, after)), _, before = stacked_and_alone(name, False)
+    assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
+    net, x = small(name).train(), inputs(name, 4)
+    y = torch.tensor([0, 1, 2, 0])
+    optimiser = torch.optim.SGD(net.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(2):
+        loss = F.cross_entropy(net(x)[0], y)
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[1] < losses[0]

@@ -1,0 +1,232 @@
+"""Metric rows survive kills, resumes and folder names; a part file is there completely or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from raffed.core.errors import RunFolderError, UsageError
+from raffed.results import SCHEMA, SCHEMA_VERSION, MetricsWriter, Row, read_metrics, rows_sha256
+
+
+def writer(folder: Path) -> MetricsWriter:
+    return MetricsWriter(folder, run_id="r", method="fedavg", dataset="digits", partition="iid:10", seed=7)
+
+
+def accuracy(round: int, value: float = 0.5, **more: int | str) -> Row:
+    return Row(**({"round": round, "model": "global", "split": "test", "metric": "accuracy", "value": value} | more))
+
+
+def write_rounds(folder: Path, *parts: tuple[int, ...]) -> MetricsWriter:
+    """One part for each tuple of rounds; two rows a round."""
+    into = writer(folder)
+    for rounds in parts:
+        into.add(row for r in rounds for row in (accuracy(r, r / 100), accuracy(r, r / 200, class_=0)))
+        into.flush()
+    return into
+
+
+def rounds_in(folder: Path) -> list[int]:
+    return read_metrics(folder)["round"].to_pylist()
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "metrics").iterdir())
+
+
+def test_a_row_comes_back_as_it_was_added_with_the_run_s_own_columns(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    into.add(
+        [Row(3, "local", "train", "loss", 0.1, client=4, stage=1, class_=2, n=5, bytes_up=6, bytes_down=7, seconds=8.5)]
+    )
+    into.flush()
+    assert read_metrics(tmp_path).to_pylist() == [
+        {"run_id": "r", "method": "fedavg", "dataset": "digits", "partition": "iid:10", "seed": 7,
+         "round": 3, "client": 4, "stage": 1, "class": 2, "model": "local", "split": "train", "metric": "loss",
+         "value": 0.1, "n": 5, "bytes_up": 6, "bytes_down": 7, "seconds": 8.5}
+    ]  # fmt: skip
+
+
+def test_what_a_row_does_not_say_is_null_and_not_zero(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    into.add([accuracy(1)])
+    into.flush()
+    (row,) = read_metrics(tmp_path).to_pylist()
+    silent = ["client", "stage", "class", "n", "bytes_up", "bytes_down", "seconds"]
+    assert [row[name] for name in silent] == [None] * len(silent)
+
+
+def test_every_column_of_the_schema_says_what_it_means() -> None:
+    assert SCHEMA.names == [
+        "run_id", "method", "dataset", "partition", "seed", "round", "client", "stage", "class", "model", "split",
+        "metric", "value", "n", "bytes_up", "bytes_down", "seconds",
+    ]  # fmt: skip
+    assert all(field.metadata[b"meaning"] for field in SCHEMA)
+
+
+def test_a_part_carries_its_rounds_in_its_name_and_schema_and_run_in_its_metadata(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1, 2, 3))
+    assert files_in(tmp_path) == ["part-000001-000003.parquet"]
+    about = pq.read_schema(tmp_path / "metrics" / "part-000001-000003.parquet").metadata
+    assert int(about[b"raffed.schema"]) == SCHEMA_VERSION
+    assert b'"run_id": "r"' in about[b"raffed.run"]
+
+
+def test_flushing_nothing_writes_nothing(tmp_path: Path) -> None:
+    assert writer(tmp_path).flush() is None
+    assert files_in(tmp_path) == []
+    assert read_metrics(tmp_path).num_rows == 0
+
+
+def test_a_numpy_scalar_is_a_value_and_so_is_a_nan(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    into.add([accuracy(1, np.float32(0.5)), accuracy(2, float("nan"))])
+    into.flush()
+    first, second = read_metrics(tmp_path)["value"].to_pylist()
+    assert first == 0.5
+    assert second != second
+
+
+def test_a_folder_named_like_a_hive_partition_adds_no_column(tmp_path: Path) -> None:
+    write_rounds(tmp_path / "mu=0.1", (1,))
+    assert read_metrics(tmp_path / "mu=0.1").schema.names == SCHEMA.names
+
+
+def test_rows_are_sorted_by_round_with_the_server_before_the_clients(tmp_path: Path) -> None:
+    into = writer(tmp_path)
+    into.add([accuracy(2), accuracy(1, client=1), accuracy(1, client=0), accuracy(1)])
+    into.flush()
+    table = read_metrics(tmp_path)
+    assert list(zip(table["round"].to_pylist(), table["client"].to_pylist(), strict=True)) == [
+        (1, None), (1, 0), (1, 1), (2, None),
+    ]  # fmt: skip
+
+
+def test_a_flushed_round_is_closed_until_drop_after_reopens_it(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1, 2, 3))
+    again = writer(tmp_path)
+    with pytest.raises(UsageError, match=r"round = 3 .* up to round 3; call drop_after\(2\)"):
+        again.add([accuracy(3)])
+    again.drop_after(2)
+    again.add([accuracy(3)])
+
+
+def test_an_unknown_model_or_split_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nearest: personal"):
+        writer(tmp_path).add([accuracy(1, model="personel")])
+    with pytest.raises(UsageError, match="nearest: local_test"):
+        writer(tmp_path).add([accuracy(1, split="localtest")])
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_drop_after_leaves_exactly_the_rounds_up_to_it(tmp_path: Path, after: int) -> None:
+    into = write_rounds(tmp_path, (1, 2, 3), (4,), (5, 6, 7))
+    into.add([accuracy(8)])
+    into.drop_after(after)
+    assert into.flush() is None, "unwritten rows of later rounds are forgotten too"
+    assert rounds_in(tmp_path) == [r for r in range(1, after + 1) for _ in range(2)]
+    last = files_in(tmp_path)[-1:]
+    assert last == [] or last[0].endswith(f"-{after:06d}.parquet")
+
+
+def test_a_run_that_resumes_has_the_hash_of_one_that_never_stopped(tmp_path: Path) -> None:
+    write_rounds(tmp_path / "whole", (1, 2, 3, 4, 5, 6))
+    write_rounds(tmp_path / "stopped", (1, 2), (3, 4))
+    writer(tmp_path / "stopped").drop_after(3)
+    write_rounds(tmp_path / "stopped", (4,), (5, 6))
+    assert rows_sha256(read_metrics(tmp_path / "whole")) == rows_sha256(read_metrics(tmp_path / "stopped"))
+
+
+def test_a_truncated_part_is_refused_by_name(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1,), (2,))
+    torn = tmp_path / "metrics" / "part-000002-000002.parquet"
+    torn.write_bytes(torn.read_bytes()[:-20])
+    with pytest.raises(RunFolderError, match=r"part-000002-000002\.parquet: damaged"):
+        read_metrics(tmp_path)
+    writer(tmp_path).drop_after(1)
+    assert rounds_in(tmp_path) == [1, 1], "a damaged part that goes anyway need not be readable"
+
+
+def test_a_part_of_a_later_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1,))
+    (part,) = (tmp_path / "metrics").iterdir()
+    table = pq.ParquetFile(part).read()
+    pq.write_table(table.replace_schema_metadata({b"raffed.schema": b"99"}), part)
+    with pytest.raises(RunFolderError, match=f"schema 99, this raffed reads {SCHEMA_VERSION}"):
+        read_metrics(tmp_path)
+
+
+def test_a_missing_run_folder_is_an_error_and_not_an_empty_run(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no such run folder"):
+        read_metrics(tmp_path / "nowhere")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+import pandas  # pyarrow imports it at its first array: better once here than in every child
+from raffed.results import MetricsWriter, Row
+
+def killed_at(step):
+    def stepping(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return step(*args, **kwargs)
+    return stepping
+
+for name in ("replace", "rename", "unlink", "fsync"):
+    setattr(os, name, killed_at(getattr(os, name)))
+for left, folder in enumerate(sys.argv[2:]):
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        continue
+    writer = MetricsWriter(Path(folder), "r", "fedavg", "digits", "iid:10", 7)
+    if sys.argv[1] == "flush":
+        writer.add([Row(6, "global", "test", "accuracy", 0.06), Row(6, "global", "test", "accuracy", 0.03, class_=0)])
+        writer.flush()
+    else:
+        writer.drop_after(2)
+    os._exit(0)
+"""
+
+
+def kill_at_every_step(tmp_path: Path, act: str) -> list[Path]:
+    """Folders with rounds 1-3, 4, 5; the k-th was left by a process killed before its k-th change to the disk."""
+    write_rounds(tmp_path / "0", (1, 2, 3), (4,), (5,))
+    folders = [tmp_path / "0", *(shutil.copytree(tmp_path / "0", tmp_path / str(step)) for step in range(1, 12))]
+    command = [sys.executable, "-c", KILLED, act, *map(str, folders)]
+    exits = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    assert exits[0] == "9", "the first is killed before it changes anything"
+    assert exits[-1] == "0", "the last gets through"
+    assert set(exits) == {"9", "0"}
+    return folders
+
+
+def test_a_flush_killed_at_any_instant_leaves_its_round_whole_or_absent(tmp_path: Path) -> None:
+    folders = kill_at_every_step(tmp_path, "flush")
+    seen = {tuple(rounds_in(folder)) for folder in folders}
+    before = (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
+    assert seen == {before, (*before, 6, 6)}
+    assert any(name.endswith(".tmp") for folder in folders for name in files_in(folder)), "some died before the rename"
+    for folder in folders:
+        writer(folder)
+        assert not [name for name in files_in(folder) if name.endswith(".tmp")], "the next writer cleans up"
+
+
+def test_drop_after_killed_at_any_instant_leaves_no_duplicate_and_can_be_called_again(tmp_path: Path) -> None:
+    folders = kill_at_every_step(tmp_path, "drop")
+    seen = {tuple(rounds_in(folder)) for folder in folders}
+    assert seen == {(1, 1, 2, 2, 3, 3, 4, 4, 5, 5), (1, 1, 2, 2, 3, 3, 4, 4), (1, 1, 2, 2, 3, 3), (1, 1, 2, 2)}
+    for folder in folders:
+        writer(folder).drop_after(2)
+        assert rounds_in(folder) == [1, 1, 2, 2]
+        assert files_in(folder) == ["part-000001-000002.parquet"]

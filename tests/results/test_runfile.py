@@ -1,0 +1,63 @@
+"""run.json is written in one step, has equal bytes for equal contents, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from raffed.core.errors import RunFolderError
+from raffed.results import read_run, write_json
+
+
+def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"b": 1, "a": {"d": 2, "c": "ü"}})
+    write_json(tmp_path / "b", {"a": {"c": "ü", "d": 2}, "b": 1})
+    expected = '{\n  "a": {\n    "c": "ü",\n    "d": 2\n  },\n  "b": 1\n}\n'
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == expected.encode()
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.json", {"run_id": "a", "rounds_done": 3})
+    assert read_run(tmp_path) == {"run_id": "a", "rounds_done": 3}
+
+
+@pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
+def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dict[str, object]) -> None:
+    write_json(tmp_path / "run.json", {"run_id": "old"})
+    with pytest.raises((ValueError, TypeError)):
+        write_json(tmp_path / "run.json", bad)
+    assert read_run(tmp_path) == {"run_id": "old"}
+
+
+def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json(tmp_path / "run.json", {"run_id": "old"})
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(tmp_path / "run.json", {"run_id": "new"})
+    assert read_run(tmp_path) == {"run_id": "old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no run.json here"),
+        ('{"run_id": ', "not readable as JSON"),
+        ("[1]", "holds a list"),
+        ("\udcff", "not readable"),
+    ],
+)
+def test_a_missing_or_damaged_run_json_is_named(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(RunFolderError, match=says) as caught:
+        read_run(tmp_path)
+    assert str(tmp_path) in str(caught.value)
