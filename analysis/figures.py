@@ -7,6 +7,8 @@ drawn without pyplot, so nothing here touches a display or a global figure.
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -69,12 +71,11 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
         for line, (task, _) in zip(panels, found.items(), strict=True):
             for axes, panel in zip(line, PANELS, strict=True):
                 draw_curves(axes, task_curves(runs, task, panel), theme)
-                axes.set_title(f"{panel} · {_short(' · '.join(task), 40)}", loc="left")
-        figure.draw_without_rendering()
+                axes.set_title(f"{panel} · {_short(' · '.join(task), 40)}", loc="left", pad=12)
     return figure
 
 
-def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme) -> Figure | None:
+def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
     """One panel of one task; None where no run measured it."""
     found = task_curves(runs, task, panel)
     if not found:
@@ -82,7 +83,6 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme) ->
     with _style(theme):
         figure = Figure(figsize=(6.2, 3.9), layout="constrained")
         draw_curves(figure.subplots(), found, theme)
-        figure.draw_without_rendering()
     return figure
 
 
@@ -92,8 +92,9 @@ def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     rows = runs.metrics
     rows = rows[rows["client"].isna() & rows["class"].isna() & (rows["metric"] == "accuracy")]
     rows = rows[(rows["model"] == model) & (rows["split"] == split)]
-    labels = sorted({group.label for group in groups(runs)})
-    found = (_curve(group, labels.index(group.label), rows) for group in tasks(runs)[task])
+    shared = Counter(group.label for group in groups(runs))
+    styles = sorted(shared, key=lambda label: (-shared[label], label))  # labels that meet most get the plainest looks
+    found = (_curve(group, styles.index(group.label), rows) for group in tasks(runs)[task])
     return [curve for curve in found if curve is not None]
 
 
@@ -111,17 +112,30 @@ def _curve(group: Group, style: int, rows: pd.DataFrame) -> Curve | None:
 def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     """Lines with bands, the method's name at the end of its line, per cent against round."""
     for curve in found:
-        colour, marker = theme.colours[curve.style % len(theme.colours)], MARKERS[curve.style % len(MARKERS)]
-        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
-        every = max(1, len(curve.rounds) // 12)
-        axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, markevery=every, markersize=5, linewidth=1.7)
+        colour, marker, dash = _look(curve.style, theme)
+        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        look = axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7)[0]
+        look.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
+    _dress(axes, theme, grid=True)
     axes.set_xlabel("Round")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if found:
         _name_lines(axes, found, theme)
     else:
         axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
+
+
+def _dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
+    # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the axes.
+    axes.tick_params(length=0, colors=theme.ink)
+    if grid:
+        axes.grid(visible=True, color=theme.grid, linewidth=0.8)
+
+
+def _look(style: int, theme: Theme) -> tuple[str, str, str]:
+    colours = len(theme.colours)
+    return theme.colours[style % colours], MARKERS[style % len(MARKERS)], "--" if style // colours % 2 else "-"
 
 
 def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
@@ -130,10 +144,11 @@ def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
     gap = min(0.068, 1.0 / len(found))
     for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
-        colour, marker = theme.colours[curve.style % len(theme.colours)], MARKERS[curve.style % len(MARKERS)]
-        line = {"transform": axes.transAxes, "clip_on": False, "color": colour}
-        axes.plot([1.005, 1.03], [end, place], linewidth=0.8, **line)
-        axes.plot([1.045], [place], marker=marker, markersize=5, **line)
+        colour, marker, _ = _look(curve.style, theme)
+        beside = axes.plot([1.005, 1.03], [end, place], linewidth=0.8, color=colour, transform=axes.transAxes)
+        beside += axes.plot([1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes)
+        for line in beside:
+            line.set_clip_on(False)
         size = 9 if gap > 0.06 else 7
         axes.text(1.065, place, _short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
     axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
@@ -155,7 +170,7 @@ def spread(ends: Sequence[float], gap: float) -> list[float]:
 
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
-    """Accuracy of each group's last measured global model (rows: labels; columns: classes), mean over seeds."""
+    """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes), mean over seeds."""
     rows = runs.metrics
     rows = rows[rows["client"].isna() & rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test")]
     rows = rows[rows["metric"] == "accuracy"]
@@ -165,8 +180,8 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
         mine = rows[rows["run"].isin(group.used)]
         if not mine.empty:
             found[group.label] = mine.groupby("class")["value"].mean()
-    frame = pd.DataFrame(found).T
-    return frame.rename(columns=int).sort_index(axis=1)
+    frame = pd.DataFrame(found).T.rename(columns=int).sort_index(axis=1)
+    return frame.loc[frame.mean(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
@@ -183,12 +198,12 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         every = max(1, classes // 20)
         axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
         axes.set_xlabel("Class")
-        axes.grid(visible=False)
-        bar = figure.colorbar(image, ax=axes, format=lambda value, _: f"{100 * value:.0f} %", pad=0.015)
-        bar.outline.set_visible(False)
+        bar = figure.colorbar(image, ax=axes, format=FuncFormatter(_percent), pad=0.015, aspect=30)
+        bar.outline.set(visible=False)
+        for each in (axes, bar.ax):
+            _dress(each, theme, grid=False)
         if classes <= 20:
             _write_cells(axes, table)
-        figure.draw_without_rendering()
     return figure
 
 
@@ -206,19 +221,28 @@ def svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
+def in_the_dark(drawing: str) -> str:
+    """An SVG drawn with LIGHT as DARK would have drawn it."""
+    pairs = zip((*LIGHT[:3], *LIGHT.colours), (*DARK[:3], *DARK.colours), strict=True)
+    dark = dict(pairs)
+    return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
+
+
 @contextmanager
 def _style(theme: Theme) -> Iterator[None]:
-    # Ticks take their colours when they are first drawn: draw inside, with draw_without_rendering.
     settings: Any = {
         "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "text.parse_math": False,
         "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
-        "text.color": theme.ink, "axes.labelcolor": theme.ink, "xtick.color": theme.ink, "ytick.color": theme.ink,
+        "text.color": theme.ink, "axes.labelcolor": theme.ink,
         "axes.edgecolor": theme.grid, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.grid": True, "grid.color": theme.grid, "grid.linewidth": 0.8, "axes.axisbelow": True,
-        "xtick.major.size": 0, "ytick.major.size": 0,
+        "axes.axisbelow": True,
     }  # fmt: skip
     with mpl.rc_context(settings):
         yield
+
+
+def _percent(value: float, _: object) -> str:
+    return f"{100 * value:g} %"
 
 
 def _short(text: str, length: int) -> str:

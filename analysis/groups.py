@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from analysis.load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
+_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
 
@@ -40,14 +39,15 @@ class Group(NamedTuple):
 def groups(runs: Runs) -> list[Group]:
     """Every group, by task and label."""
     members: dict[tuple[str, str, str, str], list[str]] = {}
-    for name, row in runs.runs.iterrows():
-        experiment = _experiment(runs.files[str(name)])
+    about = {str(row["run"]): row for row in runs.runs[_NEEDED].reset_index().to_dict("records")}
+    for name, row in about.items():
+        experiment = _experiment(runs.files[name])
         key = (row["dataset"], row["partition"], row["method"], json.dumps(experiment, sort_keys=True, default=str))
-        members.setdefault(key, []).append(str(name))
+        members.setdefault(key, []).append(name)
     labels = _labels(list(members), [flatten(_experiment(runs.files[names[0]])) for names in members.values()])
     found = []
     for (dataset, partition, _, _), names, label in zip(members, members.values(), labels, strict=True):
-        rows = runs.runs.loc[names]
+        rows = {name: about[name] for name in names}
         used = _used(rows)
         others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
         found.append(Group(label, dataset, partition, used, _state(rows), others))
@@ -70,21 +70,30 @@ def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping
     return labels
 
 
-def _used(rows: pd.DataFrame) -> tuple[str, ...]:
+_Rows = Mapping[str, Mapping[Any, Any]]
+
+
+def _used(rows: _Rows) -> tuple[str, ...]:
     """One run a seed: the one with most rounds. Unfinished runs count only where no run is finished."""
-    if (rows["state"] == "finished").any():
-        rows = rows[rows["state"] == "finished"]
-    rows = rows.sort_values("rounds_done", ascending=False, kind="stable").drop_duplicates("seed")
-    return tuple(str(name) for name in rows.sort_values("seed", kind="stable").index)
+    best: dict[Any, str] = {}
+    for name in _finished(rows) or rows:
+        seed = rows[name]["seed"]
+        if seed not in best or rows[name]["rounds_done"] > rows[best[seed]]["rounds_done"]:
+            best[seed] = name
+    return tuple(sorted(best.values(), key=lambda name: (rows[name]["seed"], name)))
 
 
-def _why_not(name: str, rows: pd.DataFrame) -> str:
-    row = rows.loc[name]
-    if row["state"] != "finished" and (rows["state"] == "finished").any():
-        return f"{row['state'] or 'state unknown'} after {row['rounds_done']} rounds, while others are finished"
-    return f"seed {row['seed']} is there already, with at least as many rounds"
+def _finished(rows: _Rows) -> list[str]:
+    return [name for name, row in rows.items() if row["state"] == "finished"]
 
 
-def _state(rows: pd.DataFrame) -> str:
-    counts = Counter(state or "unknown" for state in rows["state"])
+def _why_not(name: str, rows: _Rows) -> str:
+    row = rows[name]
+    if row["state"] != "finished" and _finished(rows):
+        return f"{row['state'] or 'state unknown'} after {row['rounds_done']:.0f} rounds, while others are finished"
+    return f"seed {row['seed']:.0f} is there already, with at least as many rounds"
+
+
+def _state(rows: _Rows) -> str:
+    counts = Counter(row["state"] or "state unknown" for row in rows.values())
     return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))

@@ -21,13 +21,13 @@ class Measure(NamedTuple):
 
 
 MEASURES = {
-    "accuracy_last": Measure("Aggregation last %", 0.01, 2, True),
+    "accuracy_last": Measure("Aggregation, last %", 0.01, 2, True),
     "accuracy_best": Measure("best %", 0.01, 2, True),
-    "accuracy_mean10": Measure(f"mean of last {LAST_ROUNDS} %", 0.01, 2, True),
-    "personal_last": Measure("Personalization last %", 0.01, 2, True),
-    "mb_up": Measure("MB up / round", 1, 3, False),
-    "mb_down": Measure("MB down / round", 1, 3, False),
-    "seconds_round": Measure("s / round", 1, 3, False),
+    "accuracy_mean10": Measure(f"mean last {LAST_ROUNDS} %", 0.01, 2, True),
+    "personal_last": Measure("Personalization, last %", 0.01, 2, True),
+    "mb_up": Measure("MB up/round", 1, 3, False),
+    "mb_down": Measure("MB down/round", 1, 3, False),
+    "seconds_round": Measure("s/round", 1, 3, False),
 }
 
 

@@ -14,7 +14,7 @@ CSS = """
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 2.2rem 1.2rem 4rem; }
+main { max-width: 1240px; margin: 0 auto; padding: 2.2rem 1.2rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 .7rem; padding-top: 1.1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.5rem 0 .4rem; }
@@ -26,25 +26,29 @@ p, ul { margin: .4rem 0 .8rem; max-width: 75ch; }
 .notice ul { padding-left: 1.1rem; margin: .3rem 0; max-width: none; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.summary { width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .42rem .7rem; border-bottom: 1px solid var(--line); }
+.summary { width: 100%; border-collapse: separate; border-spacing: 0; }
+th, td { text-align: left; vertical-align: top; padding: .42rem .5rem; border-bottom: 1px solid var(--line); }
 thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
-.summary td { white-space: nowrap; }
-.summary td:first-child { white-space: normal; min-width: 9rem; }
+.summary .number { white-space: nowrap; }
+.summary th.number { white-space: normal; }
+.summary tr > :last-child { min-width: 6.5rem; }
+.summary td:first-child { min-width: 8rem; }
+.summary tr > :first-child { position: sticky; left: 0; background: var(--paper); }
 .number { text-align: right; }
 td strong { color: var(--mark); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem; }
 figure { margin: 0; min-width: 0; }
 figure img { display: block; width: 100%; height: auto; }
-figure.tall img { width: auto; max-width: 100%; }
+.classes { overflow-x: auto; }
+.classes img { width: auto; min-width: 34rem; max-width: 100%; }
 details { border: 1px solid var(--line); border-radius: 6px; margin: .5rem 0; background: var(--tint); }
 summary { cursor: pointer; padding: .55rem .9rem; overflow-wrap: anywhere; }
 details > div { padding: 0 .9rem .9rem; display: grid; gap: .4rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr)); }
-.pairs th { font-weight: 400; color: var(--soft); padding: .16rem .9rem .16rem 0; border: 0; min-width: 8rem; }
+.pairs th { font-weight: 400; color: var(--soft); padding: .16rem .9rem .16rem 0; border: 0; min-width: 11rem; }
 .pairs td { padding: .16rem 0; border: 0; }
-.pairs th, .pairs td, code { overflow-wrap: anywhere; }
-.pairs td, code { font: .84rem ui-monospace, "DejaVu Sans Mono", monospace; }
+.pairs th, .pairs td, code, h2 { overflow-wrap: anywhere; }
+.pairs td, code { font: .84rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 @media print { details > div { display: block; } h2 { break-after: avoid; } figure { break-inside: avoid; } }
 """
 

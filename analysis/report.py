@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.figures import DARK, LIGHT, PANELS, class_heat_map, curves, panel_figure, svg, tasks
+from analysis.figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
 from analysis.groups import Group
 from analysis.load import NoRunsError, Runs, flatten, load_runs, section
 from analysis.page import notice, page, pairs, picture, text
@@ -68,33 +68,35 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     dataset, partition = task
     rows = table[(table["dataset"] == dataset) & (table["partition"] == partition)].reset_index(drop=True)
     body = f"<h2>{text(dataset or 'unknown data')} · {text(partition or 'unknown partition')}</h2>\n"
-    body += f'<div class="scroll">{to_html(rows)}</div>\n'
+    body += f'<div class="scroll">{to_html(rows, hide=["dataset", "partition"])}</div>\n'
     body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
     panels = (_panel(runs, task, panel) for panel in PANELS)
     return body + f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n' + _classes(runs, task)
 
 
 def _panel(runs: Runs, task: tuple[str, str], panel: str) -> str:
-    light, dark = (panel_figure(runs, task, panel, theme) for theme in (LIGHT, DARK))
-    if light is None or dark is None:
+    figure = panel_figure(runs, task, panel)
+    if figure is None:
         return f'<p class="soft">{panel}: not measured by these runs.</p>'
     caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed."
-    return picture(svg(light), svg(dark), caption, f"{panel} against round; the table above has its last values")
+    drawing = svg(figure)
+    return picture(drawing, in_the_dark(drawing), caption, f"{panel} against round; the table above has its last values")
 
 
 def _classes(runs: Runs, task: tuple[str, str]) -> str:
-    light, dark = (class_heat_map(runs, task, theme) for theme in (LIGHT, DARK))
-    if light is None or dark is None:
+    figure = class_heat_map(runs, task)
+    if figure is None:
         return '<p class="soft">Accuracy per class: not measured by these runs.</p>\n'
     caption = "Accuracy in per cent of the final global model on each class of the server's test set, mean over seeds."
-    return "<h3>Accuracy per class</h3>" + picture(svg(light), svg(dark), caption, caption, css="tall")
+    drawing = svg(figure)
+    return "<h3>Accuracy per class</h3>" + picture(drawing, in_the_dark(drawing), caption, caption, css="classes")
 
 
 def _run(runs: Runs, name: str) -> str:
     row, file = runs.runs.loc[name], runs.files[name]
-    title = f"<b>{text(name)}</b> · {text(row['method'])} · seed {text(row['seed'])} · {text(row['state'] or 'state unknown')}"
+    title = f"<b>{text(name)}</b> · {text(row['method'])} · seed {row['seed']:.0f} · {text(row['state'] or 'state unknown')}"
     plain = {key: value for key, value in file.items() if not isinstance(value, dict) and value is not None}
-    blocks = pairs("Run", {"folder": row["folder"], "rounds with metrics": row["rounds_done"], **plain})
+    blocks = pairs("Run", {"folder": row["folder"], "rounds with metrics": f"{row['rounds_done']:.0f}", **plain})
     for part, heading in {"config": "Configuration", "versions": "Versions", "hashes": "Hashes", "hardware": "Hardware"}.items():
         blocks += pairs(heading, flatten(section(file, part)))
     return f"<details><summary>{title}</summary><div>{blocks}</div></details>\n"

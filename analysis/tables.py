@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Collection
 
 import pandas as pd
 
@@ -74,7 +75,11 @@ def _measured(mean: float, half: float, measure: Measure) -> str:
     if math.isnan(mean):
         return "–"
     shown = f"{mean / measure.unit:.{measure.digits}f}"
-    return shown if math.isnan(half) else f"{shown} ± {half / measure.unit:.{measure.digits}f}"
+    return (
+        shown
+        if math.isnan(half) or not (measure.higher_is_better or half)
+        else f"{shown} ± {half / measure.unit:.{measure.digits}f}"
+    )
 
 
 def _rounds(done: int, planned: float | None) -> str:
@@ -99,11 +104,14 @@ def to_markdown(table: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
-def to_html(table: pd.DataFrame) -> str:
-    """A <table> of class `summary`; the best mean of a column is <strong> where methods compete on one task."""
-    titles, lines = cells(table)
+def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
+    """A <table> of class `summary`; the best mean of a column is <strong> where methods compete on one task.
+
+    `hide`: columns that what is around the table says already.
+    """
+    titles, lines = cells(table.drop(columns=list(hide)))
     best = _best(table)
-    head = "".join(f'<th scope="col"{_align(title)}>{html.escape(title)}</th>' for title in titles)
+    head = "".join(f'<th scope="col"{_align(title)}>{html.escape(title).replace(" %", "&nbsp;%")}</th>' for title in titles)
     body = ""
     for i, line in enumerate(lines):
         marked = (_mark(html.escape(cell), (i, title) in best) for cell, title in zip(line, titles, strict=True))
@@ -133,7 +141,7 @@ def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
     best = set()
     for _, rivals in table.reset_index(drop=True).groupby(["dataset", "partition"]):
         for name, measure in MEASURES.items():
-            values = rivals[name].dropna()
+            values = (rivals[name].dropna() / measure.unit).round(measure.digits)
             if measure.higher_is_better and len(values) > 1:
                 best |= {(int(row), measure.title) for row in values.index[values == values.max()]}
     return best

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from raffed.core.errors import BoundaryError
 from raffed.core.frozen import Frozen, fields_of
@@ -104,11 +105,11 @@ def _refuse(where: str, value: Any) -> None:
             if not isinstance(inner, Wire):
                 raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
         return
-    if isinstance(value, Tensor):
-        if value.requires_grad:
+    if isinstance(value, Tensor | Params | State):
+        if any(tensor.requires_grad for tensor in pytree.tree_leaves(value)):
             raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
         return
-    if value is not None and not isinstance(value, Wire | Params | State | int | float | str):
+    if value is not None and not isinstance(value, Wire | int | float | str):
         raise BoundaryError(
             f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
         )

@@ -103,7 +103,7 @@ class RunConfig:
 
     def identity(self) -> str:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
-        parts = self.as_dict()
+        parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -98,9 +98,11 @@ class Network:
         """
         if not self._norms:
             return state
-        self.load(state)
+        self.load(State(state.w, state.b.zeros()))  # the reset: 0 · NaN would survive a first momentum of 1
         usual = [norm.momentum for norm in self._norms]
-        self._module.train()
+        self._module.eval()  # but for BatchNorm: dropout would draw random numbers
+        for norm in self._norms:
+            norm.train()
         seen = 0
         with torch.no_grad():
             for part in torch.split(x, batch):
@@ -110,6 +112,7 @@ class Network:
                 self._module(part)
         for norm, momentum in zip(self._norms, usual, strict=True):
             norm.momentum = momentum
+        self._module.train()
         return State(state.w, self.snapshot().b)
 
 

@@ -77,6 +77,7 @@ def sgd(
             grads = _clipped(grads, solver.clip_norm)
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
+        grads = [g.contiguous() for g in grads]  # the fused kernel reads memory in order, whatever the strides say
         torch._fused_sgd_(
             weights, grads, velocity,
             weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,

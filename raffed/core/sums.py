@@ -24,19 +24,24 @@ BITS = 44
 
 
 def to_fixed(values: Tensor, weight: float, bits: int, what: str) -> Tensor:
-    """round(weight · values · 2^bits) as int64, same shape.
+    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1].
 
-    Raises `NumericsError` naming `what` if a product is not finite or leaves ±2^(62-bits).
+    Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are checked, not the
+    products: means of values inside the range stay inside it, so weights that add up to 1 cannot make a sum wrap round.
     """
-    scaled = values.detach().to(torch.float64) * (weight * 2.0**bits)
-    if scaled.numel():
-        low, high = torch.aminmax(scaled)
-        if not (low >= -(2.0**62) and high <= 2.0**62):  # NaN fails both
-            raise NumericsError(
-                f"{what}: a value is not finite or outside ±2^{62 - bits}, the range of exact sums; "
-                "the training has diverged: try a smaller learning rate or clip_norm"
-            )
-    return scaled.round_().to(torch.int64)
+    exact = values.detach()
+    if exact.numel():
+        low, high = torch.aminmax(exact)
+        if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both
+            raise _outside(what, bits)
+    return (exact.to(torch.float64) * (weight * 2.0**bits)).round_().to(torch.int64)
+
+
+def _outside(what: str, bits: int) -> NumericsError:
+    return NumericsError(
+        f"{what}: a value is not finite or outside ±2^{62 - bits}, the range of exact sums; "
+        "the training has diverged: try a smaller learning rate or clip_norm"
+    )
 
 
 def from_fixed(total: Tensor, bits: int) -> Tensor:
@@ -87,15 +92,19 @@ class WireSum:
         bits = wire.fraction_bits
         where = f"{what}, {type(wire).__name__}"
         fixed = [to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves]
-        self._add(wire, [x.cpu() for x in fixed], 1)
+        self._add(wire, [x.cpu() for x in fixed], 1, where)
 
     def merge(self, other: tuple[Summable, list[NDArray[np.int64]], int]) -> None:
         wire, totals, count = other
-        self._add(wire, [torch.from_numpy(np.array(t)) for t in totals], count)
+        self._add(wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}")
 
-    def _add(self, wire: Summable, fixed: list[Tensor], count: int) -> None:
-        self._totals = [a + b for a, b in zip(self._totals, fixed, strict=True)] if self.count else fixed
-        self._like = self._like or wire
+    def _add(self, wire: Summable, fixed: list[Tensor], count: int, where: str) -> None:
+        if self.count:
+            fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
+            if any(max(map(abs, map(int, torch.aminmax(t)))) > 2**62 for t in fixed if t.numel()):
+                raise _outside(where, wire.fraction_bits)  # two in range cannot wrap round, so this sees every excess
+        self._totals = fixed
+        self._like = self._like or _template(wire)
         self.count += count
 
     def export(self) -> tuple[Summable, list[NDArray[np.int64]], int]:
@@ -110,6 +119,12 @@ class WireSum:
         restored = [_restore(t, x, bits) for t, x in zip(self._totals, leaves, strict=True)]
         total: Summable = pytree.tree_unflatten(restored, spec)
         return total
+
+
+def _template(wire: Summable) -> Summable:
+    """The message without its numbers: types and names, so that a partial sum shows no single client's message."""
+    emptied: Summable = pytree.tree_map(lambda x: x.new_empty(0) if isinstance(x, Tensor) else type(x)(0), wire)
+    return emptied
 
 
 def _leaves(wire: Summable) -> list[Any]:

@@ -96,7 +96,8 @@ def _clients(
     """One shuffled list of at least `minimum` samples per client; and how many were left over and moved."""
     if split.clients is not None and minimum * split.clients > len(labels):
         raise UsageError(
-            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; use fewer clients"
+            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; "
+            "use fewer clients"
         )
     parts = _divided(split, labels, num_classes, groups, seed)
     rng = stream(seed, "client order")
@@ -110,9 +111,7 @@ def _clients(
     return parts, {"leftovers": len(labels) - sum(len(part) for part in parts), "moved": moved}
 
 
-def _divided(
-    split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int
-) -> list[IntArray]:
+def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int) -> list[IntArray]:
     """One list of indices per client, by the split's scheme."""
     clients, alpha = split.clients or 0, split.alpha or 0.0
     if split.scheme == "natural" and groups is not None:

@@ -151,7 +151,9 @@ def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], i
             kept[donor] -= 1
             gifts[client].append(int(parts[donor][kept[donor]]))
             heapq.heapreplace(donors, (-kept[donor], donor))
-    mended = [np.append(part[:end], np.array(gift, np.int64)) for part, end, gift in zip(parts, kept, gifts, strict=True)]
+    mended = [
+        np.append(part[:end], np.array(gift, np.int64)) for part, end, gift in zip(parts, kept, gifts, strict=True)
+    ]
     return mended, sum(len(gift) for gift in gifts)
 
 

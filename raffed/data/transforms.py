@@ -107,10 +107,9 @@ def _crop_and_flip(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
     if t.flip:
         across = torch.where(draws[:, 2:3] < 0.5, across.flip(1), across)
     columns = offsets[:, 1:2] + across
-    which = torch.arange(batch, device=x.device).view(-1, 1, 1, 1)
-    channel = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
-    rows, columns = rows.to(x.device), columns.to(x.device)
-    return padded[which, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    place = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]
+    place = place.view(batch, 1, height * width).to(x.device).expand(-1, channels, -1)
+    return padded.flatten(2).gather(2, place).view(batch, channels, height, width)
 
 
 def _padded(x: Tensor, t: Transform) -> Tensor:

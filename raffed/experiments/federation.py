@@ -58,7 +58,7 @@ def weights_sha256(state: State) -> str:
 
 
 class Federation:
-    """One run from its first to its last round. `folder` None keeps rows in memory only."""
+    """One run from its first to its last round. `versions`: client → rounds done when it last took part."""
 
     def __init__(self, setup: Setup, runtime: Runtime, folder: RunFolder) -> None:
         self.setup, self.runtime, self.folder = setup, runtime, folder
@@ -67,6 +67,9 @@ class Federation:
         self.spec = make_spec(setup, network.feature_dim)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
+        self.versions: dict[int, int] = {}
+        for number in range(self.server.round):
+            self.versions.update(dict.fromkeys(draw_participants(setup, number), number + 1))
 
     @property
     def state(self) -> State:
@@ -78,10 +81,10 @@ class Federation:
         try:
             while self.server.round < config.federation.rounds:
                 yield self.step()
-                done = self.server.round
-                if done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds or stop():
+                done, halt = self.server.round, stop()  # asked once: a signal between two answers would skip the checkpoint
+                if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
                     self.folder.checkpoint(self.server, self.round_hashes)
-                if stop():
+                if halt:
                     break
         except BaseException:
             self.folder.rescue(self.server, self.round_hashes)
@@ -95,7 +98,9 @@ class Federation:
         sizes = self.setup.sizes
         weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
-        partial, reports = self.runtime.train(Job(self.server.broadcast(), participants, weights, measure))
+        versions = tuple(self.versions.get(client, 0) for client in participants)
+        partial, reports = self.runtime.train(Job(self.server.broadcast(), participants, weights, versions, measure))
+        self.versions.update(dict.fromkeys(participants, number + 1))
         fold = Fold()
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)

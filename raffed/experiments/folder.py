@@ -37,6 +37,16 @@ def run_config(path: Path) -> RunConfig:
         raise RunFolderError(f"{path / RUN_FILE}: has no {error}; it was not written by raffed") from error
 
 
+def check_unedited(path: Path) -> None:
+    """Refuse a run whose configuration in run.json is not the one it was started with: its bits would mix two runs."""
+    recorded, found = read_run(path).get("identity"), run_config(path).identity()
+    if recorded != found:
+        raise RunFolderError(
+            f"{path / RUN_FILE}: its configuration was edited (identity {found[:12]}, recorded {str(recorded)[:12]}); "
+            "put it back, or start a new run with another --out"
+        )
+
+
 def check_free(path: Path, config: RunConfig) -> None:
     """Refuse a folder that holds a run, or something else, already."""
     if (path / RUN_FILE).exists():
@@ -118,10 +128,9 @@ class RunFolder:
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / "final.safetensors")
-        lines = "".join(f"{client} {vault_digests[client]}\n" for client in sorted(vault_digests))
         hashes = {
             "weights": weights_sha256,
-            "vaults": hashlib.sha256(lines.encode()).hexdigest(),
+            "vaults": vaults_sha256(vault_digests),
             "metrics": rows_sha256(read_metrics(self.path)),
         }
         self._write(state="finished", rounds_done=server.round, hashes=hashes, round_hashes=round_hashes)
@@ -138,8 +147,8 @@ class RunFolder:
         write_json(self.path / RUN_FILE, self._about)
 
     def _check_same(self) -> None:
-        was, now = run_config(self.path), self.setup.config
-        if was.identity() != now.identity():
+        check_unedited(self.path)
+        if self._about["identity"] != self.setup.config.identity():
             raise RunFolderError(f"{self.path}: the run there has another configuration; resume takes no new one")
         recorded, drawn = self._about.get("partition_sha256"), self.setup.partition.sha256()
         if recorded != drawn:
@@ -153,10 +162,18 @@ class RunFolder:
             about = json.loads((found[-1] / "state.json").read_text())
             if digest(self.resumed) != about["server_sha256"]:
                 raise RunFolderError(f"{found[-1]}: server.safetensors does not have the hash in state.json; delete the folder")
+            if about["identity"] != self._about["identity"]:
+                raise RunFolderError(f"{found[-1]}: a checkpoint of another run; put back the run's own")
             self.round_hashes = about["round_hashes"]
             thaw_vaults(found[-1] / VAULTS, self.vaults)
             self._saved = self.resumed.round
         self._writer.drop_after(self.rounds_done)
+
+
+def vaults_sha256(digests: Mapping[int, str]) -> str:
+    """One SHA-256 for all vaults, from client → digest."""
+    lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def checkpoints(path: Path) -> list[Path]:
@@ -173,7 +190,7 @@ def _new_run(setup: Setup) -> dict[str, Any]:
         "config": setup.config.as_dict(),
         "identity": identity,
         "started": now.isoformat(timespec="seconds"),
-        "versions": _versions(),
+        "versions": versions(),
         "commit": _commit(),
         "hardware": {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()},
         "clients": setup.partition.num_clients,
@@ -182,7 +199,8 @@ def _new_run(setup: Setup) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that decide bits."""
     found = {"python": platform.python_version()}
     for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
         found[name] = importlib.metadata.version(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.core.config import RunConfig
-from raffed.results.runfile import read_run
+from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import read_metrics
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from raffed.experiments.federation import RoundEvent
     from raffed.experiments.folder import RunFolder
+    from raffed.runtime.base import Runtime
     from raffed.runtime.setup import Setup
 
 Watcher = Callable[["RoundEvent"], None]
@@ -77,11 +78,12 @@ def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None 
     """Continue a run from its last checkpoint to the same bits as without the interruption."""
     from dataclasses import replace
 
-    from raffed.experiments.folder import run_config
+    from raffed.experiments.folder import check_unedited, run_config
     from raffed.runtime.setup import prepare
 
     path = Path(path)
     config = run_config(path)
+    check_unedited(path)
     if read_run(path).get("state") == "finished":
         return _result(path, keep=True)
     if runtime is not None:
@@ -93,9 +95,10 @@ def _execute(setup: Setup, path: Path, resumed: bool, watch: Watcher | None, sto
     if setup.config.runtime.execution == "serial":
         events = _serial(setup, path, resumed, stop)
     else:
+        from raffed.experiments.folder import VAULTS
         from raffed.runtime.ray_launch import launched
 
-        events = launched(setup, path, resumed, stop)
+        events = launched(setup, path, path / VAULTS, resumed, conduct_at, stop or _never)
     for event in events:
         if watch is not None:
             watch(event)
@@ -103,29 +106,37 @@ def _execute(setup: Setup, path: Path, resumed: bool, watch: Watcher | None, sto
 
 
 def _serial(setup: Setup, path: Path, resumed: bool, stop: Stop | None) -> Iterator[RoundEvent]:
-    from raffed.experiments.folder import RunFolder
+    from raffed.experiments.folder import VAULTS
     from raffed.runtime.serial import SerialRuntime
 
-    folder = RunFolder(path, setup, resume=resumed)
-    runtime = SerialRuntime(setup, folder.vaults)
-    folder.note(placement={"execution": "serial"})
-    yield from conduct(setup, folder, runtime, stop or (lambda: False))
+    runtime = SerialRuntime(setup, path / VAULTS)
+    return conduct_at(setup, path, resumed, runtime, stop or _never)
 
 
-def conduct(setup: Setup, folder: RunFolder, runtime: object, stop: Stop) -> Iterator[RoundEvent]:
+def _never() -> bool:
+    return False
+
+
+def conduct_at(setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
+    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process."""
+    from raffed.experiments.folder import RunFolder
+
+    folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
+    folder.note(placement=runtime.placement())
+    return conduct(setup, folder, runtime, stop)
+
+
+def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
     """The rounds of a run on a runtime, and the true state in run.json however they end."""
-    from typing import cast
-
     from raffed.core.errors import RaffedError
     from raffed.experiments.federation import Federation, weights_sha256
-    from raffed.runtime.base import Runtime
 
-    carrier = cast("Runtime", runtime)
     try:
-        federation = Federation(setup, carrier, folder)
+        federation = Federation(setup, runtime, folder)
         yield from federation.rounds(stop)
         if federation.server.round == setup.config.federation.rounds:
-            digests = carrier.vault_digests()
+            digests = runtime.vault_digests(federation.versions)
+            folder.note(placement=runtime.placement())
             folder.finish(federation.server, weights_sha256(federation.state), digests, federation.round_hashes)
         else:
             folder.end("stopped", None)
@@ -139,7 +150,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: object, stop: Stop) -> Ite
         folder.end("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
-        carrier.close()
+        runtime.close()
 
 
 def _result(path: Path, keep: bool) -> RunResult:

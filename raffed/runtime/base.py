@@ -11,21 +11,34 @@ from raffed.core.fold import Partial
 
 @dataclass(frozen=True)
 class Job:
-    """One round's work. `weights`: p_i of each participant; `measure`: score the participants' models as well."""
+    """One round's work.
+
+    `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the number of rounds
+    that were done when it last took part, 0 for never. `measure`: score the participants' models as well.
+    """
 
     broadcast: Broadcast
     participants: tuple[int, ...]
     weights: tuple[float, ...]
+    versions: tuple[int, ...]
     measure: bool
 
     @property
     def round(self) -> int:
         return self.broadcast.round
 
-    def share(self, clients: frozenset[int]) -> Job:
-        """The part of the job that falls to these clients."""
-        pairs = [(c, p) for c, p in zip(self.participants, self.weights, strict=True) if c in clients]
-        return Job(self.broadcast, tuple(c for c, _ in pairs), tuple(p for _, p in pairs), self.measure)
+    def share(self, clients: frozenset[int]) -> Share:
+        """The part of the job that falls to these clients; the broadcast travels on its own."""
+        rows = zip(self.participants, self.weights, self.versions, strict=True)
+        return Share(tuple(row for row in rows if row[0] in clients), self.measure)
+
+
+@dataclass(frozen=True)
+class Share:
+    """One actor's part of a job: (client, p_i, vault version) of each of its participants."""
+
+    rows: tuple[tuple[int, float, int], ...]
+    measure: bool
 
 
 @dataclass(frozen=True)
@@ -73,8 +86,12 @@ class Runtime(Protocol):
         """Score the global model on the global test set."""
         ...
 
-    def vault_digests(self) -> dict[int, str]:
-        """Client → SHA-256 of its vault, for every client that keeps anything."""
+    def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
+        """Client → SHA-256 of its vault of that version, for every client that keeps anything."""
+        ...
+
+    def placement(self) -> dict[str, object]:
+        """How the work is placed, for run.json."""
         ...
 
     def close(self) -> None: ...

@@ -21,7 +21,7 @@ from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientRound, Session, client_round, joined
 from raffed.data.transforms import augment, prepare
 from raffed.models import build
-from raffed.runtime.base import Job, Report, Tally
+from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
@@ -41,9 +41,11 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
 
 
 class Host:
-    """Trains and scores some of the clients. Data and vaults of a client are made when it is first needed."""
+    """Trains and scores clients, one after the other. Prepared data are kept for the clients at `home` (default: all)."""
 
-    def __init__(self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
+    ) -> None:
         self.setup, self.method = setup, setup.method
         self.device = torch.device(device)
         self.store = VaultStore(vaults)
@@ -53,21 +55,31 @@ class Host:
         bend = (lambda x, g: augment(x, transform, g)) if transform.augments else None
         spec = make_spec(setup, self.net.feature_dim)
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend)
+        self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        """The round of the job's clients, one after the other, folded."""
+    def warm_up(self) -> None:
+        """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
+        for client in sorted(self._home):
+            self._client(client)
+        data = self._client(min(self._home))
+        f = self.net.forward(data.x[:2], data.y[:2])
+        torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
+        self.net.load(self.net.initial)
+
+    def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
+        """A round of these clients, folded; their reports in the same order."""
         fold, reports = Fold(), []
-        where = f"{self.method.name}, round {job.round}"
-        down = job.broadcast.nbytes()
-        for client, weight in zip(job.participants, job.weights, strict=True):
+        where = f"{self.method.name}, round {broadcast.round}"
+        down = broadcast.nbytes()
+        for client, weight, version in share.rows:
             began = time.perf_counter()
-            vault = self.store.get(client, job.round)
-            done = client_round(self.method, job.broadcast, vault, self._client(client), self.session, client)
-            scores = self._score(client, done) if job.measure else {}
-            self.store.put(client, job.round + 1, done.vault)
+            vault = self.store.get(client, version)
+            done = client_round(self.method, broadcast, vault, self._client(client), self.session, client)
+            scores = self._score(client, done) if share.measure else {}
+            self.store.put(client, broadcast.round + 1, done.vault)
             fold.add(client, weight, done.upload, where)
             spent = time.perf_counter() - began
             n = len(self.setup.partition.train[client])
@@ -82,9 +94,7 @@ class Host:
     def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
         if not len(self.setup.partition.test[client]):
             return {}
-        if client not in self._local_test:
-            self._local_test[client] = self._samples(self.setup.partition.test[client])
-        x, y = self._local_test[client]
+        x, y = self._local_part(client)
         states = {"global": done.start, "local": done.trained, "personal": done.personal_state(self.method)}
         scores = {"global": self._tally(states["global"], x, y), "local": self._tally(states["local"], x, y)}
         same = states["personal"] is states["local"]
@@ -95,11 +105,21 @@ class Host:
         return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
 
     def _client(self, client: int) -> ClientData:
-        if client not in self._data:
-            x, y = self._samples(self.setup.partition.train[client])
-            counts = torch.bincount(y, minlength=self.setup.dataset.num_classes)
-            self._data[client] = ClientData(x, y, counts)
-        return self._data[client]
+        if client in self._data:
+            return self._data[client]
+        x, y = self._samples(self.setup.partition.train[client])
+        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
+        if client in self._home:
+            self._data[client] = made
+        return made
+
+    def _local_part(self, client: int) -> tuple[Tensor, Tensor]:
+        if client in self._local_test:
+            return self._local_test[client]
+        made = self._samples(self.setup.partition.test[client])
+        if client in self._home:
+            self._local_test[client] = made
+        return made
 
     def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         dataset = self.setup.dataset
@@ -110,7 +130,7 @@ class Host:
         if chunk not in self._test:
             images, labels = self.setup.test_set()
             part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
-            x = prepare(images[part], self.transform, self.setup.dataset.max_value)
+            x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
             self._test[chunk] = x.to(self.device), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
 

@@ -22,16 +22,18 @@ class SerialRuntime:
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = range(test_chunks(setup))
         self._clients = frozenset(range(setup.partition.num_clients))
-        self._done = 2**31
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        return self._host.train(job)
+        return self._host.train(job.broadcast, job.share(self._clients))
 
     def evaluate(self, broadcast: Broadcast) -> Tally:
         return total(self._host.evaluate(broadcast, self._chunks))
 
-    def vault_digests(self) -> dict[int, str]:
-        return self._host.store.digests(self._clients, self._done)
+    def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
+        return self._host.store.digests(versions)
+
+    def placement(self) -> dict[str, object]:
+        return {"execution": "serial", "threads": torch.get_num_threads()}
 
     def close(self) -> None:
         torch.set_num_threads(self._threads)

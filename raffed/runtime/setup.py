@@ -68,6 +68,7 @@ def prepare(config: RunConfig) -> Setup:
     partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test)
     setup = Setup(config, dataset, partition)
     _check_clients(setup)
+    _check_gpu(config)
     check_model(setup)
     return setup
 
@@ -78,6 +79,20 @@ def check_model(setup: Setup) -> None:
 
     model = setup.config.model
     build(model.name, setup.input_shape, setup.dataset.num_classes, 0, **model.args)
+
+
+def _check_gpu(config: RunConfig) -> None:
+    """A GPU that this machine lacks; what another cluster has, only Ray can tell."""
+    runtime = config.runtime
+    if not runtime.gpu_fraction or (runtime.execution == "ray" and runtime.address is not None):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"runtime.gpu_fraction = {runtime.gpu_fraction}: torch {torch.__version__} sees no GPU here; "
+            "set it to 0 for the CPU, or run `raffed doctor`"
+        )
 
 
 def _check_clients(setup: Setup) -> None:

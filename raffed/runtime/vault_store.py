@@ -7,6 +7,7 @@ registered, from checked tensors.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from torch import Tensor
 from raffed.core.boundary import Private, Server, Vault
 from raffed.core.errors import RunFolderError
 from raffed.core.frozen import REGISTRY, Frozen, fields_of
-from raffed.core.params import Params
+from raffed.core.params import Params, State
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,10 +34,10 @@ def outline(value: Any, path: str, arrays: Arrays) -> Any:
     """The JSON outline of a record; its tensors go to `arrays` under their paths."""
     if isinstance(value, Params):
         for name, tensor in value.tensors.items():
-            arrays[f"{path}/{name}"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
+            arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
         return {"params": list(value.names)}
     if isinstance(value, Tensor):
-        arrays[path] = np.ascontiguousarray(value.detach().cpu().numpy())
+        arrays[path] = np.array(value.detach().cpu().numpy(), order="C")
         return {"tensor": True}
     if isinstance(value, Frozen):
         inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
@@ -56,10 +57,22 @@ def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
         return torch.from_numpy(arrays[path])
     if "record" in shape:
         inner = {name: rebuild(one, f"{path}.{name}", arrays) for name, one in shape["fields"].items()}
-        return REGISTRY[shape["record"]](**inner)
+        return _checked(REGISTRY[shape["record"]](**inner))
     if "slots" in shape:
         return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
     return shape["plain"]
+
+
+_KINDS = {"Params": Params, "State": State, "Tensor": Tensor, "int": int}
+
+
+def _checked(record: Frozen) -> Frozen:
+    """The record if its fields are of the kinds that its class declares."""
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
+        if not isinstance(getattr(record, field.name), kind):
+            raise TypeError(f"{type(record).__name__}.{field.name} is no {field.type}")
+    return record
 
 
 def digest(record: Private) -> str:
@@ -90,7 +103,7 @@ def load_record(path: Path, kind: type[Any]) -> Any:
             shape = json.loads(stream.metadata()["outline"])
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         record = rebuild(shape, "", arrays)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
@@ -112,18 +125,24 @@ class VaultStore:
         self.folder = folder
         self._held: dict[int, tuple[int, Vault]] = {}
 
-    def get(self, client: int, done: int) -> Vault | None:
-        """The vault of a client after at most `done` rounds of the federation; None if it keeps nothing."""
+    def get(self, client: int, version: int) -> Vault | None:
+        """The vault a client had after its part in round version − 1; None for version 0, or if the method keeps nothing.
+
+        What is in memory is used if it is that version; otherwise another host trained the client since, or the round is
+        being redone, and the version is read from disk.
+        """
         held = self._held.get(client)
-        if held is not None and held[0] <= done:
+        if held is not None and held[0] == version:
             return held[1]
-        if held is not None and self.folder is None:
-            raise ValueError(f"client {client}: version {done} of its vault is gone; only a store on disk keeps the one before")
-        versions = [(number, path) for number, path in self._versions(client) if number <= done]
-        if not versions:
+        if version == 0 or self.folder is None:
+            if held is not None and version:
+                raise ValueError(f"client {client}: version {version} of its vault is gone; memory holds version {held[0]}")
             return None
-        vault: Vault = load_record(versions[-1][1], Vault)
-        self._held[client] = versions[-1][0], vault
+        path = self._client(client) / f"{version:06d}.safetensors"
+        if not path.exists():
+            return None
+        vault: Vault = load_record(path, Vault)
+        self._held[client] = version, vault
         return vault
 
     def put(self, client: int, done: int, vault: Vault) -> None:
@@ -136,8 +155,9 @@ class VaultStore:
             for _, path in self._versions(client)[:-2]:
                 path.unlink(missing_ok=True)
 
-    def digests(self, clients: frozenset[int], done: int) -> dict[int, str]:
-        vaults = ((client, self.get(client, done)) for client in sorted(clients))
+    def digests(self, versions: dict[int, int]) -> dict[int, str]:
+        """Client → digest of its vault of the given version."""
+        vaults = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
         return {client: digest(vault) for client, vault in vaults if vault is not None}
 
     def _client(self, client: int) -> Path:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Where tests/ is on the path, this very folder would pass for a namespace package called `analysis`.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raffed.results import MetricsWriter, Row, write_json
 
@@ -33,16 +37,15 @@ def rows_of_round(round: int, accuracy: float, personal: float | None, classes: 
     return rows
 
 
-@pytest.fixture
-def write_run(tmp_path: Path) -> WriteRun:
-    """write_run(name, accuracies, …) writes tmp_path/name and returns it; one round for each accuracy."""
+def runs_into(parent: Path) -> WriteRun:
+    """A function (name, accuracies, …) that writes the run `parent`/name and returns it; one round for each accuracy."""
 
     def write(
         name: str, accuracies: list[float], *, personal: list[float] | None = None, method: str = "fedavg", seed: int = 0,
         state: str = "finished", split: str = "p10c2", dataset: str = "digits", planned: int | None = None,
         args: dict[str, Any] | None = None, seconds: float = 0.5, classes: int = 3, **more: Any,
     ) -> Path:  # fmt: skip
-        folder = tmp_path / name
+        folder = parent / name
         writer = MetricsWriter(folder, name, method, dataset, split, seed)
         for round, accuracy in enumerate(accuracies, start=1):
             writer.add(rows_of_round(round, accuracy, personal[round - 1] if personal else None, classes, seconds))
@@ -63,3 +66,18 @@ def write_run(tmp_path: Path) -> WriteRun:
         return folder
 
     return write
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> WriteRun:
+    """Writes runs into tmp_path."""
+    return runs_into(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def some_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one method under two seeds, personal models measured. To be read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        runs_into(folder)(f"s{seed}", [0.3, 0.5], personal=[0.4, 0.6], seed=seed)
+    return folder

@@ -19,23 +19,29 @@ _MARKS = {
 }
 
 
-def real_data_root(name: str) -> Path | None:
+def _root_with(name: str) -> Path:
     places = [os.environ.get("RAFFED_DATA", ""), "/tmp/data", str(Path(__file__).parents[3] / "shared" / "data")]
-    return next((Path(place) for place in places if place and (Path(place) / _MARKS[name]).exists()), None)
+    for place in places:
+        if place and (Path(place) / _MARKS[name]).exists():
+            return Path(place)
+    pytest.skip(f"no {name} in RAFFED_DATA, /tmp/data or ../shared/data")
 
 
 @lru_cache
 def _loaded(name: str) -> Dataset:
-    root = real_data_root(name)
-    if root is None:
-        pytest.skip(f"no {name} in RAFFED_DATA, /tmp/data or ../shared/data")
-    return load_dataset(name, root)
+    return load_dataset(name, _root_with(name))
 
 
 @pytest.fixture(scope="session")
 def real() -> Callable[[str], Dataset]:
     """real('femnist') is the real data set, loaded once; skips where it is not at hand."""
     return _loaded
+
+
+@pytest.fixture(scope="session")
+def real_root() -> Callable[[str], Path]:
+    """real_root('femnist') is a data root that holds it; skips where there is none."""
+    return _root_with
 
 
 @pytest.fixture(scope="session")

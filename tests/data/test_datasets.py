@@ -21,8 +21,6 @@ from raffed.core.errors import DataFileError, UnknownNameError
 from raffed.data import datasets
 from raffed.data.datasets import DATASETS, DataFile, Dataset, load_dataset
 
-from .conftest import real_data_root
-
 
 def idx(array: np.ndarray) -> bytes:
     """LeCun's IDX format, written down from its description."""
@@ -33,7 +31,12 @@ def idx(array: np.ndarray) -> bytes:
 def small_mnist(root: Path, packed: bool) -> tuple[list[np.ndarray], tuple[DataFile, ...]]:
     """Four files in MNIST's layout with three training and two test images, and their own md5s."""
     rng = np.random.default_rng(0)
-    arrays = [rng.integers(0, 256, (3, 28, 28)), np.array([7, 0, 9]), rng.integers(0, 256, (2, 28, 28)), np.array([1, 2])]
+    arrays = [
+        rng.integers(0, 256, (3, 28, 28)),
+        np.array([7, 0, 9]),
+        rng.integers(0, 256, (2, 28, 28)),
+        np.array([1, 2]),
+    ]
     files = []
     for published, array in zip(DATASETS["mnist"].files, arrays, strict=True):
         raw, path = idx(array), root / published.path
@@ -143,9 +146,7 @@ def test_a_pickle_that_is_not_the_published_one_is_never_unpickled(name: str, tm
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnist_layout_is_read_unpacked_or_packed(
-    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mnist_layout_is_read_unpacked_or_packed(packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays, files = small_mnist(tmp_path, packed)
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], files=files))
     got = load_dataset("mnist", tmp_path)
@@ -156,9 +157,7 @@ def test_mnist_layout_is_read_unpacked_or_packed(
     assert got.x_train.flags.writeable
 
 
-def test_a_stale_processed_file_of_old_torchvision_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_processed_file_of_old_torchvision_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays, files = small_mnist(tmp_path, packed=False)
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], files=files))
     (tmp_path / "MNIST" / "processed").mkdir()
@@ -206,21 +205,20 @@ def test_the_real_sets_have_the_published_sizes(name: str, most: int, real: Call
 
 
 @pytest.mark.realdata
-def test_the_real_images_are_those_that_torchvision_reads(real: Callable[[str], Dataset]) -> None:
+def test_the_real_images_are_those_that_torchvision_reads(
+    real: Callable[[str], Dataset], real_root: Callable[[str], Path]
+) -> None:
     from torchvision.datasets.mnist import read_image_file
 
-    root = real_data_root("fashion-mnist")
-    raw = None if root is None else root / DATASETS["fashion-mnist"].files[2].path
-    if raw is None or not raw.exists():
+    raw = real_root("fashion-mnist") / DATASETS["fashion-mnist"].files[2].path
+    if not raw.exists():
         pytest.skip("no unpacked Fashion-MNIST")
     np.testing.assert_array_equal(real("fashion-mnist").x_test[:, 0], read_image_file(str(raw)).numpy())
 
 
 @pytest.mark.realdata
-def test_a_truncated_real_label_file_is_refused(tmp_path: Path) -> None:
-    root = real_data_root("fashion-mnist")
-    if root is None:
-        pytest.skip("no Fashion-MNIST")
+def test_a_truncated_real_label_file_is_refused(tmp_path: Path, real_root: Callable[[str], Path]) -> None:
+    root = real_root("fashion-mnist")
     shutil.copytree(root / "FashionMNIST", tmp_path / "FashionMNIST", copy_function=shutil.copyfile)
     files = DATASETS["fashion-mnist"].files
     labels = gzip.decompress((root / (files[3].path + ".gz")).read_bytes())

@@ -42,9 +42,7 @@ def files_in(folder: Path) -> list[str]:
 
 def test_a_row_comes_back_as_it_was_added_with_the_run_s_own_columns(tmp_path: Path) -> None:
     into = writer(tmp_path)
-    into.add(
-        [Row(3, "local", "train", "loss", 0.1, client=4, stage=1, class_=2, n=5, bytes_up=6, bytes_down=7, seconds=8.5)]
-    )
+    into.add([Row(3, "local", "train", "loss", 0.1, client=4, stage=1, class_=2, n=5, bytes_up=6, bytes_down=7, seconds=8.5)])
     into.flush()
     assert read_metrics(tmp_path).to_pylist() == [
         {"run_id": "r", "method": "fedavg", "dataset": "digits", "partition": "iid:10", "seed": 7,

@@ -43,7 +43,7 @@ def sha_of(*rows: Row, **run: str) -> str:
 ROW = Row(1, "global", "test", "accuracy", 0.5, seconds=1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(rows, max_size=12), st.sets(st.integers(1, 6)), st.randoms(use_true_random=False))
 def test_neither_part_boundaries_nor_the_order_of_rows_change_the_hash(
     found: list[Row], cuts: set[int], dice: random.Random
@@ -55,7 +55,7 @@ def test_neither_part_boundaries_nor_the_order_of_rows_change_the_hash(
     assert rows_sha256(whole) == rows_sha256(whole.take(list(range(whole.num_rows))[::-1]) if whole.num_rows else whole)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=4), st.data())
 def test_changing_any_field_but_the_seconds_changes_the_hash(found: list[Row], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(found) - 1))

@@ -1,0 +1,22 @@
+"""The command line: parse, build a RunConfig, call, show. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from raffed.core.errors import RaffedError, UsageError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 the run failed, 2 the request cannot be carried out, 130 and 143 stopped.
+
+    What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
+    """
+    from raffed.cli.app import app
+
+    try:
+        app(args=None if argv is None else list(argv), prog_name="raffed")
+    except RaffedError as error:
+        print(f"raffed: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

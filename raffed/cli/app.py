@@ -1,0 +1,88 @@
+"""The commands, and what `raffed --help` says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raffed import __version__
+from raffed.cli import checking, listing, running
+
+EPILOG = """[bold]Examples[/bold]
+
+raffed run --method fedmr --set mu1=0.1 --split p10c2 --out runs/a
+
+raffed run experiment.toml --seed 1
+
+raffed compare --method fedavg --method map --out runs/both
+
+raffed verify runs/a
+
+raffed report runs/ --out report/
+
+[bold]Exit codes[/bold]
+
+0 done, 1 failed, 2 impossible as asked, 130 or 143 stopped and resumable"""
+
+app = typer.Typer(
+    name="raffed",
+    help="Federated learning where clients miss classes: Ray actors with private state, the same bits everywhere.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"raffed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+RUN_EPILOG = """[bold]Examples[/bold]
+
+raffed run --method fedmr --set mu1=0.1 --set mu2=0.01 --out runs/a
+
+raffed run --method map --dataset fashion-mnist --split incomplete:100
+
+raffed run experiment.toml --seed 1 --execution serial
+
+[bold]Files[/bold]
+
+A TOML file holds method and seed, then \\[args] for the method, \\[data],
+\\[model] (name, args), \\[local], \\[federation] and \\[runtime]; the keys are those above.
+
+[bold]Stopping[/bold]
+
+Ctrl-C or SIGTERM once: finish the round, write a checkpoint, stop."""
+COMPARE_EPILOG = """[bold]Example[/bold]
+
+raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
+
+All methods get the same split, participants and batches.
+
+The same command again keeps what is finished and goes on."""
+
+RUNS, LOOK = "Runs", "Look around"
+app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
+app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
+app.command("resume", rich_help_panel=RUNS)(running.resume)
+app.command("verify", rich_help_panel=RUNS)(checking.verify)
+app.command("report", rich_help_panel=RUNS)(checking.report)
+app.command("methods", rich_help_panel=LOOK)(listing.methods)
+app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
+app.command("models", rich_help_panel=LOOK)(listing.models)
+app.command("splits", rich_help_panel=LOOK)(listing.splits)
+app.command("doctor", rich_help_panel=LOOK)(checking.doctor)

@@ -1,0 +1,150 @@
+"""`raffed verify`, `raffed report`, `raffed doctor`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raffed.cli.screen import Screen, duration, make_screen, plain
+from raffed.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from raffed.experiments.verify import Certificate, Check
+
+SHORT = 16
+MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
+
+
+def verify(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Check a run's hashes, and execute some of its rounds again.
+
+    Exit code 0 if everything has the recorded bits, 1 if anything differs. Nothing in the folder is changed.
+    """
+    from raffed.experiments.verify import verify as verified
+
+    with _counting(as_json) as watch:
+        certificate = verified(run_folder, rounds, watch)
+    if as_json:
+        print(json.dumps({"event": "certificate", **plain(certificate.as_dict())}, allow_nan=False))
+    else:
+        _show_certificate(certificate)
+    if not certificate.ok:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _counting(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A line that counts the rounds executed again, on a terminal."""
+    if as_json or not sys.stdout.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console().status("checking hashes …") as status:
+        yield lambda done, of: status.update(f"executed {done} of {of} rounds again …")
+
+
+def _show_certificate(certificate: Certificate) -> None:
+    """One line a file, one line for all equal rounds of a kind, and every difference."""
+    from raffed.cli.tables import mark, show
+
+    print(f"{certificate.folder}: {certificate.run_id}, {certificate.state}, {certificate.rounds_done} rounds")
+    files = [check for check in certificate.checks if check.round is None]
+    again = [check for check in certificate.checks if check.round is not None]
+    rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
+    rows += list(_grouped(again))
+    lines = [(what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"])) for what, old, new, ok in rows]
+    show(("what", "recorded", "found", ""), lines, title="Certificate")
+    wrong = sum(not check.ok for check in certificate.checks)
+    count = f"{len(certificate.checks)} checks, {len(certificate.rounds)} rounds executed again, {duration(certificate.seconds)}"
+    print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
+    if certificate.differs:
+        print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
+
+
+def _grouped(again: Sequence[Check]) -> Iterator[tuple[str, str, str, bool]]:
+    for what in dict.fromkeys(check.what for check in again):
+        same = [check for check in again if check.what == what and check.ok]
+        if same:
+            numbers = ranges([check.round or 0 for check in same])
+            yield f"{what}, round {numbers} again", same[-1].recorded, same[-1].found, True
+        for check in again:
+            if check.what == what and not check.ok:
+                yield f"{what}, round {check.round} again", check.recorded, check.found, False
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """[1, 2, 3, 11] → "1-3, 11"."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, summary.md, summary.csv, curves.png.")],
+    as_json: Json = False,
+) -> None:
+    """Summarise runs: tables, curves, one HTML file.
+
+    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network.
+    """
+    with make_screen(as_json, quiet=False) as screen:
+        write_report(runs, out, screen)
+
+
+def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
+    """Write the report on `runs` to `out` and show its summary."""
+    from analysis.load import NoRunsError, load_runs
+    from analysis.report import write_loaded
+    from analysis.tables import cells, summary
+
+    loaded = load_runs(runs)
+    for name, reason in loaded.unreadable.items():
+        print(f"raffed: left out {name}: {reason}", file=sys.stderr)
+    try:
+        path = write_loaded(loaded, out)
+    except NoRunsError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    titles, lines = cells(summary(loaded))
+    screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
+
+
+def doctor(
+    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    ray: Annotated[bool, typer.Option("--ray", help="Start a small Ray as well (seconds).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at this machine and say what to do about what is wrong."""
+    from raffed.cli.tables import console, line
+    from raffed.experiments.doctor import examine
+
+    states = []
+    for one in examine(data_root, ray):
+        states.append(one.state)
+        if as_json:
+            print(json.dumps({"event": "finding", **vars(one)}), flush=True)
+        else:
+            console().print(line(*MARKS[one.state], one.what, one.found, one.advice))
+    if not as_json:
+        broken = states.count("broken")
+        print(f"{broken} essential things are broken" if broken else "raffed can run here")
+    if "broken" in states:
+        raise typer.Exit(1)

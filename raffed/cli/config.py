@@ -1,0 +1,114 @@
+"""From what was typed to a RunConfig: a TOML file as the base, flags over it, values read as TOML."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Iterable
+from datetime import date, time
+from pathlib import Path
+from typing import Any
+
+from raffed.cli.options import Flags
+from raffed.core.config import RunConfig
+from raffed.core.errors import UnknownNameError, UsageError, check_choice
+from raffed.data.catalogue import dataset_name
+from raffed.data.splits import parse_split
+from raffed.experiments.toml import parse_toml, read_toml
+from raffed.methods import METHODS
+from raffed.models import MODELS
+
+Tables = dict[str, Any]
+
+
+def read_config(file: Path | None, flags: Flags) -> RunConfig:
+    """The run that a file and flags ask for."""
+    tables = merged(read_toml(file) if file else {}, flags)
+    canonical(tables)
+    return RunConfig.from_dict(tables)
+
+
+def merged(tables: Tables, flags: Flags) -> Tables:
+    """`tables` with the flags put over them; arguments are merged name by name.
+
+    Arguments in a file belong to the method or model named there: a flag with another name drops them.
+    """
+    tables = copy.deepcopy(tables)
+    if flags.get("method") not in (None, tables.get("method")):
+        tables.pop("args", None)
+    if flags.get("model.name") not in (None, _table(tables.get("model")).get("name")):
+        _table(tables.get("model")).pop("args", None)
+    for field, typed in flags.items():
+        section, _, name = field.rpartition(".")
+        table = tables.setdefault(section, {}) if section else tables
+        if not isinstance(table, dict):
+            raise UsageError(f"[{section}] is {table!r}, wanted a table")
+        table[name] = {**_table(table.get(name)), **assignments(typed)} if name == "args" else typed
+    return tables
+
+
+def _table(value: Any) -> Tables:
+    return value if isinstance(value, dict) else {}
+
+
+def canonical(tables: Tables) -> None:
+    """Check the names, which needs no torch, and give each its one spelling: the same run, the same identity."""
+    if isinstance(tables.get("method"), str):
+        tables["method"] = method_name(tables["method"])
+    data, model = _table(tables.get("data")), _table(tables.get("model"))
+    if isinstance(data.get("dataset"), str):
+        data["dataset"] = dataset_name(data["dataset"])
+    if isinstance(data.get("split"), str):
+        data["split"] = parse_split(data["split"]).text
+    if isinstance(model.get("name"), str):
+        model["name"] = check_choice("model", model["name"].lower(), MODELS)
+
+
+def method_name(text: str) -> str:
+    """The key of METHODS, in any case."""
+    return check_choice("method", text.strip().lower(), METHODS)
+
+
+def assignments(texts: Iterable[str]) -> Tables:
+    """["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
+    found: Tables = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{text!r} is not NAME=VALUE, as in --set mu1=0.1")
+        if name.strip() in found:
+            raise UsageError(f"{name.strip()} is given twice")
+        found[name.strip()] = read_value(value)
+    return found
+
+
+def read_value(text: str) -> Any:
+    """A TOML value, or Python's True, False, .5 and 5.; any other text is a word."""
+    text = text.strip()
+    if text in ("True", "False"):
+        return text == "True"
+    if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", text):
+        return float(text)
+    try:
+        read = parse_toml(f"value = {text}", "value")
+    except UsageError:
+        return text
+    value = read.get("value")
+    return text if len(read) > 1 or isinstance(value, (dict, date, time)) else value
+
+
+def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
+    """Method → its part of the arguments: `fedmr.mu1` is for one method, `alpha` for every method that takes it."""
+    accepted = {name: set(inspect.signature(METHODS[name].load()).parameters) for name in methods}
+    parts: dict[str, Tables] = {name: {} for name in accepted}
+    for key, value in given.items():
+        owner, dot, argument = key.rpartition(".")
+        takers = [method_name(owner)] if dot else [name for name, known in accepted.items() if key in known]
+        if dot and takers[0] not in accepted:
+            raise UsageError(f"--set {key}: {takers[0]} is not among the methods compared ({', '.join(accepted)})")
+        if not takers:
+            raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))
+        for name in takers:
+            parts[name][argument] = value
+    return parts

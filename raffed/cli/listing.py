@@ -1,0 +1,190 @@
+"""`raffed methods`, `datasets`, `models`, `splits`: what there is. No torch, no pandas, unless data must be loaded."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from raffed.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from raffed.data.partition import Partition
+
+SHOWN_CLIENTS = 20
+
+
+class Described(NamedTuple):
+    """A factory's arguments with their types and defaults as written, its docstring, and that of its file."""
+
+    arguments: list[tuple[str, str, str]]
+    doc: str
+    paper: str
+
+
+def methods(name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None) -> None:
+    """List the methods, or show the arguments of one."""
+    from raffed.cli.config import method_name
+    from raffed.cli.tables import show
+    from raffed.methods import METHODS
+
+    if name is not None:
+        _show_method(method_name(name))
+        return
+    rows = [(key, info.title, info.source, info.idea) for key, info in METHODS.items()]
+    show(("name", "method", "source", "idea"), rows)
+    typer.echo("raffed methods NAME shows arguments and defaults.")
+
+
+def _show_method(name: str) -> None:
+    from raffed.cli.tables import show
+    from raffed.methods import METHODS
+
+    info = METHODS[name]
+    found = described(f"raffed.methods.{info.module}", info.factory)
+    typer.echo(f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}")
+    if found.arguments:
+        show(("argument", "type", "default"), found.arguments)
+        first, _, default = found.arguments[0]
+        typer.echo(f"Set one: raffed run --method {name} --set {first}={default.strip(chr(39))}")
+    else:
+        typer.echo(f"\nNo arguments: raffed run --method {name}")
+
+
+def described(module: str, factory: str) -> Described:
+    """Read from the source text: importing a method would import torch, which takes seconds."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"{module} cannot be found; reinstall raffed")
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
+    kinds = [ast.unparse(one.annotation) if one.annotation else "" for one in defined.args.args]
+    defaults = [ast.unparse(one) for one in defined.args.defaults]
+    names = [one.arg for one in defined.args.args]
+    return Described(list(zip(names, kinds, defaults, strict=True)), ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
+
+
+def datasets() -> None:
+    """List the data sets and where their files come from."""
+    from raffed.cli.tables import show
+    from raffed.data.catalogue import ALIASES, DATASETS
+
+    rows = []
+    for name, info in DATASETS.items():
+        also = [alias for alias, key in ALIASES.items() if key == name]
+        sizes = (f"{n:,}" if n else "as found" for n in (info.num_train, info.num_test))
+        shape = "x".join(map(str, info.shape))
+        rows.append((name, ", ".join(also), str(info.num_classes), shape, *sizes, info.origin))
+    show(("name", "also", "classes", "image", "train", "test", "origin"), rows, right="classes|train|test")
+    typer.echo("raffed doctor says which of them are usable here; digits always is.")
+
+
+def models() -> None:
+    """List the networks and their layers."""
+    from raffed.cli.tables import show
+    from raffed.models import MODELS
+
+    rows = [
+        (name, info.title, " ".join("x".join(map(str, shape)) for shape in info.in_shapes), info.layers, info.source)
+        for name, info in MODELS.items()
+    ]
+    show(("name", "network", "inputs in papers", "layers (C: classes)", "source"), rows)
+    typer.echo("--model-arg head_bias=true|false for all, --model-arg hidden=[64,64] for mlp and mlpnet.")
+
+
+def splits(
+    split: Annotated[str | None, typer.Argument(help="A split to carry out, e.g. p10c2.")] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
+    local_test: Annotated[float | None, typer.Option("--local-test", help="Share kept for local tests.")] = None,
+    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing data files.")] = False,
+    draw: Annotated[Path | None, typer.Option("--draw", help="Draw it: a png, svg or pdf file.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", help="Save it for --split file:PATH.")] = None,
+) -> None:
+    """List the ways to divide data, or show one: who has what."""
+    if split is None:
+        if draw or save:
+            raise UsageError("--draw and --save need a split, as in: raffed splits p10c2 --draw out.png")
+        _list_splits()
+        return
+    from raffed.data.datasets import load_dataset
+    from raffed.data.partition import make_partition
+    from raffed.data.splits import parse_split
+
+    parsed = parse_split(split)
+    pool = load_dataset(dataset, data_root, download)
+    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test)
+    _show_split(partition, pool.y_train)
+    if draw is not None:
+        _draw(partition, pool.y_train, pool.name, draw)
+    if save is not None:
+        with _writing(save):
+            partition.save(save)
+        typer.echo(f"saved: {save}; use it with --split file:{save}")
+
+
+def _list_splits() -> None:
+    from raffed.cli.tables import show
+    from raffed.data.splits import SPLITS
+
+    show(("split", "write", "meaning"), [(info.name, info.syntax, info.meaning) for info in SPLITS])
+    typer.echo("raffed splits p10c2 --dataset digits --draw out.png carries one out and draws it.")
+
+
+def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
+    """A line a client (the first ones), then sizes and hash."""
+    from raffed.cli.tables import show, show_pairs
+
+    counts = partition.class_counts(labels)
+    rows = [
+        (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))
+        for client, row in enumerate(counts[:SHOWN_CLIENTS])
+    ]
+    show(("client", "train", "local test", "classes", "samples of class"), rows, right="client|train|local test|classes")
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    more = f" (first {SHOWN_CLIENTS} above)" if len(counts) > SHOWN_CLIENTS else ""
+    pairs = [("split", f"{partition.recipe.get('split', 'from a file')}"), ("clients", f"{len(counts)}{more}"),
+             ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
+             ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
+             ("sha256", partition.sha256())]  # fmt: skip
+    show_pairs(pairs)
+
+
+def _range(values: NDArray[np.int64]) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _classes(row: NDArray[np.int64]) -> str:
+    found = [f"{label}:{n}" for label, n in enumerate(row.tolist()) if n]
+    return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
+
+
+def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path) -> None:
+    from raffed.data.catalogue import DATASETS
+    from raffed.data.picture import draw_partition
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
+    with _writing(path):
+        draw_partition(partition, labels, path, DATASETS[name].class_names or None)
+    typer.echo(f"drawn: {path}")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A file that cannot be written is the request's fault, and has a name."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error

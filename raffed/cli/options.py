@@ -1,0 +1,112 @@
+"""The options of `run` and `compare`: one line a field of RunConfig, from which typer's signature is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from raffed.core.config import RunConfig
+from raffed.data.catalogue import DATASETS
+from raffed.methods import METHODS
+from raffed.models import MODELS
+
+Flags = dict[str, Any]  # dotted field of RunConfig → value as typed; only what was typed
+
+WHAT, TRAIN, FED, WHERE = "What to run", "Local training", "Federation", "Where it runs (changes no bit of the result)"
+
+
+class Flag(NamedTuple):
+    """An option: the field of RunConfig it sets, its spelling, type, panel and help."""
+
+    field: str
+    flag: str
+    kind: Any
+    panel: str
+    help: str
+    metavar: str | None = None
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("method", "--method", str, WHAT, "Method, see `raffed methods`.", "NAME"),
+    Flag("args", "--set", list[str], WHAT, "Argument of the method; repeat for more.", "NAME=VALUE"),
+    Flag("data.dataset", "--dataset", str, WHAT, "Data set, see `raffed datasets`.", "NAME"),
+    Flag("data.split", "--split", str, WHAT, "Who has which data, see `raffed splits`.", "SPLIT"),
+    Flag("model.name", "--model", str, WHAT, "Network, see `raffed models`.", "NAME"),
+    Flag("model.args", "--model-arg", list[str], WHAT, "Argument of the network, e.g. head_bias=true.", "NAME=VALUE"),
+    Flag("seed", "--seed", int, WHAT, "Decides everything random."),
+    Flag("data.root", "--data-root", str, WHAT, "Folder of the data sets; RAFFED_DATA if not given.", "DIR"),
+    Flag("data.download", "--download/--no-download", bool, WHAT, "Fetch missing data files."),
+    Flag("data.transform", "--transform", str, WHAT, "Whose preprocessing: auto, plain, map or fedmr.", "STYLE"),
+    Flag("data.local_test", "--local-test", float, WHAT, "Share of each client's data kept for testing, 0 to 0.9."),
+    Flag("local.lr", "--lr", float, TRAIN, "Learning rate η."),
+    Flag("local.momentum", "--momentum", float, TRAIN, "Momentum of SGD."),
+    Flag("local.weight_decay", "--weight-decay", float, TRAIN, "Added to the gradient, times the weights."),
+    Flag("local.batch_size", "--batch-size", int, TRAIN, "Samples per step."),
+    Flag("local.epochs", "--epochs", float, TRAIN, "Passes over a client's data per round; 0.5 is half of one."),
+    Flag("local.drop_last", "--drop-last/--keep-last", bool, TRAIN, "Skip the short last batch of an epoch."),
+    Flag("local.min_steps", "--min-steps", int, TRAIN, "At least so many steps per client and round."),
+    Flag("local.clip_norm", "--clip-norm", float, TRAIN, "Largest norm of a gradient."),
+    Flag("local.warmup_rounds", "--warmup-rounds", int, TRAIN, "Rounds over which the rate rises; 0: none."),
+    Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
+    Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
+    Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
+    Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "ray|serial"),
+    Flag("runtime.actors", "--actors", int, WHERE, "Client actors; 0: as many as cores or GPU shares."),
+    Flag("runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."),
+    Flag("runtime.gpu_fraction", "--gpu-fraction", float, WHERE, "Share of a GPU per actor, 1/k; 0: CPU."),
+    Flag("runtime.threads", "--threads", int, WHERE, "torch threads per actor."),
+    Flag("runtime.address", "--address", str, WHERE, "Ray cluster; auto: the one this machine is in."),
+    Flag("runtime.max_restarts", "--max-restarts", int, WHERE, "How many lost actors a run puts up with."),
+    Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),
+    Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),
+)
+_NAMES = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
+
+
+def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of FLAGS, which it receives together as its argument `flags`."""
+    wanted = [flag for flag in FLAGS if flag.field not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def wrapper(**given: Any) -> None:
+            typed = {flag.field: given.pop(_parameter(flag)) for flag in wanted}
+            command(flags={field: value for field, value in typed.items() if value is not None and value != []}, **given)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name != "flags"]
+        made = [inspect.Parameter(_parameter(f), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_kind(f)) for f in wanted]
+        every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + made
+        wrapper.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in every}
+        wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
+        return wrapper
+
+    return decorate
+
+
+def _parameter(flag: Flag) -> str:
+    return flag.field.replace(".", "_")
+
+
+def _kind(flag: Flag) -> Any:
+    option = typer.Option(
+        flag.flag, help=flag.help + _default(flag.field), rich_help_panel=flag.panel, metavar=flag.metavar,
+        show_default=False, autocompletion=_completer(flag.field),
+    )  # fmt: skip
+    return Annotated[flag.kind | None, option]
+
+
+def _default(field: str) -> str:
+    """The default as help shows it; nothing for None, False and empty tables."""
+    value: Any = RunConfig()
+    for part in field.split("."):
+        value = getattr(value, part)
+    return "" if value is None or value is False or value == {} else f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"
+
+
+def _completer(field: str) -> Callable[[str], list[str]] | None:
+    names = _NAMES.get(field)
+    return None if names is None else lambda incomplete: [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,161 @@
+"""`raffed run`, `raffed resume`, `raffed compare`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_config
+from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.screen import Screen, make_screen
+from raffed.cli.signals import StopSignals
+from raffed.core.config import RunConfig
+from raffed.core.errors import RunFolderError, UsageError
+from raffed.experiments.toml import read_toml
+
+if TYPE_CHECKING:
+    from raffed.experiments.run import RunResult, Stop, Watcher
+
+Work = Callable[["Watcher", "Stop"], "RunResult"]
+File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
+Out = Annotated[Path | None, typer.Option("--out", help="New folder for the run's files; chosen below runs/ if not given.")]
+NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]
+
+
+@run_options()
+def run(flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Run one method on one split of a data set."""
+    with make_screen(as_json, quiet) as screen:
+        config = read_config(file, flags)
+        folder = out or free_folder(config)
+        import raffed
+
+        screen.start(headline(config, folder), config.method, config.federation.rounds)
+        carry_out(lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop), folder, screen)
+
+
+@run_options(without=NOT_RUNTIME)
+def resume(
+    flags: Flags,
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was stopped or killed.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Continue a run that was stopped or killed, to the same bits."""
+    with make_screen(as_json, quiet) as screen:
+        import raffed
+        from raffed.experiments.folder import run_config
+
+        config = run_config(run_folder)
+        changed = replace(config.runtime, **{field.partition(".")[2]: value for field, value in flags.items()})
+        config = replace(config, runtime=changed)
+        screen.start(headline(config, run_folder), config.method, config.federation.rounds)
+        carry_out(lambda watch, stop: raffed.resume(run_folder, watch=watch, stop=stop, runtime=changed), run_folder, screen)
+
+
+@run_options(without=["method"])
+def compare(
+    flags: Flags,
+    methods: Annotated[list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for a run per method and the report.")],
+    file: File = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run several methods on the same split and seed, and report."""
+    with make_screen(as_json, quiet) as screen:
+        configs = compared(methods, file, flags)
+        folders = {name: out / name for name in configs}
+        for name, folder in folders.items():
+            _check_continues(folder, configs[name])
+        for name, config in configs.items():
+            screen.start(headline(config, folders[name]), name, config.federation.rounds)
+            carry_out(_begun_or_new(config, folders[name]), folders[name], screen, again="the same command")
+        from raffed.cli.checking import write_report
+
+        write_report(list(folders.values()), out / "report", screen)
+
+
+def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
+    """Method → its run. A file's [args] are for the file's own method; `--set` for those that take the argument."""
+    names = list(dict.fromkeys(method_name(name) for name in methods))
+    base = read_toml(file) if file else {}
+    own = base.get("method", "fedavg")
+    parts = args_for(names, assignments(flags.get("args", [])))
+    configs = {}
+    for name in names:
+        tables = merged({**base, "method": own}, {**flags, "method": name, "args": []})
+        tables["args"] = {**tables["args"], **parts[name]}
+        canonical(tables)
+        configs[name] = RunConfig.from_dict(tables)
+    return configs
+
+
+def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
+    """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end."""
+    continues = again or f"raffed resume {shlex.quote(str(folder))}"
+    with StopSignals(screen.stopping) as signals:
+
+        def watch(event: object) -> None:
+            signals.listen_again()
+            screen.round(event)  # type: ignore[arg-type]
+
+        try:
+            result = work(watch, signals.asked)
+        except KeyboardInterrupt:
+            if _holds_run(folder):
+                screen.stopped(str(folder), continues)
+            raise SystemExit(signals.code or 130) from None
+    if result.state != "finished":
+        screen.stopped(str(folder), continues)
+        raise typer.Exit(signals.code or 1)
+    screen.finished(result, brief=again is not None)
+
+
+def free_folder(config: RunConfig) -> Path:
+    """runs/METHOD-DATASET-SPLIT-sSEED, or with -2, -3, … the first that is not there."""
+    scheme, _, rest = config.data.split.partition(":")
+    split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
+    text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
+    for path in paths:
+        if not path.exists():
+            return path
+    raise UsageError(f"runs/{name}-9999 is taken; give --out")
+
+
+def headline(config: RunConfig, folder: Path) -> str:
+    """One line about a run."""
+    data, rounds = config.data, config.federation.rounds
+    return f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds} rounds, seed {config.seed} → {folder}"
+
+
+def _begun_or_new(config: RunConfig, folder: Path) -> Work:
+    import raffed
+
+    if _holds_run(folder):
+        return lambda watch, stop: raffed.resume(folder, watch=watch, stop=stop, runtime=config.runtime)
+    return lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop)
+
+
+def _check_continues(folder: Path, config: RunConfig) -> None:
+    """A method's folder is new, or holds the same run, which then goes on."""
+    from raffed.results.runfile import read_run
+
+    if _holds_run(folder) and read_run(folder).get("identity") != config.identity():
+        raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")
+
+
+def _holds_run(folder: Path) -> bool:
+    from raffed.results.runfile import RUN_FILE  # brings pyarrow, which listings do without
+
+    return (folder / RUN_FILE).exists()

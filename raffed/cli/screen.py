@@ -1,0 +1,223 @@
+"""What a person, a log or a program sees of a run while it goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from raffed.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from raffed.experiments.federation import RoundEvent
+    from raffed.experiments.run import RunResult
+
+RECENT = 10  # rounds that speed and time left are reckoned from
+STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
+
+
+class Screen:
+    """Shows nothing but the folder of a finished run (--quiet), and is what the other screens are made from."""
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def start(self, title: str, method: str, rounds: int) -> None:
+        """A run begins; `title` is one line about it."""
+
+    def round(self, event: RoundEvent) -> None:
+        """A round is done."""
+
+    def stopping(self) -> None:
+        """A signal came. Called from its handler: no buffered output here."""
+        os.write(2, f"raffed: {STOPPING}\n".encode())
+
+    def stopped(self, where: str, again: str) -> None:
+        """The run ended early; the command `again` continues it."""
+        self.close()
+        print(f"raffed: stopped; continue with: {again}", file=sys.stderr)
+
+    def finished(self, result: RunResult, brief: bool = False) -> None:
+        """The run came to its end; `brief` where others follow."""
+        self.close()
+        print(result.folder)
+
+    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+        """A report was written."""
+
+    def close(self) -> None:
+        """Take down what is on the screen; called at least once."""
+
+
+class JsonScreen(Screen):
+    """One JSON object a line, nothing else on stdout."""
+
+    def __init__(self) -> None:
+        self._method = ""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Exception) and kind is not None and not _is_exit(error):
+            code = 2 if isinstance(error, UsageError) else 1
+            self._emit("error", kind=kind.__name__, message=str(error), exit_code=code)
+
+    def start(self, title: str, method: str, rounds: int) -> None:
+        self._method = method
+
+    def round(self, event: RoundEvent) -> None:
+        self._emit("round", method=self._method, **event.as_dict())
+
+    def stopped(self, where: str, again: str) -> None:
+        self._emit("stopped", method=self._method, folder=where, resume=again)
+
+    def finished(self, result: RunResult, brief: bool = False) -> None:
+        self._emit(
+            "finished", method=self._method, folder=str(result.folder), hashes=result.hashes,
+            accuracy=result.accuracy, personalization=result.personalization,
+        )  # fmt: skip
+
+    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+        self._emit("report", path=path, runs=runs)
+
+    def _emit(self, event: str, **values: Any) -> None:
+        print(json.dumps({"event": event, **plain(values)}, allow_nan=False), flush=True)
+
+
+class LineScreen(Screen):
+    """A line every few rounds: where stdout is a file, a pipe or a batch system's log."""
+
+    def __init__(self) -> None:
+        self._pace = Pace()
+        self._shown = time.monotonic()
+
+    def start(self, title: str, method: str, rounds: int) -> None:
+        print(title, flush=True)
+        self._pace = Pace()
+
+    def round(self, event: RoundEvent) -> None:
+        self._pace.add(event)
+        every = max(1, event.rounds // 10)
+        waited = time.monotonic() - self._shown
+        if event.round in (1, event.rounds) or event.round % every == 0 or waited > 60:
+            self._shown = time.monotonic()
+            done = f"{event.round:>{len(str(event.rounds))}}/{event.rounds}"
+            print(f"round {done}  {measured(event)}  {self._pace.text(event)}", flush=True)
+
+    def finished(self, result: RunResult, brief: bool = False) -> None:
+        from raffed.cli.tables import show_result
+
+        self.close()
+        show_result(result, brief)
+
+    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+        from raffed.cli.tables import show_summary
+
+        show_summary(path, runs)
+
+
+class BarScreen(LineScreen):
+    """A progress bar, on a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def start(self, title: str, method: str, rounds: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+        self.close()
+        super().start(title, method, rounds)
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, refresh_per_second=5)
+        self._task = self._bar.add_task("starting", total=rounds)
+        self._bar.start()
+
+    def round(self, event: RoundEvent) -> None:
+        self._pace.add(event)
+        if self._bar is not None and self._task is not None:
+            text = f"{measured(event, short=True)}  {self._pace.text(event)}"
+            self._bar.update(self._task, completed=event.round, description=text)
+
+    def stopping(self) -> None:
+        if self._bar is None or self._task is None:
+            super().stopping()
+        else:
+            self._bar.update(self._task, description=STOPPING)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+class Pace:
+    """Speed and time left, from the last rounds."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
+
+    def add(self, event: RoundEvent) -> None:
+        self._recent.append((event.participants, event.seconds))
+
+    def text(self, event: RoundEvent) -> str:
+        """Clients trained a second, and the time the rounds that are left will take."""
+        spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
+        speed = sum(clients for clients, _ in self._recent) / spent
+        left = (event.rounds - event.round) * spent / len(self._recent)
+        return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
+
+
+def make_screen(as_json: bool, quiet: bool) -> Screen:
+    """The screen for these flags and this stdout."""
+    if as_json:
+        return JsonScreen()
+    if quiet:
+        return Screen()
+    return BarScreen() if sys.stdout.isatty() else LineScreen()
+
+
+def measured(event: RoundEvent, short: bool = False) -> str:
+    """Loss, and the accuracies where this round measured them."""
+    names = ("agg", "pers") if short else ("aggregation", "personalization")
+    parts = [f"loss {event.loss:.4g}"]
+    for name, value in zip(names, (event.accuracy, event.personal), strict=True):
+        if value is not None:
+            parts.append(f"{name} {percent(value)}")
+    return "  ".join(parts)
+
+
+def percent(share: float) -> str:
+    """0.9123 → "91.2 %"; a dash for NaN."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """3725 → "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null in their place."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_exit(error: Exception) -> bool:
+    import typer
+
+    return isinstance(error, typer.Exit | typer.Abort)

@@ -1,0 +1,41 @@
+"""SIGTERM and the first Ctrl-C ask a run to stop after its round; the second signal stops it at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+HEARD = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal came."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.code = 0
+        self._tell = tell
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._received) for number in HEARD}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def asked(self) -> bool:
+        return self.code != 0
+
+    def listen_again(self) -> None:
+        """Take the signals back: `ray.init` puts its own handler for SIGTERM in place."""
+        for number in HEARD:
+            signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        again, self.code = self.code != 0, 128 + number
+        if again:
+            raise KeyboardInterrupt
+        self._tell()

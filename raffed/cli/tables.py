@@ -1,0 +1,95 @@
+"""Tables for people: wide enough for what they hold, with colour only on a terminal."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raffed.cli.screen import duration, percent
+
+if TYPE_CHECKING:
+    from raffed.experiments.run import RunResult
+
+EMPTY = hashlib.sha256(b"").hexdigest()  # of the vaults, where a method keeps none
+WIDE = 200  # columns assumed where nobody's terminal limits them
+
+
+def console() -> Console:
+    """Standard output; a file or a pipe is not folded to 80 columns."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+    return Console(width=width, highlight=False)
+
+
+def show(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str | None = None, right: str = "") -> None:
+    """Print a table. `right`: the titles of columns that hold numbers, separated by |. Cells are not read as markup."""
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for name in titles:
+        table.add_column(name, justify="right" if name in right.split("|") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    console().print(table)
+
+
+def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> None:
+    """Print names and values, two columns without heads."""
+    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    console().print(table)
+
+
+def show_result(result: RunResult, brief: bool = False) -> None:
+    """The end of a run: how good, how much sent, how long, where, and the hashes that decide whether two are equal."""
+    from raffed.results.runfile import read_run
+
+    assert result.folder is not None
+    about = read_run(result.folder)
+    accuracies = {"aggregation": percent(result.accuracy), "personalization": percent(result.personalization)}
+    time = duration(about.get("seconds", 0.0))
+    if brief:
+        print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
+        return
+    up, down = traffic(result)
+    pairs = [("rounds", f"{about.get('rounds_done', 0)}"), *accuracies.items(),
+             ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", str(result.folder))]  # fmt: skip
+    kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
+    show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
+
+
+def traffic(result: RunResult) -> tuple[float, float]:
+    """10^6 bytes a round that the method sends for all participants together, up and down; means over the rounds."""
+    rows = result.to_pandas()
+    kept = rows[rows["client"].isna() & (rows["model"] == "global") & (rows["split"] == "train") & (rows["metric"] == "loss")]
+    if kept.empty:
+        return 0.0, 0.0
+    return float(kept["bytes_up"].mean()) / 1e6, float(kept["bytes_down"].mean()) / 1e6
+
+
+def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
+    """The table of a report, and where the report is."""
+    titles = list(runs[0]) if runs else []
+    words = {"Method", "Data set", "Partition", "State"}
+    rows = [[str(cell) for cell in run.values()] for run in runs]
+    show(titles, rows, right="|".join(title for title in titles if title not in words))
+    console().print(Text(f"report: {path}"))
+
+
+def mark(sign: str, colour: str) -> Text:
+    """A coloured sign."""
+    return Text(sign, style=colour)
+
+
+def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
+    """`✓ name   found   advice`."""
+    text = Text.assemble((sign, colour), f" {name:<15} {found}")
+    return text.append(f"  → {advice}", style="dim" if colour == "green" else colour) if advice else text

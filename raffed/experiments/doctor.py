@@ -1,0 +1,164 @@
+"""Can this machine run raffed, and which data sets are here? Looks only; `--ray` starts and ends a small Ray."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raffed.core.errors import RaffedError
+from raffed.data.catalogue import DATASETS
+
+LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
+PER_ACTOR = 0.4  # GB: an actor that has imported torch takes about 315 MB
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. state: "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed cannot run)."""
+
+    what: str
+    found: str
+    state: str = "ok"
+    advice: str = ""
+
+
+def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding]:
+    """Everything that is looked at, one after the other; torch is imported on the way."""
+    yield _python()
+    yield from _libraries()
+    yield _arithmetic()
+    yield from _machine()
+    yield from _gpus()
+    yield from _data(data_root)
+    if ray:
+        yield _ray()
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return Finding("Python", version)
+    return Finding("Python", version, "broken", "use Python 3.10 to 3.13")
+
+
+def _libraries() -> Iterator[Finding]:
+    for name in LIBRARIES:
+        try:
+            yield Finding(name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, "not installed", "broken", "pip install raffed brings it")
+
+
+def _arithmetic() -> Finding:
+    """torch and torchvision are imported and used: a version in the metadata does not say that they load."""
+    try:
+        import torch
+        import torchvision
+
+        value = float((torch.ones(64, 64) @ torch.ones(64, 64)).sum())
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return Finding("torch computes", said, "broken", "reinstall both together: pip install --force-reinstall torch torchvision")
+    if value != 64.0**3:
+        return Finding("torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor")
+    return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
+
+
+def _machine() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
+    memory = memory_gb()
+    if memory is not None:
+        actors = int(memory / PER_ACTOR)
+        enough = Finding("memory free", f"{memory:.1f} GB, room for about {actors} actors")
+        few = Finding("memory free", enough.found, "note", "use --clients-per-actor 0 or --execution serial")
+        yield enough if actors >= cores else few
+    for place, least, why in (("/dev/shm", 1.0, "Ray then keeps objects in /tmp, which is slower; docker run --shm-size=2g"),
+                              ("/tmp", 2.0, "Ray writes there; free some space or set RAY_TMPDIR")):  # fmt: skip
+        if Path(place).is_dir():
+            free = shutil.disk_usage(place).free / 1e9
+            yield Finding(f"{place} free", f"{free:.1f} GB", *(("note", why) if free < least else ()))
+
+
+def memory_gb() -> float | None:
+    """GB that are available, within the limit of a container; None where it cannot be told (not Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    free = next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+    limit = _number("/sys/fs/cgroup/memory.max")
+    used = _number("/sys/fs/cgroup/memory.current")
+    if free is not None and limit is not None and used is not None:
+        free = min(free, max(limit - used, 0.0))
+    return None if free is None else free / 1e9
+
+
+def _number(path: str) -> float | None:
+    try:
+        return float(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such limit, or "max"
+        return None
+
+
+def _gpus() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Finding("GPU", "none that torch sees: runs use the CPU", "absent")
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        yield Finding(f"GPU {index}", f"{about.name}, {about.total_memory / 1e9:.0f} GB; --gpu-fraction 0.25 puts 4 actors on it")
+
+
+def _data(root: str | None) -> Iterator[Finding]:
+    """Each data set is read once, with the md5 of its files, unless its folder is not there at all."""
+    text = root or os.environ.get("RAFFED_DATA", "")
+    folder = Path(text).expanduser()
+    if not text:
+        yield Finding("data folder", "none named", "note", "set RAFFED_DATA or give --data-root; digits needs none")
+    elif not folder.is_dir():
+        yield Finding("data folder", f"{folder} is not there", "note", "make it, or set RAFFED_DATA to another")
+    else:
+        yield Finding("data folder", str(folder))
+    for name in DATASETS:
+        yield _dataset(name, text if folder.is_dir() else "")
+
+
+def _dataset(name: str, root: str) -> Finding:
+    from raffed.data.datasets import load_dataset
+
+    if name != "digits" and (not root or not _traces(name, Path(root).expanduser())):
+        how = "make it with LEAF and put it in FEMNIST/" if name == "femnist" else f"raffed run --dataset {name} --download"
+        return Finding(name, "not here", "absent", how)
+    try:
+        pool = load_dataset(name, root or None)
+    except RaffedError as error:
+        return Finding(name, "damaged or incomplete", "note", str(error))
+    except ImportError as error:
+        return Finding(name, f"cannot be loaded: {error}", "broken" if name == "digits" else "note", "pip install raffed brings it")
+    return Finding(name, f"usable, {len(pool.y_train):,} train, {len(pool.y_test):,} test")
+
+
+def _traces(name: str, root: Path) -> bool:
+    """Whether any of a data set's files is there."""
+    if name == "femnist":
+        return (root / "FEMNIST").is_dir()
+    paths = [root / file.path for file in DATASETS[name].files]
+    return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
+
+
+def _ray() -> Finding:
+    from raffed.runtime.ray_probe import probe
+
+    try:
+        return Finding("Ray starts", probe())
+    except (RuntimeError, OSError, ValueError, ImportError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return Finding("Ray starts", said, "broken", "see /tmp/ray/session_latest/logs; --execution serial runs without Ray")

@@ -1,0 +1,253 @@
+"""Is a run's folder what its configuration gives? Hashes of what lies there, and rounds executed again to the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from raffed.core.boundary import Vault
+from raffed.core.errors import RaffedError, UsageError
+from raffed.core.params import State
+from raffed.data.partition import Partition
+from raffed.experiments.federation import Federation, weights_sha256
+from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoints, run_config, vaults_sha256, versions
+from raffed.methods import build_method
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.writer import read_metrics, rows_sha256
+from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.setup import Setup, prepare
+from raffed.runtime.vault_store import digest, load_record, load_server
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something recorded and what was found instead or again. `round`: rounds done, for what was executed again."""
+
+    what: str
+    recorded: str
+    found: str
+    round: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.recorded == self.found
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here."""
+
+    folder: Path
+    run_id: str
+    state: str
+    rounds_done: int
+    rounds: tuple[int, ...]
+    checks: tuple[Check, ...]
+    differs: tuple[str, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        checks = [{**asdict(check), "ok": check.ok} for check in self.checks]
+        return {**asdict(self), "folder": str(self.folder), "ok": self.ok, "checks": checks}
+
+
+def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None = None) -> Certificate:
+    """Check every hash in a run's folder, and execute `rounds` of its rounds again, serially, in a temporary folder.
+
+    The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more, means all of them.
+    `watch(done, of)` is called after each. Nothing in `path` is changed. Raises RunFolderError where no run can be read,
+    UsageError where the run cannot be set up here (its data are missing, a GPU it used is).
+    """
+    began = time.monotonic()
+    if rounds < 0:
+        raise UsageError(f"rounds = {rounds} is below 0")
+    about, config = read_run(path), run_config(path)
+    build_method(config.method, config.args)  # registers the records that its vaults are made of
+    recorded = recorded_hashes(path, about)
+    checks = [Check("configuration", str(about.get("identity")), config.identity()), *_files(path, about, recorded)]
+    setup = prepare(replace(config, runtime=replace(config.runtime, execution="serial")))
+    checks.append(Check("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()))
+    done: list[int] = []
+    if checks[0].ok and checks[-1].ok:
+        starts = {0: None, **{_round(one): one for one in checkpoints(path) if _sound(one, checks)}}
+        plan = sampled(sorted(starts), len(recorded), rounds)
+        for first, count in plan.items():
+            for check in _again(setup, path, starts[first], first, count, recorded):
+                checks.append(check)
+                if check.round is not None and check.round not in done:
+                    done.append(check.round)
+                    if watch is not None:
+                        watch(len(done), sum(plan.values()))
+    return Certificate(path, str(about.get("run_id")), str(about.get("state")), len(recorded), tuple(done), tuple(checks),
+                       _differs(about), time.monotonic() - began)  # fmt: skip
+
+
+def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
+    """How many rounds to execute from each start (ascending, 0 first): `count` in all, evenly, each round at most once.
+
+    >>> sampled([0, 10, 20], 25, 4)
+    {0: 2, 10: 1, 20: 1}
+    """
+    ends = [*starts[1:], done]
+    room = {start: end - start for start, end in zip(starts, ends, strict=True) if end > start}
+    plan = dict.fromkeys(room, 0)
+    left = min(count, sum(room.values()))
+    while left:
+        for start in plan:
+            if left and plan[start] < room[start]:
+                plan[start] += 1
+                left -= 1
+    return _joined({start: n for start, n in plan.items() if n}, room)
+
+
+def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
+    """Stretches that reach the next start go on through it: then its checkpoint is checked by execution as well."""
+    joined: dict[int, int] = {}
+    last = -1
+    for start, count in plan.items():
+        if last in joined and last + joined[last] == start:
+            joined[last] += count
+        else:
+            joined[start], last = count, start
+    return joined
+
+
+def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
+    """The hash of the weights after every recorded round: in run.json once it is finished, else in the last checkpoint."""
+    if "round_hashes" in about:
+        return list(about["round_hashes"])
+    for one in reversed(checkpoints(path)):
+        with contextlib.suppress(RaffedError):  # a damaged one is reported by its own check
+            return list(_state(one).get("round_hashes", []))
+    return []
+
+
+def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[Check]:
+    """What lies in the folder against the hashes written beside it."""
+    split = lambda: Partition.load(path / "partition.npz").sha256()  # noqa: E731
+    yield Check("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
+    for one in checkpoints(path):
+        yield from _checkpoint(one, recorded, str(about.get("identity")))
+    hashes = about.get("hashes")
+    if hashes:
+        final = lambda: _weights(path / "final.safetensors")  # noqa: E731
+        yield Check("final.safetensors", hashes["weights"], _or_unreadable(final))
+        yield Check("final weights, last round", recorded[-1], hashes["weights"])
+        yield Check("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
+        last = path / CHECKPOINTS / f"round-{len(recorded):06d}"
+        yield Check("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
+
+
+def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check]:
+    try:
+        said, server = _state(one), load_server(one / "server.safetensors")
+    except RaffedError:
+        yield Check(one.name, "a checkpoint", UNREADABLE)
+        return
+    yield Check(one.name, str(said.get("server_sha256")), digest(server))
+    weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
+    yield Check(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
+    if said.get("identity") != identity or said.get("round_hashes") != recorded[: _round(one)]:
+        yield Check(f"{one.name}, state.json", "the run's identity and rounds", "another run's")
+
+
+def _again(
+    setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
+) -> Iterator[Check]:
+    """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints on the way."""
+    with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
+        place = Path(made) / "run"
+        if start is not None:
+            shutil.copytree(start, place / CHECKPOINTS / start.name)
+            shutil.copy2(path / RUN_FILE, place / RUN_FILE)
+        folder = RunFolder(place, setup, resume=start is not None)
+        runtime = SerialRuntime(setup, folder.vaults)
+        try:
+            federation = Federation(setup, runtime, folder)
+            for number in range(first + 1, first + count + 1):
+                federation.step()
+                yield Check("weights", recorded[number - 1], federation.round_hashes[-1], number)
+                yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
+            folder.checkpoint(federation.server, federation.round_hashes)  # writes the rows
+        finally:
+            runtime.close()
+        was, now = _or_none(path), read_metrics(place)
+        for number in range(first + 1, first + count + 1):
+            old = UNREADABLE if was is None else rows_sha256(_of_round(was, number))
+            yield Check("metric rows", old, rows_sha256(_of_round(now, number)), number)
+
+
+def _meets(federation: Federation, runtime: SerialRuntime, kept: Path, number: int) -> Iterator[Check]:
+    """Where a checkpoint was kept after this round: the whole server and every vault."""
+    if kept.exists():
+        yield Check("server", _or_unreadable(lambda: str(_state(kept).get("server_sha256"))), digest(federation.server), number)
+        found = vaults_sha256(runtime.vault_digests(federation.versions))
+        yield Check("vaults", _or_unreadable(lambda: vaults_sha256(_vaults(kept))), found, number)
+
+
+def _vaults(checkpoint: Path) -> dict[int, str]:
+    files = sorted((checkpoint / VAULTS).glob("client-*@*.safetensors"))
+    return {int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, Vault)) for one in files}
+
+
+def _weights(path: Path) -> str:
+    server = load_server(path)
+    return weights_sha256(State(server.w, server.b))
+
+
+def _state(checkpoint: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{checkpoint}/state.json: not readable as JSON ({error})") from error
+    return found
+
+
+def _sound(checkpoint: Path, checks: list[Check]) -> bool:
+    return all(check.ok for check in checks if check.what.startswith(checkpoint.name))
+
+
+def _round(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("round-"))
+
+
+def _of_round(rows: pa.Table, number: int) -> pa.Table:
+    return rows.filter(pc.equal(rows["round"], number))
+
+
+def _or_none(path: Path) -> pa.Table | None:
+    try:
+        return read_metrics(path)
+    except RaffedError:
+        return None
+
+
+def _or_unreadable(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except RaffedError:
+        return UNREADABLE
+
+
+def _differs(about: dict[str, Any]) -> tuple[str, ...]:
+    """What may excuse other bits: float arithmetic is only the same with the same torch on the same kind of processor."""
+    here, there = versions(), about.get("versions", {})
+    return tuple(f"{name} {there.get(name)} → {version}" for name, version in here.items() if there.get(name) != version)

@@ -1,0 +1,112 @@
+"""Who lives where: clients on actors, actors on cores or GPUs. Plain arithmetic; changes no bit of any result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raffed.core.config import RunConfig
+from raffed.core.errors import UsageError
+
+ACTOR_BYTES = 450 * 2**20  # a process with torch and a small network: measured 315 MB of its own, plus data and room
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the machine or cluster offers: cores, GPUs, bytes of memory that are free for actors."""
+
+    cores: float
+    gpus: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """homes[a]: the clients of actor a. num_cpus, num_gpus: what each actor reserves (logical, Ray's accounting).
+
+    `sticky`: a client is trained by its home only (one actor a client); otherwise a round's clients may be lent to
+    another actor of the plan so that none idles; their vaults follow through the vault store, not through the driver.
+    """
+
+    homes: tuple[tuple[int, ...], ...]
+    num_cpus: float
+    num_gpus: float
+    sticky: bool
+
+    def describe(self) -> dict[str, object]:
+        """For run.json."""
+        return {
+            "execution": "ray",
+            "actors": len(self.homes),
+            "clients_per_actor": max(len(home) for home in self.homes),
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+        }
+
+    def shares(self, participants: Sequence[int], work: Sequence[int]) -> list[list[int]]:
+        """Actor → this round's participants. `work`: steps of each; homes first, then the excess to whoever has least.
+
+        No actor exceeds the mean by more than one client's work, unless the plan is sticky.
+        """
+        home = {client: actor for actor, clients in enumerate(self.homes) for client in clients}
+        shares: list[list[int]] = [[] for _ in self.homes]
+        loads = [0.0] * len(self.homes)
+        mean = sum(work) / len(self.homes)
+        moved: list[tuple[int, int]] = []
+        for client, steps in zip(participants, work, strict=True):
+            actor = home[client]
+            if self.sticky or loads[actor] + steps / 2 <= mean:
+                shares[actor].append(client)
+                loads[actor] += steps
+            else:
+                moved.append((steps, client))
+        for steps, client in sorted(moved, key=lambda one: (-one[0], one[1])):
+            actor = min(range(len(loads)), key=lambda a: (loads[a], a))
+            shares[actor].append(client)
+            loads[actor] += steps
+        return shares
+
+
+def make_plan(config: RunConfig, clients: int, resources: Resources) -> Plan:
+    """The plan for a run; raises UsageError if what the configuration asks for does not fit.
+
+    auto on CPUs: as many actors as cores, a round's participants and memory allow (more actors than cores are slower,
+    benchmarks.md); on GPUs: 1/gpu_fraction actors on each.
+    """
+    runtime = config.runtime
+    share = runtime.gpu_fraction
+    if share and resources.gpus < 1:
+        raise UsageError(f"runtime.gpu_fraction = {share}, but there is no GPU here; leave it out to train on CPUs")
+    actors = _actors(config, clients, resources)
+    fits = int(resources.memory // ACTOR_BYTES)
+    if actors > max(fits, 1):
+        raise UsageError(
+            f"{actors} actors need about {actors * ACTOR_BYTES / 2**30:.1f} GiB, {resources.memory / 2**30:.1f} GiB are free; "
+            f"set runtime.actors to at most {max(fits, 1)}, or clients_per_actor to at least {-(-clients // max(fits, 1))}"
+        )
+    slots = int(resources.gpus * _per_gpu(share)) if share else 0
+    if share and actors > slots:
+        raise UsageError(
+            f"{actors} actors of {share} GPU need more than {resources.gpus:g} GPU ({slots} fit); raise clients_per_actor"
+        )
+    homes = tuple(tuple(range(a, clients, actors)) for a in range(actors))
+    cpus = min(1.0, int(resources.cores / actors * 1e4) / 1e4)
+    return Plan(homes, cpus, int(share * 1e4) / 1e4, sticky=runtime.clients_per_actor == 1)
+
+
+def _actors(config: RunConfig, clients: int, resources: Resources) -> int:
+    runtime = config.runtime
+    if runtime.clients_per_actor:
+        return -(-clients // runtime.clients_per_actor)
+    if runtime.actors:
+        if runtime.actors > clients:
+            raise UsageError(f"runtime.actors = {runtime.actors} with {clients} clients; wanted at most {clients}")
+        return runtime.actors
+    at_once = config.federation.participants(clients)
+    if runtime.gpu_fraction:
+        return max(1, min(int(resources.gpus * _per_gpu(runtime.gpu_fraction)), at_once))
+    return max(1, min(int(resources.cores), at_once, int(resources.memory // ACTOR_BYTES)))
+
+
+def _per_gpu(share: float) -> int:
+    return round(1 / share)

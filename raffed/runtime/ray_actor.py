@@ -1,0 +1,56 @@
+"""A client actor: clients with their private state, pinned to a share of a core or GPU. torch and data load as it starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+if TYPE_CHECKING:
+    from raffed.core.boundary import Broadcast
+    from raffed.core.fold import Partial
+    from raffed.runtime.base import Report, Share, Tally
+    from raffed.runtime.setup import Setup
+
+
+@ray.remote(max_restarts=0, max_task_retries=0)
+class ClientActor:
+    """Answers a round it knows already from memory: a round repeated is a round done once."""
+
+    def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:
+        began = time.perf_counter()
+        import torch
+
+        torch.set_num_threads(setup.config.runtime.threads)
+        from raffed.runtime.host import Host
+
+        self._host = Host(setup, Path(vaults), _device(), home=frozenset(home))
+        self._host.warm_up()
+        self._answer: tuple[int, tuple[Partial, list[Report]]] | None = None
+        self._seconds = time.perf_counter() - began
+
+    def ready(self) -> dict[str, Any]:
+        """Once this returns, torch and the data are loaded. Where it runs, for run.json and the tests."""
+        context = ray.get_runtime_context()
+        return {"pid": os.getpid(), "node": context.get_node_id(), "seconds": self._seconds, "device": str(self._host.device)}
+
+    def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
+        """One round of this actor's share; the broadcast is read from the object store, without a copy."""
+        if self._answer is None or self._answer[0] != broadcast.round:
+            self._answer = broadcast.round, self._host.train(broadcast, share)
+        return self._answer[1]
+
+    def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
+        return self._host.evaluate(broadcast, chunks)
+
+    def digests(self, versions: dict[int, int]) -> dict[int, str]:
+        return self._host.store.digests(versions)
+
+
+def _device() -> str:
+    """The device Ray assigned to this actor, never the one that happens to be visible."""
+    assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return "cuda" if assigned else "cpu"  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0

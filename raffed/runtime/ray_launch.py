@@ -1,0 +1,119 @@
+"""From this process to the driver actor: start or join Ray, place the run, watch it, and take it up again if it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from raffed.core.errors import ActorsLostError, RaffedError
+from raffed.runtime.placement import Plan, Resources, make_plan
+from raffed.runtime.ray_driver import Conduct, Driver
+from raffed.runtime.setup import Setup
+
+QUIET_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
+}
+POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
+
+
+def launched(
+    setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
+) -> Iterator[Any]:
+    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint."""
+    with _ray(setup.config.runtime.address):
+        plan = make_plan(setup.config, setup.partition.num_clients, available())
+        reference = ray.put(setup)
+        attempts = setup.config.runtime.max_restarts + 1
+        for attempt in range(attempts):
+            try:
+                yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
+                return
+            except RayActorError as error:
+                if attempt + 1 == attempts:
+                    raise ActorsLostError(
+                        f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"
+                    ) from error
+
+
+def available() -> Resources:
+    """Cores, GPUs and memory of the Ray cluster; memory is what is free on this machine if it is the only node."""
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    memory = float(found.get("memory", 0.0))
+    if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
+        memory = _free_memory() or memory
+    return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
+
+
+def _watch(
+    plan: Plan, reference: Any, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
+) -> Iterator[Any]:
+    driver = Driver.options(num_cpus=0, max_concurrency=2).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
+    events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
+    asked = False
+    try:
+        while True:
+            ready, _ = ray.wait([events], timeout=POLL_SECONDS, fetch_local=False)
+            if not asked and stop():
+                driver.stop.remote()
+                asked = True
+            if ready:
+                yield ray.get(next(events))
+    except StopIteration:
+        return
+    except RayTaskError as error:
+        if isinstance(error.cause, RaffedError):
+            raise error.cause from error
+        raise
+    finally:
+        ray.kill(driver, no_restart=True)
+
+
+@contextlib.contextmanager
+def _ray(address: str | None) -> Iterator[None]:
+    """Ray for the length of a run: the one that is running in this process, the cluster at `address`, or an own one."""
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in QUIET_RAY.items():
+        os.environ.setdefault(name, value)
+    handlers = _handlers()
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address is None:
+        ray.init(include_dashboard=False, **quiet)
+    else:
+        ray.init(address=address, **quiet)
+    _restore(handlers)  # ray.init replaces the handler for SIGTERM
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def _free_memory() -> float:
+    """Bytes of memory that are available now (Linux); 0 where it cannot be told."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0.0
+    values = {line.split(":")[0]: line.split()[1] for line in lines}
+    return float(values.get("MemAvailable", 0)) * 1024

@@ -1,0 +1,131 @@
+"""Whatever lies in the folders: what can be read is reported, what cannot is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from analysis import load_runs
+from analysis.groups import groups
+
+WriteRun = Callable[..., Path]
+
+
+def test_runs_are_found_at_any_depth_and_once(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("grid/mu=0.1/a", [0.5])
+    write_run("b", [0.5])
+    runs = load_runs([tmp_path, tmp_path / "b", str(tmp_path / "grid")])
+    assert sorted(runs.runs.index) == ["a", "b"]
+    assert dict(runs.unreadable) == {}
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("x/a", [0.5])
+    write_run("y/a", [0.6])
+    assert sorted(load_runs([tmp_path]).runs.index) == ["x/a", "y/a"]
+
+
+def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5, 0.6], args={"mu": 0.1}, planned=9)
+    row = load_runs([tmp_path]).runs.loc["a"]
+    assert (row["config.local.lr"], row["config.method_args.mu"], row["versions.ray"]) == (0.05, 0.1, "2.54.0")
+    assert (row["rounds_done"], row["rounds_planned"]) == (2, 9)
+
+
+def test_null_clients_and_classes_arrive_as_missing(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5])
+    metrics = load_runs([tmp_path]).metrics
+    test = metrics[(metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
+    assert test["client"].isna().all()
+    assert test["class"].isna().sum() == 1
+
+
+def test_a_killed_run_counts_as_far_as_it_was_written(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = write_run("a", [0.1 * r for r in range(1, 8)], state="running", planned=20, rounds_done=0)
+    (folder / "metrics" / ".part-000008-000008.parquet.tmp").write_bytes(b"half a file")
+    runs = load_runs([tmp_path])
+    assert runs.runs.at["a", "rounds_done"] == 7
+    assert dict(runs.unreadable) == {}
+
+
+def test_a_damaged_part_is_named_and_the_others_are_read(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = write_run("a", [0.5] * 10)
+    torn = folder / "metrics" / "part-000006-000010.parquet"
+    torn.write_bytes(torn.read_bytes()[:100])
+    runs = load_runs([tmp_path])
+    assert list(runs.unreadable) == [str(torn)]
+    assert runs.runs.at["a", "rounds_done"] == 5
+
+
+def test_a_part_of_a_later_schema_is_named_with_its_number(tmp_path: Path, write_run: WriteRun) -> None:
+    (part,) = (write_run("a", [0.5]) / "metrics").iterdir()
+    pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata({b"raffed.schema": b"2"}), part)
+    assert "schema 2" in load_runs([tmp_path]).unreadable[str(part)]
+
+
+@pytest.mark.parametrize("text", ['{"run_id"', "[]", "\x00"])
+def test_a_damaged_run_json_costs_that_run_only(tmp_path: Path, write_run: WriteRun, text: str) -> None:
+    write_run("good", [0.5])
+    (write_run("bad", [0.5]) / "run.json").write_text(text)
+    runs = load_runs([tmp_path])
+    assert list(runs.runs.index) == ["good"]
+    assert list(runs.unreadable) == [str(tmp_path / "bad")]
+
+
+def test_a_run_json_that_says_almost_nothing_is_enough(tmp_path: Path, write_run: WriteRun) -> None:
+    (write_run("a", [0.5], method="map", seed=3) / "run.json").write_text('{"config": null, "hashes": 5}')
+    row = load_runs([tmp_path]).runs.loc["a"]
+    assert (row["method"], row["seed"], row["dataset"], row["state"]) == ("map", 3, "digits", "")
+
+
+def test_a_run_before_its_first_flush_is_described_by_its_configuration(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [], method="fedmr", state="running", planned=5)
+    row = load_runs([tmp_path]).runs.loc["a"]
+    assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
+
+
+def test_a_path_without_runs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = load_runs([tmp_path / "empty", tmp_path / "missing"]).unreadable
+    assert said == {
+        str(tmp_path / "empty"): "no run.json at or below it",
+        str(tmp_path / "missing"): "no such folder",
+    }
+
+
+def test_runs_that_differ_in_seed_and_execution_only_are_one_group(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed in (0, 1):
+        write_run(f"s{seed}", [0.5], seed=seed)  # the fixture varies runtime.actors with the seed
+    (group,) = groups(load_runs([tmp_path]))
+    assert group.used == ("s0", "s1")
+    assert group.label == "fedavg"
+
+
+def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5], method="fedprox", args={"mu": 0.1})
+    write_run("b", [0.5], method="fedprox", args={"mu": 1.0})
+    write_run("c", [0.5])
+    labels = {group.label for group in groups(load_runs([tmp_path]))}
+    assert labels == {"fedprox mu=0.1", "fedprox mu=1.0", "fedavg"}
+
+
+def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5, 0.5], seed=0)
+    write_run("again", [0.5, 0.5], seed=0)
+    write_run("killed", [0.5], seed=1, state="running", planned=2)
+    (group,) = groups(load_runs([tmp_path]))
+    assert group.used == ("a",)
+    assert dict(group.left_out) == {
+        "again": "seed 0 is there already, with at least as many rounds",
+        "killed": "running after 1 rounds, while others are finished",
+    }
+    assert group.state == "2 finished, 1 running"
+
+
+def test_where_no_run_is_finished_the_unfinished_ones_count(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5], state="running", planned=2)
+    (group,) = groups(load_runs([tmp_path]))
+    assert (group.used, group.state) == (("a",), "running")

@@ -1,0 +1,185 @@
+"""The report is whole, opens without a network, and trusts nothing it shows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import analysis
+from analysis import NoRunsError, class_heat_map, curves, load_runs, write_report
+from analysis.__main__ import main
+from analysis.figures import DARK, LIGHT, class_accuracy, in_the_dark, panel_figure, spread, svg, task_curves
+
+WriteRun = Callable[..., Path]
+
+TASK = ("digits", "p10c2")
+
+
+class Outline(HTMLParser):
+    """Tags and attributes of a page, and whether every tag that needs closing is closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "img", "source"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="session")
+def report(some_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([some_runs], tmp_path_factory.mktemp("report") / "new")
+
+
+def test_a_report_has_its_page_its_tables_and_its_picture(report: Path) -> None:
+    page = report
+    assert page.name == "report.html"
+    assert sorted(path.name for path in page.parent.iterdir()) == ["curves.png", "report.html", "summary.csv", "summary.md"]
+    text = page.read_text(encoding="utf-8")
+    for said in ("50.00 ± ", "Configuration", "2.54.0", "ab" * 32, "cd" * 32, "ef" * 32, "0123abc", "local.lr"):
+        assert said in text
+    assert (page.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+    outline = Outline(text)
+    assert outline.open == []
+    assert [tag for tag, _ in outline.tags].count("img") == 3, "two panels and the classes"
+
+
+def test_nothing_in_a_page_is_fetched_or_run(report: Path) -> None:
+    outline = Outline(report.read_text(encoding="utf-8"))
+    links = [value for _, attrs in outline.tags for name, value in attrs.items() if name in {"src", "srcset", "href"}]
+    assert links
+    assert all(str(link).startswith("data:image/svg+xml;base64,") for link in links)
+    assert not [tag for tag, _ in outline.tags if tag in {"script", "link", "iframe", "object"}]
+
+
+def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run: WriteRun) -> None:
+    evil = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
+    folder = write_run(
+        "a", [0.5], personal=[0.5], method=evil, dataset=f"d{evil}", split="$\\frac{" + evil, args={evil: evil},
+        state=evil, error=evil, versions={evil: evil}, hashes={evil: [evil]}, commit=evil, hardware={evil: {evil: evil}},
+    )  # fmt: skip
+    (folder / "metrics" / f"part-{'<b>'}.parquet").write_bytes(evil.encode())
+    write_run("b", [0.5], method="$\\frac{", dataset=f"d{evil}", split="$\\frac{" + evil)
+    text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
+    outline = Outline(text)
+    assert not [tag for tag, attrs in outline.tags if tag == "script" or "onerror" in attrs or attrs.get("src") == "x"]
+    assert text.count("&lt;script&gt;") > 10
+    assert "<script" not in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
+
+
+def test_equal_runs_give_the_same_bytes(report: Path, some_runs: Path, tmp_path: Path) -> None:
+    assert write_report([some_runs], tmp_path).read_bytes() == report.read_bytes()
+
+
+def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [], state="failed", error="CUDA out of memory")
+    text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
+    assert "CUDA out of memory" in text
+    assert text.count("not measured by these runs") == 3
+
+
+def test_nothing_to_report_on_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(NoRunsError, match="missing: no such folder"):
+        write_report([tmp_path / "missing"], tmp_path / "out")
+    assert main([str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_the_table_and_names_what_it_left_out(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run("runs/a", [0.5])
+    (write_run("runs/b", [0.5]) / "run.json").write_text("{")
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "50.00" in said.out
+    assert str(tmp_path / "out" / "report.html") in said.out
+    assert f"left out {tmp_path / 'runs' / 'b'}: run.json is damaged" in said.err
+
+
+def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed, accuracies in enumerate([[0.2, 0.4], [0.4, 0.8, 0.9]]):
+        write_run(f"s{seed}", accuracies, seed=seed, planned=3)
+    (curve,) = task_curves(load_runs([tmp_path]), TASK, "Aggregation accuracy")
+    assert curve.rounds.tolist() == [1, 2], "only rounds that every seed has, so the mean is over the same seeds throughout"
+    assert curve.mean.tolist() == pytest.approx([0.3, 0.6])
+    assert curve.low.tolist() == [0.2, 0.4]
+    assert curve.high.tolist() == [0.4, 0.8]
+
+
+def test_the_class_view_shows_the_last_round_s_global_model(tmp_path: Path, write_run: WriteRun) -> None:
+    """The fixture gives class c of 3 the accuracy a·(0.6 + 0.8·c/3); a = 0.6 and 0.3 in the last rounds, mean 0.45."""
+    write_run("s0", [0.1, 0.6], seed=0)
+    write_run("s1", [0.1, 0.3], seed=1)
+    table = class_accuracy(load_runs([tmp_path]), TASK)
+    assert list(table.columns) == [0, 1, 2]
+    assert table.loc["fedavg"].tolist() == pytest.approx([0.45 * (0.6 + 0.8 * c / 3) for c in range(3)])
+
+
+def test_figures_take_any_name_and_draw_the_same_bytes_twice(tmp_path: Path, write_run: WriteRun) -> None:
+    for i in range(12):
+        write_run(f"r{i}", [0.5, 0.6], method=f"$\\frac{{{i}" if i else "x" * 200)
+    runs = load_runs([tmp_path])
+    one, two = class_heat_map(runs, TASK), class_heat_map(runs, TASK)
+    assert one is not None
+    assert two is not None
+    assert svg(one) == svg(two)
+    curves(runs).savefig(tmp_path / "curves.png", dpi=40)
+
+
+def test_a_drawing_in_the_dark_is_the_one_the_dark_theme_draws(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5, 0.6])
+    write_run("b", [0.4, 0.7], method="map")
+    runs = load_runs([tmp_path])
+    light, dark = (panel_figure(runs, TASK, "Aggregation accuracy", theme) for theme in (LIGHT, DARK))
+    assert light is not None
+    assert dark is not None
+    light_svg = svg(light)
+    # Matplotlib makes ids of what they style; they differ, and nothing looks at them.
+    drawn = [re.sub(r"\b[mp][0-9a-f]{10}\b", "id", drawing) for drawing in (light_svg, in_the_dark(light_svg), svg(dark))]
+    assert drawn[0] != drawn[1] == drawn[2]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=14))
+def test_names_beside_lines_never_overlap_and_keep_the_order_of_the_lines(ends: list[float]) -> None:
+    gap = 0.068
+    places = spread(ends, gap)
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    assert all(places[b] - places[a] >= gap - 1e-9 for a, b in pairwise(order))
+    assert min(places) >= -1e-9
+    assert max(places) <= 1 + 1e-9
+
+
+def test_analysis_imports_nothing_of_raffed_torch_or_ray() -> None:
+    files = list(Path(analysis.__file__).parent.glob("*.py"))
+    assert len(files) >= 8
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if re.match(r"(raffed|torch|ray)(\.|$)", name)], file.name
+
+
+def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "analysis", str(tmp_path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "no run.json at or below it" in done.stderr

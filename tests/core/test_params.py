@@ -1,0 +1,139 @@
+"""Params: a point in weight space with two backings, one flat buffer or separate tensors, that behave alike."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raffed.core.params import Layout, Params, State
+from tests.tiny import same_bits
+
+SHAPES = {"body.w": (3, 4), "body.b": (3,), "head.s": (), "head.w": (5, 7)}
+
+
+def loose(seed: int = 0) -> Params:
+    g = torch.Generator().manual_seed(seed)
+    return Params({name: torch.randn(shape, generator=g) for name, shape in SHAPES.items()})
+
+
+def agree(a: Params, b: Params) -> bool:
+    return a.names == b.names and all(torch.equal(a[name], b[name]) for name in a.names)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        lambda p, q: p + q,
+        lambda p, q: p - q,
+        lambda p, q: p * 0.3,
+        lambda p, q: 0.3 * p,
+        lambda p, q: p / 3.0,
+        lambda p, q: -p,
+        lambda p, q: p.zeros(),
+        lambda p, q: p.where(torch.tensor(True), q),
+        lambda p, q: p.where(torch.tensor(False), q),
+        lambda p, q: (p - q) / 0.7 + q * torch.tensor(2.0),
+        lambda p, q: p.clone(),
+        lambda p, q: p.only(["head.w", "body.b"]),
+    ],
+)
+def test_a_flat_and_a_loose_point_give_the_same_bits_in_every_equation(equation: Callable[[Params, Params], Params]) -> None:
+    p, q = loose(0), loose(1)
+    wanted = equation(p, q)
+    for left in (p, p.clone()):
+        for right in (q, q.clone()):
+            assert agree(equation(left, right), wanted)
+
+
+def test_the_squared_norm_is_the_sum_of_squares_of_all_numbers_in_both_backings() -> None:
+    """(1, 2), (3) → 1 + 4 + 9 = 14."""
+    p = Params({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor(3.0)})
+    assert p.sq_norm().item() == p.clone().sq_norm().item() == 14.0
+
+
+@pytest.mark.parametrize("op", [operator.add, operator.sub])
+def test_points_with_different_names_do_not_add_up(op: Callable[[Params, Params], Params]) -> None:
+    p = loose()
+    without = p.only(["body.w", "body.b", "head.s"])
+    reordered = Params({name: p[name] for name in reversed(p.names)})
+    for a, b in ((p, without), (p.clone(), without), (without, p.clone())):
+        with pytest.raises(ValueError, match=r"different names: head\.w"):
+            op(a, b)
+    with pytest.raises(ValueError, match="different names"):
+        op(p.clone(), reordered.clone())
+
+
+def test_pickling_keeps_every_bit_name_and_shape() -> None:
+    p = loose()
+    for one in (p, p.clone()):
+        back = pickle.loads(pickle.dumps(one))
+        assert agree(back, p)
+        assert back.layout == p.clone().layout
+    assert len(pickle.loads(pickle.dumps(Params({})))) == 0
+
+
+def test_a_pickle_is_made_of_one_buffer() -> None:
+    """What Ray shares without a copy: one out-of-band numpy buffer of layout.size floats, not one a tensor."""
+    p, buffers = loose(), []
+    pickle.dumps(p, protocol=5, buffer_callback=buffers.append)
+    assert [len(b.raw()) for b in buffers] == [4 * p.layout.size]
+
+
+@given(st.lists(st.integers(0, 70), min_size=1, max_size=6))
+def test_every_tensor_starts_on_a_64_byte_boundary_and_the_gaps_hold_zeros(counts: list[int]) -> None:
+    tensors = {str(i): torch.full((n,), 7.0) for i, n in enumerate(counts)}
+    p = Params(tensors).clone()
+    assert all(4 * at % 64 == 0 for at in p.layout.offsets)
+    assert p.flat.sum() == 7.0 * sum(counts)
+    assert p.numel() == sum(counts)
+    starts = [*p.layout.offsets, p.layout.size]
+    assert all(a + n <= b for a, n, b in zip(starts, counts, starts[1:], strict=False))
+
+
+def test_a_buffer_of_another_length_is_refused_with_both_lengths() -> None:
+    layout = Layout.of({"a": torch.zeros(3)})
+    with pytest.raises(ValueError, match=r"has \(4,\) numbers, the layout wants \(16,\)"):
+        Params.from_flat(layout, torch.zeros(4))
+
+
+def test_parts_are_own_copies_and_come_back_together_in_the_models_order() -> None:
+    p = loose().clone()
+    body, head = p.only(["body.w", "body.b"]), p.only(["head.s", "head.w"])
+    assert body.flat.data_ptr() != p.flat.data_ptr()
+    assert agree(head.joined(body, p.names), p)
+    assert p.joined(Params({}), p.names) is p
+
+
+def test_a_point_prints_shapes_and_never_a_value() -> None:
+    text = repr(Params({"w": torch.full((2, 3), 123.456)}))
+    assert text == "Params(w[2, 3])"
+
+
+def test_gradients_pass_through_loose_points() -> None:
+    """d/dw ½‖w − a‖² = w − a, both signs."""
+    a = loose(1).clone()
+    w = Params({n: t.clone().requires_grad_() for n, t in loose(0).tensors.items()})
+    grads = torch.autograd.grad(0.5 * (w - a).sq_norm(), list(w.tensors.values()))
+    for name, g in zip(w.names, grads, strict=True):
+        torch.testing.assert_close(g, w[name].detach() - a[name], rtol=1e-6, atol=1e-6)
+
+
+def test_a_states_parts_follow_one_formula() -> None:
+    """0.25 (w, b) + 0.75 (w', b') acts on parameters and buffers alike."""
+    one, two = State(loose(0).clone(), loose(2).clone()), State(loose(1).clone(), loose(3).clone())
+    mixed = 0.25 * one + two * 0.75
+    assert agree(mixed.w, 0.25 * one.w + 0.75 * two.w)
+    assert agree(mixed.b, 0.25 * one.b + 0.75 * two.b)
+    assert same_bits(one.where(torch.tensor(False), two), two)
+
+
+def test_choosing_by_where_ignores_nan_in_the_part_not_taken() -> None:
+    p, nan = loose().clone(), loose().clone() * float("nan")
+    assert agree(nan.where(torch.tensor(False), p), p)
+    assert agree(p.where(torch.tensor(True), nan), p)

@@ -1,0 +1,62 @@
+"""Method records: what cannot be written down, how uploads are weighted, and what a server rule does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from raffed.core.errors import UsageError
+from raffed.core.method import Assign, Mean, Method, Pass, ServerSGD, Split, Term
+from raffed.core.params import Params
+from raffed.methods.fedprox import Proximal
+from raffed.methods.scaffold import ControlVariate
+from tests.tiny import same_bits
+
+W = Params({"body.fc": torch.tensor([1.0, -2.0]), "head.weight": torch.tensor([0.1])}).clone()
+MEAN = Params({"body.fc": torch.tensor([0.3, 5.0]), "head.weight": torch.tensor([-0.7])}).clone()
+
+
+def test_two_terms_of_one_class_are_refused_because_their_memories_would_share_a_slot() -> None:
+    with pytest.raises(UsageError, match="two terms of class Proximal"):
+        Method("Twice", terms=(Proximal(0.1), Proximal(0.2)))
+
+
+@pytest.mark.parametrize("passes", [(Pass(),), (Pass(momentum=0.9),), (Pass(momentum=0.0), Pass())])
+def test_control_variates_refuse_momentum_by_name_instead_of_drifting(passes: tuple[Pass, ...]) -> None:
+    with pytest.raises(UsageError, match="ControlVariate needs plain SGD"):
+        Method("Drifting", correction=ControlVariate(), passes=passes)
+
+
+def test_sizes_1_and_3_weigh_a_quarter_and_three_quarters_over_participants_only() -> None:
+    """baselines-fedmr.md §1 test 3."""
+    assert Mean().weights([1, 3]) == [0.25, 0.75]
+    assert Mean(by="clients").weights([1, 3]) == [0.5, 0.5]
+    assert sum(Mean().weights([7, 11, 13])) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_a_server_rate_of_1_is_assignment_bit_for_bit_and_0_stands_still() -> None:
+    assert same_bits(ServerSGD(1.0).step(None, W, MEAN)[1], Assign().step(None, W, MEAN)[1])
+    assert same_bits(ServerSGD(0.0).step(None, W, MEAN)[1], W)
+
+
+def test_a_server_rate_of_a_half_goes_half_the_way() -> None:
+    """(1 + 0.3)/2 = 0.65, (−2 + 5)/2 = 1.5, (0.1 − 0.7)/2 = −0.3."""
+    got = ServerSGD(0.5).step(None, W, MEAN)[1]
+    torch.testing.assert_close(got["body.fc"], torch.tensor([0.65, 1.5]))
+    torch.testing.assert_close(got["head.weight"], torch.tensor([-0.3]))
+
+
+def test_a_split_divides_the_names_into_shared_and_own_without_remainder() -> None:
+    split = Split(personal="head")
+    assert split.shared(W).names == ("body.fc",)
+    assert split.own(W).names == ("head.weight",)
+    assert Split().shared(W) is W
+    assert len(Split().own(W)) == 0
+
+
+def test_equal_recipes_are_equal_and_slots_are_named_after_their_role() -> None:
+    a, b = Method("X", terms=(Proximal(0.1),)), Method("X", terms=(Proximal(0.1),))
+    assert a == b
+    assert a != Method("X", terms=(Proximal(0.2),))
+    assert [slot for slot, _ in a.ingredients()] == ["term-Proximal"]
+    assert isinstance(a.terms[0], Term)

@@ -1,0 +1,95 @@
+"""Split texts: each has one canonical spelling, and nonsense is answered with the syntax."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raffed.core.errors import UsageError
+from raffed.data.splits import SPLITS, Split, parse_split
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("iid:10", Split("iid", clients=10)),
+        ("IID:10", Split("iid", clients=10)),
+        ("p10c2", Split("pXcY", clients=10, classes=2)),
+        ("P10C2", Split("pXcY", clients=10, classes=2)),
+        (" incomplete:100 ", Split("incomplete", clients=100)),
+        ("dirichlet:100:0.5", Split("dirichlet", clients=100, alpha=0.5)),
+        ("dirichlet-client:100:1.0", Split("dirichlet-client", clients=100, alpha=1.0)),
+        ("Dirichlet:100:1e5", Split("dirichlet", clients=100, alpha=1e5)),
+        ("shards:100:2", Split("shards", clients=100, shards=2)),
+        ("natural", Split("natural")),
+        ("natural:5", Split("natural", clients=5)),
+        ("file:/A/b:c.npz", Split("file", path="/A/b:c.npz")),
+    ],
+)
+def test_a_text_means_one_split(text: str, split: Split) -> None:
+    assert parse_split(text) == split
+    assert parse_split(split.text) == split
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("iid", "iid:CLIENTS"),
+        ("iid:ten", "iid:CLIENTS"),
+        ("iid:10:2", "iid:CLIENTS"),
+        ("iid:-1", "iid:CLIENTS"),
+        ("dirichlet:100", "dirichlet:CLIENTS:ALPHA"),
+        ("dirichlet:100:x", "dirichlet:CLIENTS:ALPHA"),
+        ("dirichlet-client:1.5:1", "dirichlet-client:CLIENTS:ALPHA"),
+        ("shards:100", "shards:CLIENTS:SHARDS"),
+        ("natural:", "natural or natural:CLIENTS"),
+        ("file:", "file:PATH"),
+        ("p10", "pCLIENTScCLASSES"),
+        ("p10c", "pCLIENTScCLASSES"),
+        ("", "pCLIENTScCLASSES"),
+        ("dirichlett:10:1", "nearest: dirichlet:CLIENTS:ALPHA"),
+    ],
+)
+def test_nonsense_is_answered_with_the_syntax(text: str, wanted: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_split(text)
+    assert wanted in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("iid:0", "count = 0"),
+        ("p0c2", "count = 0"),
+        ("p2c0", "count = 0"),
+        ("shards:10:0", "count = 0"),
+        ("iid:2000000", "count = 2000000"),
+        ("dirichlet:10:0", "alpha = 0"),
+        ("dirichlet:10:-1", "alpha = -1"),
+        ("dirichlet-client:10:nan", "alpha = nan"),
+        ("dirichlet:10:inf", "alpha = inf"),
+    ],
+)
+def test_impossible_numbers_are_named_with_their_range(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_split(text)
+    assert said in str(caught.value)
+    assert "outside [" in str(caught.value)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(max_size=30) | st.from_regex(r"(iid|p\d+c|dirichlet|shards)[:\dc.e-]*", fullmatch=True))
+def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None:
+    try:
+        split = parse_split(text)
+    except UsageError:
+        return
+    assert parse_split(split.text) == split
+
+
+def test_the_listing_names_every_scheme_once() -> None:
+    names = [info.name for info in SPLITS]
+    assert sorted(names) == sorted(set(names))
+    assert len(names) == 8

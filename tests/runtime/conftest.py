@@ -1,0 +1,51 @@
+"""One Ray on two logical cores for all tests of this folder, and small federations to run on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[None]:
+    import ray
+
+    from raffed.runtime.ray_launch import QUIET_RAY
+
+    os.environ.update(QUIET_RAY)
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def small(method: str = "scamap", rounds: int = 4, **runtime: Any) -> RunConfig:
+    """Ten clients of digits, five a round, a method with every kind of private state."""
+    return RunConfig(
+        method=method,
+        data=Data(local_test=0.2),
+        model=Model("mlp", {"hidden": [16]}),
+        local=Local(epochs=1, batch_size=32),
+        federation=Federation(rounds=rounds, participation=0.5),
+        runtime=Runtime(**{"execution": "serial", "checkpoint_every": 2, **runtime}),
+    )
+
+
+def on(config: RunConfig, **runtime: Any) -> RunConfig:
+    """The same run somewhere else."""
+    return replace(config, runtime=replace(config.runtime, **runtime))
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Hashes of the uninterrupted serial run, by method."""
+    import raffed
+
+    folder = tmp_path_factory.mktemp("serial")
+    return {name: raffed.run(small(name), Path(folder) / name).hashes for name in ("fedavg", "fedmr", "scamap")}

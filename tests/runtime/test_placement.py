@@ -1,0 +1,75 @@
+"""Placement is arithmetic: who lives where, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raffed import Federation, RunConfig, Runtime
+from raffed.core.errors import UsageError
+from raffed.runtime.placement import Resources, make_plan
+
+LAPTOP = Resources(cores=2, gpus=0, memory=16 * 2**30)
+
+
+def config(**runtime: object) -> RunConfig:
+    return RunConfig(runtime=Runtime(**runtime))  # type: ignore[arg-type]
+
+
+def test_auto_takes_as_many_actors_as_cores() -> None:
+    assert len(make_plan(config(), 100, LAPTOP).homes) == 2
+
+
+def test_auto_takes_no_more_actors_than_participants() -> None:
+    one = RunConfig(federation=Federation(participation=0.01))
+    assert len(make_plan(one, 100, Resources(8, 0, 2**40)).homes) == 1
+
+
+def test_auto_takes_no_more_actors_than_memory_holds() -> None:
+    assert len(make_plan(config(), 100, Resources(64, 0, 2 * 2**30)).homes) == 4  # 450 MiB each
+
+
+def test_one_actor_a_client_shares_the_cores() -> None:
+    plan = make_plan(config(clients_per_actor=1), 10, LAPTOP)
+    assert (len(plan.homes), plan.num_cpus, plan.sticky) == (10, 0.2, True)
+
+
+def test_a_hundred_actors_do_not_fit_a_laptop_and_the_message_says_what_does() -> None:
+    with pytest.raises(UsageError, match=r"100 actors need about 43\.9 GiB.*at most 36.*at least 3"):
+        make_plan(config(clients_per_actor=1), 100, LAPTOP)
+
+
+def test_gpu_actors_get_unit_fractions_rounded_down() -> None:
+    plan = make_plan(config(gpu_fraction=1 / 3), 30, Resources(16, 2, 2**40))
+    assert (len(plan.homes), plan.num_gpus) == (6, 0.3333)
+
+
+def test_more_gpu_actors_than_slots_are_refused() -> None:
+    with pytest.raises(UsageError, match="2 fit"):
+        make_plan(config(gpu_fraction=0.5, clients_per_actor=1), 3, Resources(16, 1, 2**40))
+
+
+@pytest.mark.parametrize("share", [0.6, 0.18, 0.3])
+def test_a_fraction_that_is_not_one_over_k_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="not 1/k"):
+        config(gpu_fraction=share)
+
+
+@given(st.integers(1, 8), st.lists(st.integers(1, 60), min_size=1, max_size=40), st.randoms())
+def test_shares_cover_every_participant_once_and_no_actor_exceeds_the_mean_by_more_than_one_client(
+    actors: int, work: list[int], random: object
+) -> None:
+    clients = max(len(work), actors)
+    plan = make_plan(config(actors=actors), clients, Resources(actors, 0, 2**40))
+    participants = list(range(clients))[: len(work)]
+    shares = plan.shares(participants, work)
+    assert sorted(c for share in shares for c in share) == participants
+    loads = [sum(work[c] for c in share) for share in shares]
+    assert max(loads) <= sum(work) / actors + max(work)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=20))
+def test_a_sticky_plan_never_lends_a_client(work: list[int]) -> None:
+    plan = make_plan(config(clients_per_actor=1), len(work), Resources(2, 0, 2**40))
+    assert plan.shares(range(len(work)), work) == [[c] for c in range(len(work))]

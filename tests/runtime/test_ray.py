@@ -1,0 +1,165 @@
+"""Ray gives the serial run's bits, whatever the actors, whoever dies  (design.md §1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed.core.errors import ActorsLostError, BoundaryError, NumericsError, UsageError
+from raffed.results.runfile import read_run
+from tests.runtime.conftest import on, small
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+Hashes = dict[str, dict[str, str]]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedmr", "scamap"])
+def test_two_packed_actors_give_the_serial_hashes(method: str, reference: Hashes, tmp_path: Path) -> None:
+    result = raffed.run(on(small(method), execution="ray", actors=2), tmp_path / "run")
+    assert result.hashes == reference[method]
+
+
+@pytest.mark.parametrize("runtime", [{"actors": 1}, {"actors": 5}, {"clients_per_actor": 1}, {"clients_per_actor": 3}])
+def test_any_packing_gives_the_serial_hashes(runtime: dict[str, Any], reference: Hashes, tmp_path: Path) -> None:
+    result = raffed.run(on(small(), execution="ray", **runtime), tmp_path / "run")
+    assert result.hashes == reference["scamap"]
+
+
+def test_one_actor_a_client_is_ten_processes_and_none_is_the_driver(tmp_path: Path) -> None:
+    raffed.run(on(small(rounds=1), execution="ray", clients_per_actor=1), tmp_path / "run")
+    placement = read_run(tmp_path / "run")["placement"]
+    pids = {place["pid"] for place in placement["places"]}
+    assert len(pids) == 10
+    assert pids.isdisjoint({placement["driver_pid"], os.getpid()})
+
+
+def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_path: Path) -> None:
+    def kill(event: Any) -> None:
+        if event.round == 2:
+            os.kill(read_run(tmp_path / "run")["placement"]["places"][0]["pid"], signal.SIGKILL)
+
+    result = raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run", watch=kill)
+    assert read_run(tmp_path / "run")["placement"]["restarts"] == 1
+    assert result.hashes == reference["scamap"]
+
+
+def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(event: Any) -> None:
+        if event.round == 3 and not killed:
+            killed.append(read_run(tmp_path / "run")["placement"]["driver_pid"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    seen: list[int] = []
+    result = raffed.run(
+        on(small(), execution="ray", actors=2), tmp_path / "run", watch=lambda e: (seen.append(e.round), kill(e))[0]
+    )
+    assert read_run(tmp_path / "run")["placement"]["driver_pid"] != killed[0]
+    assert result.hashes == reference["scamap"]
+
+
+def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(reference: Hashes, tmp_path: Path) -> None:
+    def kill(event: Any) -> None:
+        if event.round == 2:
+            os.kill(read_run(tmp_path / "run")["placement"]["places"][0]["pid"], signal.SIGKILL)
+
+    with pytest.raises(ActorsLostError, match="max_restarts = 0"):
+        raffed.run(on(small(), execution="ray", actors=2, max_restarts=0), tmp_path / "run", watch=kill)
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    rounds: list[int] = []
+    result = raffed.run(
+        on(small(), execution="ray", actors=2),
+        tmp_path / "run",
+        watch=lambda e: rounds.append(e.round),
+        stop=lambda: len(rounds) > 0,
+    )
+    assert result.state in ("stopped", "finished")
+    if result.state == "stopped":
+        assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    rounds: list[int] = []
+    result = raffed.run(small(), tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    assert (result.state, result.hashes, rounds) == ("stopped", {}, [1, 2, 3])
+    resumed = raffed.resume(tmp_path / "run", runtime=on(small(), execution="ray", actors=3).runtime)
+    assert resumed.hashes == reference["scamap"]
+
+
+def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    """Two actors of which now the one, now the other answers last."""
+    import ray
+
+    from raffed.experiments.run import conduct_at
+    from raffed.runtime.placement import Resources, make_plan
+    from raffed.runtime.ray_pool import RayPool
+    from raffed.runtime.setup import prepare
+    from tests.runtime.slow_actor import SlowActor
+
+    setup = prepare(on(small(), execution="ray", actors=2))
+    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
+    reference_to_setup = ray.put(setup)
+
+    def start(ref: Any, plan: Any, actor: int, vaults: Path) -> Any:
+        return SlowActor.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
+
+    vaults = tmp_path / "run" / "vaults"
+    actors = [start(reference_to_setup, plan, actor, vaults) for actor in range(2)]
+    pool = RayPool(setup, reference_to_setup, plan, vaults, actors, start)
+    for _ in conduct_at(setup, tmp_path / "run", False, pool, lambda: False):
+        pass
+    assert read_run(tmp_path / "run")["hashes"] == reference["scamap"]
+
+
+def test_ray_refuses_to_move_private_state() -> None:
+    import ray
+    import torch
+
+    from raffed.core.boundary import Vault
+    from raffed.core.params import Params
+
+    vault = Vault(Params({"body.w": torch.zeros(2)}), Params({}), {})
+    for hidden in (vault, [vault], {"deep": (1, [vault])}):
+        with pytest.raises(BoundaryError, match="Vault is private"):
+            ray.put(hidden)
+
+
+def test_a_diverging_run_on_ray_names_method_round_and_client(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    wild = replace(small("fedavg"), local=replace(small().local, lr=1e3))
+    with pytest.raises(NumericsError, match=r"FedAvg.*client \d+.*round \d+|FedAvg, round \d+, client \d+"):
+        raffed.run(on(wild, execution="ray", actors=2), tmp_path / "run")
+    assert read_run(tmp_path / "run")["state"] == "failed"
+
+
+def test_a_gpu_asked_for_where_none_is_is_refused(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    with pytest.raises(UsageError, match=r"gpu_fraction = 0\.5"):
+        raffed.run(on(small(), execution="ray", gpu_fraction=0.5), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_no_process_is_left_behind_by_a_run(tmp_path: Path) -> None:
+    raffed.run(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run")
+    placement = read_run(tmp_path / "run")["placement"]
+    pids = [place["pid"] for place in placement["places"]] + [placement["driver_pid"]]
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

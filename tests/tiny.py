@@ -1,0 +1,157 @@
+"""A whole federation that fits on a page: 4 clients, 3 classes, 4 features, a network of about 50 numbers.
+
+`Tiny` is the algorithm box in memory, `client_round -> Fold -> server_round`, without data sets, files or a runtime.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from raffed.core import seeds
+from raffed.core.boundary import Broadcast, Server, Vault
+from raffed.core.context import ClientData, Context, Forward
+from raffed.core.fold import Fold
+from raffed.core.local import Local
+from raffed.core.method import Method, Received, Spec
+from raffed.core.network import Network
+from raffed.core.params import Params, State
+from raffed.core.round import ClientRound, Session, client_round, server_init, server_round
+from raffed.models.net import Net
+
+CLASSES, FEATURES, WIDTH = 3, 4, 5
+OWNED = ((0, 1), (1, 2), (0,), (0, 1, 2))  # client 2 holds one class, client 3 all of them
+SIZES = (8, 10, 6, 11)  # with batches of 4 no batch has a single sample, which BatchNorm could not train on
+PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
+
+
+def module(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float = 0.0) -> Net:
+    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something."""
+    with seeds.forked(seed):
+        layers: OrderedDict[str, nn.Module] = OrderedDict(fc=nn.Linear(FEATURES, WIDTH))
+        if norm:
+            layers["norm"] = nn.BatchNorm1d(WIDTH)
+        layers["act"] = nn.Tanh()
+        if dropout:
+            layers["dropout"] = nn.Dropout(dropout)
+        return Net(nn.Sequential(layers), nn.Linear(WIDTH, CLASSES, bias=bias))
+
+
+def network(norm: bool = False, **kwargs: Any) -> Network:
+    return Network(module(norm, **kwargs))
+
+
+def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:
+    """n samples that go round the owned classes; x = a class's corner + noise."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.tensor([owned[i % len(owned)] for i in range(n)])
+    x = torch.randn(n, FEATURES, generator=g) + 2 * torch.eye(CLASSES, FEATURES)[y]
+    return ClientData(x, y, torch.bincount(y, minlength=CLASSES))
+
+
+def clients(owned: Sequence[Sequence[int]] = OWNED, sizes: Sequence[int] = SIZES) -> list[ClientData]:
+    return [client_data(n, own, 100 + i) for i, (n, own) in enumerate(zip(sizes, owned, strict=True))]
+
+
+@dataclass
+class Tiny:
+    """One federation; `step` is one round of it. `participants` are drawn (2 of 4) unless given."""
+
+    method: Method
+    net: Network = field(default_factory=network)
+    data: list[ClientData] = field(default_factory=clients)
+    local: Local = PLAIN
+    seed: int = 0
+    visits: int = 4
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        self.spec = Spec(CLASSES, self.net.feature_dim, len(self.data), self.visits)
+        self.session = Session(self.net, self.local, self.seed, self.spec, self.augment)
+        self.server: Server = server_init(self.method, self.net.initial, self.spec)
+        self.vaults: dict[int, Vault] = {}
+        self.last: dict[int, ClientRound] = {}
+
+    def drawn(self) -> tuple[int, ...]:
+        """Half of the clients, ascending."""
+        order = seeds.rng(self.seed, "sampling", self.server.round).permutation(len(self.data))
+        return tuple(sorted(int(c) for c in order[: max(1, len(self.data) // 2)]))
+
+    def visit(self, client: int, broadcast: Broadcast | None = None, vault: Vault | None = None) -> ClientRound:
+        """One client's round, kept nowhere."""
+        sent = broadcast or self.server.broadcast()
+        return client_round(self.method, sent, vault or self.vaults.get(client), self.data[client], self.session, client)
+
+    def step(self, participants: Sequence[int] | None = None) -> dict[int, ClientRound]:
+        """One round with these participants, trained and folded in the order given."""
+        chosen = tuple(self.drawn() if participants is None else participants)
+        weights = self.method.mean.weights([self.data[c].n for c in chosen])
+        fold, done = Fold(), {}
+        for client, weight in zip(chosen, weights, strict=True):
+            done[client] = self.visit(client)
+            fold.add(client, weight, done[client].upload, "test")
+        for client, one in done.items():
+            if not one.vault.empty:
+                self.vaults[client] = one.vault
+        self.receive(*fold.finish(self.server))
+        self.last = done
+        return done
+
+    def receive(self, mean_w: Params, mean_b: Params, received: dict[str, Received]) -> None:
+        self.server = server_round(self.method, self.server, mean_w, mean_b, received, self.spec)
+
+    def run(self, rounds: int, participants: Sequence[int] | None = None) -> Tiny:
+        for _ in range(rounds):
+            self.step(participants)
+        return self
+
+    def everything(self) -> list[Tensor]:
+        """Every tensor of the server and of all vaults, in a fixed order."""
+        return [*leaves(self.server), *(t for c in sorted(self.vaults) for t in leaves(self.vaults[c]))]
+
+    def context(self, client: int, slot: str, **changes: Any) -> Context:
+        """The context of one ingredient as it was after the last round's training."""
+        return self.last[client].views[slot].but(**changes)
+
+
+def leaves(record: Any) -> list[Tensor]:
+    """The tensors inside any record, in order."""
+    return [leaf for leaf in pytree.tree_leaves(record) if isinstance(leaf, Tensor)]
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two records hold the same tensors bit for bit (NaN equals NaN)."""
+    left, right = leaves(a), leaves(b)
+    return len(left) == len(right) and all(
+        x.dtype == y.dtype and x.shape == y.shape and x.numpy(force=True).tobytes() == y.numpy(force=True).tobytes()
+        for x, y in zip(left, right, strict=True)
+    )
+
+
+def bare_context(**changes: Any) -> Context:
+    """A context for calling one hook by hand: 3 classes all present, no network, memories as given."""
+    nothing = State(Params({}), Params({}))
+    usual: dict[str, Any] = {
+        "spec": Spec(CLASSES, WIDTH, 4, 4), "run_seed": 0, "round": 0, "client": 0,
+        "class_counts": torch.ones(CLASSES, dtype=torch.int64), "start": nothing, "state": nothing,
+        "net": None, "features": None, "reestimate": lambda state: state,
+    }  # fmt: skip
+    return Context(**{**usual, **changes})
+
+
+def forward(z: Tensor, y: Tensor, logits: Tensor | None = None, w: Params | None = None) -> Forward:
+    """A forward pass made by hand."""
+    return Forward(z, y, z, z if logits is None else logits, Params({}) if w is None else w)
+
+
+def tree_stack(trees: Sequence[Any]) -> Any:
+    """Records of equal shape stacked leaf by leaf, for vmap."""
+    flat = [pytree.tree_flatten(tree) for tree in trees]
+    columns = zip(*(values for values, _ in flat), strict=True)
+    return pytree.tree_unflatten([torch.stack(list(column)) for column in columns], flat[0][1])
