@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -23,11 +24,13 @@ from raffed.core.method import Method, Received, Spec
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 from raffed.core.round import ClientRound, Session, client_round, server_init, server_round
+from raffed.methods import METHODS
 from raffed.models.net import Net
 
 CLASSES, FEATURES, WIDTH = 3, 4, 5
 OWNED = ((0, 1), (1, 2), (0,), (0, 1, 2))  # client 2 holds one class, client 3 all of them
 SIZES = (8, 10, 6, 11)  # with batches of 4 no batch has a single sample, which BatchNorm could not train on
+over_methods = pytest.mark.parametrize("name", METHODS)
 PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
 
@@ -72,7 +75,7 @@ class Tiny:
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
 
     def __post_init__(self) -> None:
-        self.spec = Spec(CLASSES, self.net.feature_dim, len(self.data), self.visits)
+        self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits)
         self.session = Session(self.net, self.local, self.seed, self.spec, self.augment)
         self.server: Server = server_init(self.method, self.net.initial, self.spec)
         self.vaults: dict[int, Vault] = {}

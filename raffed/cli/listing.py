@@ -66,10 +66,10 @@ def described(module: str, factory: str) -> Described:
         raise UsageError(f"{module} cannot be found; reinstall raffed")
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
-    kinds = [ast.unparse(one.annotation) if one.annotation else "" for one in defined.args.args]
-    defaults = [ast.unparse(one) for one in defined.args.defaults]
     names = [one.arg for one in defined.args.args]
-    return Described(list(zip(names, kinds, defaults, strict=True)), ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
+    kinds = [ast.unparse(one.annotation) if one.annotation else "" for one in defined.args.args]
+    arguments = list(zip(names, kinds, map(ast.unparse, defined.args.defaults), strict=True))
+    return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
 
 
 def datasets() -> None:

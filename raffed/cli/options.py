@@ -63,7 +63,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),
 )
-_NAMES = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
+_NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
 
 
 def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -77,8 +77,9 @@ def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]]
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name != "flags"]
-        made = [inspect.Parameter(_parameter(f), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_kind(f)) for f in wanted]
-        every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + made
+        kind = inspect.Parameter.KEYWORD_ONLY
+        made = [inspect.Parameter(_parameter(flag), kind, default=None, annotation=_annotation(flag)) for flag in wanted]
+        every = [p.replace(kind=kind) for p in own] + made
         wrapper.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in every}
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
@@ -91,7 +92,7 @@ def _parameter(flag: Flag) -> str:
     return flag.field.replace(".", "_")
 
 
-def _kind(flag: Flag) -> Any:
+def _annotation(flag: Flag) -> Any:
     option = typer.Option(
         flag.flag, help=flag.help + _default(flag.field), rich_help_panel=flag.panel, metavar=flag.metavar,
         show_default=False, autocompletion=_completer(flag.field),
@@ -104,7 +105,9 @@ def _default(field: str) -> str:
     value: Any = RunConfig()
     for part in field.split("."):
         value = getattr(value, part)
-    return "" if value is None or value is False or value == {} else f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"
+    if value is None or value is False or value == {}:
+        return ""
+    return f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"
 
 
 def _completer(field: str) -> Callable[[str], list[str]] | None:

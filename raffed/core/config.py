@@ -14,7 +14,7 @@ from raffed.core.errors import UnknownNameError, UsageError, check_choice, check
 from raffed.core.local import Local
 
 EXECUTIONS = ("ray", "serial")
-STYLES = ("auto", "plain", "map", "fedmr")
+STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
 @dataclass(frozen=True)

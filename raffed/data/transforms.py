@@ -19,7 +19,7 @@ from raffed.core.errors import UnknownNameError, UsageError, check_choice, check
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import ByteArray
 
-STYLES = ("fedmr", "map", "plain")
+STYLES = ("fedmr", "map", "map-authors", "plain")
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
 
 
 _GREY_32 = Transform(size=32, mean=(0.5,), std=(0.5,))
+_GREY_28 = Transform(mean=(0.5,), std=(0.5,))  # MAP's released code does not resize its grey sets
 _GREY = Transform()
 _COLOUR = Transform(mean=(0.0,) * 3, std=(1.0,) * 3)
 _MAP_CIFAR = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop_padding=4, flip=True)
@@ -164,6 +165,10 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("mnist", "map"): _GREY_32,
     ("svhn", "fedmr"): _FEDMR_SVHN,
     ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not in MAP: the scaling of its grey sets
+    **{(name, "map-authors"): _GREY_28 for name in ("fashion-mnist", "mnist")},
+    **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100")},
+    **{(name, "map-authors"): _GREY for name in ("digits", "femnist")},
+    ("svhn", "map-authors"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),
     **{(name, "plain"): _GREY if info.shape[0] == 1 else _COLOUR for name, info in DATASETS.items()},
 }
 

@@ -64,7 +64,7 @@ def _arithmetic() -> Finding:
         value = float((torch.ones(64, 64) @ torch.ones(64, 64)).sum())
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return Finding("torch computes", said, "broken", "reinstall both together: pip install --force-reinstall torch torchvision")
+        return Finding("torch computes", said, "broken", "reinstall both: pip install --force-reinstall torch torchvision")
     if value != 64.0**3:
         return Finding("torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor")
     return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
@@ -142,7 +142,8 @@ def _dataset(name: str, root: str) -> Finding:
     except RaffedError as error:
         return Finding(name, "damaged or incomplete", "note", str(error))
     except ImportError as error:
-        return Finding(name, f"cannot be loaded: {error}", "broken" if name == "digits" else "note", "pip install raffed brings it")
+        state = "broken" if name == "digits" else "note"
+        return Finding(name, f"cannot be loaded: {error}", state, "pip install raffed brings what is missing")
     return Finding(name, f"usable, {len(pool.y_train):,} train, {len(pool.y_test):,} test")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.core.config import RunConfig
+from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.writer import read_metrics
 
@@ -66,12 +67,9 @@ def run(config: RunConfig, out: Path | str | None = None, *, watch: Watcher | No
     `watch` is called after every round; `stop` is asked after every round, True ends the run resumably. Raises UsageError
     before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying.
     """
-    from raffed.experiments.folder import check_free
-    from raffed.runtime.setup import prepare
-
     with _folder(out) as path:
-        check_free(path, config)
-        return _execute(prepare(config), path, False, watch, stop, keep=out is not None)
+        _execute(config, path, False, watch, stop)
+        return _result(path, keep=out is not None)
 
 
 def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: object = None) -> RunResult:
@@ -79,7 +77,6 @@ def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None 
     from dataclasses import replace
 
     from raffed.experiments.folder import check_unedited, run_config
-    from raffed.runtime.setup import prepare
 
     path = Path(path)
     config = run_config(path)
@@ -88,29 +85,46 @@ def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None 
         return _result(path, keep=True)
     if runtime is not None:
         config = replace(config, runtime=runtime)  # type: ignore[arg-type]
-    return _execute(prepare(config), path, True, watch, stop, keep=True)
+    _execute(config, path, True, watch, stop)
+    return _result(path, keep=True)
 
 
-def _execute(setup: Setup, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, keep: bool) -> RunResult:
-    if setup.config.runtime.execution == "serial":
-        events = _serial(setup, path, resumed, stop)
-    else:
-        from raffed.experiments.folder import VAULTS
-        from raffed.runtime.ray_launch import launched
-
-        events = launched(setup, path, path / VAULTS, resumed, conduct_at, stop or _never)
-    for event in events:
+def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None) -> None:
+    check_names(config)
+    carried = _serial if config.runtime.execution == "serial" else _on_ray
+    for event in carried(config, path, resumed, stop or _never):
         if watch is not None:
             watch(event)
-    return _result(path, keep)
 
 
-def _serial(setup: Setup, path: Path, resumed: bool, stop: Stop | None) -> Iterator[RoundEvent]:
+def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
+    """The checked setup of a run and a folder that can take it."""
+    from raffed.experiments.folder import check_free
+    from raffed.runtime.setup import prepare
+
+    if not resumed:
+        check_free(path, config)
+    return prepare(config)
+
+
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop) -> Iterator[RoundEvent]:
+    setup = _ready(config, path, resumed)
     from raffed.experiments.folder import VAULTS
     from raffed.runtime.serial import SerialRuntime
 
-    runtime = SerialRuntime(setup, path / VAULTS)
-    return conduct_at(setup, path, resumed, runtime, stop or _never)
+    yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
+
+
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop) -> Iterator[RoundEvent]:
+    from raffed.runtime.ray_start import RaySession
+
+    with RaySession(config.runtime.address) as session:
+        setup = _ready(config, path, resumed)  # torch and the data load while Ray starts
+        session.wait()
+        from raffed.experiments.folder import VAULTS
+        from raffed.runtime.ray_launch import launched
+
+        yield from launched(setup, path, path / VAULTS, resumed, conduct_at, stop)
 
 
 def _never() -> bool:

@@ -169,9 +169,7 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check
         yield Check(f"{one.name}, state.json", "the run's identity and rounds", "another run's")
 
 
-def _again(
-    setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
-) -> Iterator[Check]:
+def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[Check]:
     """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints on the way."""
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"

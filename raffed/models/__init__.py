@@ -108,6 +108,12 @@ def _lenet() -> Factory:
     return lenet
 
 
+def _lenet_authors() -> Factory:
+    from raffed.models.cnn import lenet_authors
+
+    return lenet_authors
+
+
 def _simplecnn() -> Factory:
     from raffed.models.cnn import simplecnn
 
@@ -159,6 +165,14 @@ MODELS: dict[str, ModelInfo] = {
             ((1, 32, 32), (1, 28, 28), (3, 32, 32)),
             f"{_MAP}; LeCun et al. 1998",
             _lenet,
+        ),
+        ModelInfo(
+            "lenet_authors",
+            "LeNet of MAP's code",
+            "conv5 16, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400 (256 on 28x28), C",
+            ((1, 32, 32), (1, 28, 28)),
+            f"{_MAP}, code",
+            _lenet_authors,
         ),
         ModelInfo(
             "mlp",

@@ -1,11 +1,7 @@
-"""From this process to the driver actor: start or join Ray, place the run, watch it, and take it up again if it dies."""
+"""From this process to the driver actor: place the run, watch it, and take it up again if the driver dies."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,30 +14,25 @@ from raffed.runtime.placement import Plan, Resources, make_plan
 from raffed.runtime.ray_driver import Conduct, Driver
 from raffed.runtime.setup import Setup
 
-QUIET_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
-}
 POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
 
 
 def launched(
     setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
-    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint."""
-    with _ray(setup.config.runtime.address):
-        plan = make_plan(setup.config, setup.partition.num_clients, available())
-        reference = ray.put(setup)
-        attempts = setup.config.runtime.max_restarts + 1
-        for attempt in range(attempts):
-            try:
-                yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
-                return
-            except RayActorError as error:
-                if attempt + 1 == attempts:
-                    raise ActorsLostError(
-                        f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"
-                    ) from error
+    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up."""
+    plan = make_plan(setup.config, setup.partition.num_clients, available())
+    reference = ray.put(setup)
+    attempts = setup.config.runtime.max_restarts + 1
+    for attempt in range(attempts):
+        try:
+            yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
+            return
+        except RayActorError as error:
+            if attempt + 1 == attempts:
+                raise ActorsLostError(
+                    f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"
+                ) from error
 
 
 def available() -> Resources:
@@ -75,38 +66,6 @@ def _watch(
         raise
     finally:
         ray.kill(driver, no_restart=True)
-
-
-@contextlib.contextmanager
-def _ray(address: str | None) -> Iterator[None]:
-    """Ray for the length of a run: the one that is running in this process, the cluster at `address`, or an own one."""
-    if ray.is_initialized():
-        yield
-        return
-    for name, value in QUIET_RAY.items():
-        os.environ.setdefault(name, value)
-    handlers = _handlers()
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if address is None:
-        ray.init(include_dashboard=False, **quiet)
-    else:
-        ray.init(address=address, **quiet)
-    _restore(handlers)  # ray.init replaces the handler for SIGTERM
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _handlers() -> dict[signal.Signals, Any]:
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def _free_memory() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 
@@ -18,7 +19,7 @@ def probe(timeout: float = 60.0) -> str:
     """Start an own Ray, ask one actor, end both; says how long it took. Raises what Ray raises, a RuntimeError on silence."""
     began = time.monotonic()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     try:
         ready = time.monotonic() - began
         echo = _Echo.remote()  # type: ignore[attr-defined]

@@ -62,7 +62,7 @@ def test_the_digest_sees_a_single_changed_bit_a_changed_name_and_a_changed_count
     vault = next(iter(Tiny(build_method("map")).run(1).vaults.values()))
     own = vault.slots["personal"]
     w = own.model.w.clone()  # type: ignore[attr-defined]
-    w.flat[0] = np.nextafter(np.float32(w.flat[0]), np.float32(9))
+    w.flat[0] = torch.nextafter(w.flat[0], torch.tensor(9.0))
     renamed = Params({f"{n}x": t for n, t in w.tensors.items()})
     variants = [
         own.but(model=own.model.but(w=w)),  # type: ignore[attr-defined]

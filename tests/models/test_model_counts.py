@@ -32,6 +32,8 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
     ("mlpnet", (1, 28, 28), 10, {"head_bias": True}, 669_706, 512),  # benchmarks W1
     ("lenet", (1, 32, 32), 10, {}, 61_696, 84),  # experiments-map §3
     ("lenet", (1, 28, 28), 10, {"head_bias": True}, 61_706, 84),  # benchmarks W2
+    ("lenet_authors", (1, 32, 32), 10, {}, 10_832, 400),  # experiments-map §3 [C]
+    ("lenet_authors", (1, 28, 28), 10, {}, 9_392, 256),  # experiments-map §3 [C]
     ("lenet", (3, 32, 32), 10, {}, 61_696 + 2 * 6 * 25, 84),  # two more channels into 6 5x5 filters
     ("mlp", (1, 8, 8), 10, {"hidden": (64,)}, 4_810, 64),  # benchmarks W3
     ("mlp", (1, 8, 8), 10, {}, 4_810 + linear(64, 64), 64),

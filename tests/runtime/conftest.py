@@ -17,7 +17,7 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 def ray_here() -> Iterator[None]:
     import ray
 
-    from raffed.runtime.ray_launch import QUIET_RAY
+    from raffed.runtime.ray_start import QUIET_RAY
 
     os.environ.update(QUIET_RAY)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

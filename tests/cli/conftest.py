@@ -1,0 +1,72 @@
+"""Calling the command line as a person does, in this process where streams and signals allow it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from raffed.cli import main
+
+QUICK = ["--execution", "serial", "--epochs", "1", "--split", "p4c5"]
+
+
+class Outcome(NamedTuple):
+    """What a command left: its exit code and its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """stdout as JSON lines; raises if any line is something else."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """cli("run", "--rounds", "2", ...) calls `raffed` in this process."""
+
+    def call(*argv: object) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main([str(one) for one in argv])
+        code = ended.value.code
+        captured = capsys.readouterr()
+        return Outcome(0 if code is None else int(code), captured.out, captured.err)
+
+    return call
+
+
+def shell(*argv: object, **extra: Any) -> subprocess.CompletedProcess[str]:
+    """`python -m raffed ...` in a process of its own."""
+    command = [sys.executable, "-m", "raffed", *map(str, argv)]
+    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, **extra)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of MAP, 5 rounds, checkpoints after 2, 4 and 5. Not to be changed: see `copied`."""
+    folder = tmp_path_factory.mktemp("cli") / "finished"
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--method", "map", "--rounds", "5", "--checkpoint-every", "2", "--local-test", "0.2", "--quiet",
+              *QUICK, "--out", str(folder)])  # fmt: skip
+    assert ended.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be damaged."""
+    return Path(shutil.copytree(finished, tmp_path / "copied"))

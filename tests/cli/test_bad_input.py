@@ -1,0 +1,171 @@
+"""What cannot be carried out is refused before anything starts: one line, exit code 2, no traceback, no folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from raffed.results import read_metrics, read_run
+from tests.cli.conftest import QUICK, Cli, shell
+
+REFUSED = [
+    ("--method fedmx", ["unknown method 'fedmx'", "fedmr"]),
+    ("--dataset digts", ["unknown dataset 'digts'", "digits"]),
+    ("--model lenett", ["unknown model 'lenett'", "lenet"]),
+    ("--split dirichlt:4:0.5", ["unknown split", "dirichlet:CLIENTS:ALPHA"]),
+    ("--split p4", ["p4"]),
+    ("--transform mapp", ["unknown data.transform 'mapp'", "map"]),
+    ("--execution rya", ["unknown runtime.execution 'rya'", "ray"]),
+    ("--method fedrs --set alhpa=0.5", ["argument of fedrs 'alhpa'", "alpha"]),
+    ("--method fedrs --set alpha=1.5", ["alpha", "1.5", "[0.0, 1.0]"]),
+    ("--method fedrs --set alpha=-0.1", ["alpha", "-0.1", "[0.0, 1.0]"]),
+    ("--method fedrs --set alpha=half", ["alpha", "half", "float"]),
+    ("--method map --set alpha=nan", ["alpha", "nan"]),
+    ("--set mu", ["NAME=VALUE"]),
+    ("--model-arg hiden=[3]", ["hiden", "hidden"]),
+    ("--split p4c11", ["11", "10"]),
+    ("--split p2c3", ["p2c3", "10"]),
+    ("--split iid:0", ["iid:0", "[1,"]),
+    ("--split iid:2000", ["2000", "1442"]),
+    ("--split dirichlet:4:0", ["alpha", "0"]),
+    ("--split natural", ["femnist"]),
+    ("--split file:gone.npz", ["gone.npz", "missing"]),
+    ("--participation 1.5", ["participation", "1.5", "1.0]"]),
+    ("--participation 0", ["participation", "0.0", "(0.0"]),
+    ("--rounds 0", ["federation.rounds = 0"]),
+    ("--lr nan", ["local.lr = nan"]),
+    ("--local-test 0.95", ["data.local_test = 0.95", "0.9]"]),
+    ("--seed -1", ["seed = -1"]),
+    ("--gpu-fraction 0.3", ["gpu_fraction = 0.3", "1/k"]),
+    ("--gpu-fraction 2", ["gpu_fraction = 2.0"]),
+    ("--clients-per-actor 9", ["clients_per_actor = 9", "4"]),
+    ("--dataset mnist --data-root /nowhere", ["/nowhere"]),
+    ("--dataset mnist --data-root .", ["train-images-idx3-ubyte", "missing", "md5"]),
+    ("gone.toml", ["gone.toml"]),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[typed for typed, _ in REFUSED])
+def test_impossible_requests_are_refused_in_one_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, said: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    done = cli("run", *QUICK, "--rounds", "2", *typed.split(), "--out", out)
+    assert done.code == 2
+    assert [word for word in said if word not in done.err] == []
+    assert done.err.startswith("raffed: ")
+    assert done.err.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("typed", [["--bogus"], ["--lr", "abc"], ["--rounds", "1.5"]])
+def test_what_is_no_option_or_no_number_has_exit_code_2(cli: Cli, typed: list[str]) -> None:
+    done = cli("run", *typed)
+    assert done.code == 2
+    assert typed[0] in done.err
+    assert done.out == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("execution", ["serial", "ray"])
+def test_a_gpu_is_refused_where_there_is_none(cli: Cli, tmp_path: Path, execution: str) -> None:
+    done = cli("run", *QUICK, "--execution", execution, "--gpu-fraction", "0.5", "--out", tmp_path / "run")
+    assert done.code == 2
+    assert "gpu_fraction = 0.5" in done.err
+    assert "no GPU" in done.err
+
+
+def test_a_damaged_data_file_is_named_with_both_sums(cli: Cli, tmp_path: Path) -> None:
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "train-images-idx3-ubyte").write_bytes(b"not MNIST")
+    done = cli("run", *QUICK, "--dataset", "mnist", "--data-root", tmp_path, "--out", tmp_path / "run")
+    assert done.code == 2
+    assert "6bbc9ace898e44ae57da46a324031adb" in done.err
+    assert "damaged" in done.err
+
+
+def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, copied: Path) -> None:
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    other = cli("run", *QUICK, "--rounds", "2", "--out", copied)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("dear diary")
+    mine = cli("run", *QUICK, "--rounds", "2", "--out", tmp_path / "mine")
+    file = cli("run", *QUICK, "--rounds", "2", "--out", tmp_path / "mine" / "notes.txt")
+    assert (other.code, mine.code, file.code) == (2, 2, 2)
+    assert "holds a run already" in other.err
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "dear diary"
+
+
+def test_the_same_run_in_its_folder_is_told_to_resume(cli: Cli, finished: Path) -> None:
+    again = ["run", "--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK, "--out", finished]
+    done = cli(*again)
+    assert done.code == 2
+    assert f"raffed resume {finished}" in done.err
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_resume_refuses_an_edited_configuration(cli: Cli, copied: Path, state: str) -> None:
+    about = json.loads((copied / "run.json").read_text())
+    about["config"]["local"]["lr"] = 0.9
+    about["state"] = state
+    (copied / "run.json").write_text(json.dumps(about))
+    done = cli("resume", copied)
+    assert done.code == 2
+    assert "was edited" in done.err
+
+
+def test_resume_refuses_the_checkpoint_of_another_run(cli: Cli, copied: Path) -> None:
+    about = json.loads((copied / "run.json").read_text())
+    state = copied / "checkpoints" / "round-000005" / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "identity": "0" * 64}))
+    (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
+    done = cli("resume", copied)
+    assert done.code == 2
+    assert "another run" in done.err
+
+
+@pytest.mark.parametrize("command", ["resume", "verify"])
+def test_a_folder_without_a_run_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        done = cli(command, folder)
+        assert done.code == 2
+        assert "no run.json" in done.err
+    (tmp_path / "run.json").write_text("{")
+    assert "not readable as JSON" in cli(command, tmp_path).err
+
+
+def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    wild = ["--method", "fedprox", "--set", "mu=1", "--lr", "1e3", "--warmup-rounds", "1000", "--rounds", "60"]
+    done = cli("run", *wild, "--execution", "serial", "--epochs", "1", "--out", out)
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    about = read_run(out)
+    assert all(word in done.err for word in ("FedProx", f"round {about['rounds_done']}", "client", "learning rate"))
+    assert about["state"] == "failed"
+    assert about["error"] == done.err.removeprefix("raffed: ").rstrip("\n")
+    assert about["rounds_done"] >= 1
+    assert set(read_metrics(out)["round"].to_pylist()) == set(range(1, about["rounds_done"] + 1))
+
+
+def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", *QUICK, "--method", "fedmr", "--lr", "1e3", "--rounds", "3", "--json", "--out", tmp_path / "run")
+    assert done.code == 1
+    assert done.events[-1]["event"] == "error"
+    assert done.events[-1]["kind"] == "NumericsError"
+    assert done.events[-1]["exit_code"] == 1
+    assert "FedMR, round 0, client 0" in done.events[-1]["message"]
+    assert "Traceback" not in done.err
+
+
+def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
+    done = shell("run", "--method", "fedmx", "--json", "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["kind"] == "UnknownNameError"
+    assert done.stderr == f"raffed: {json.loads(done.stdout)['message']}\n"

@@ -1,0 +1,133 @@
+"""From what was typed to a RunConfig."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from raffed.cli.config import args_for, assignments, read_config, read_value
+from raffed.cli.running import compared, free_folder
+from raffed.core.config import RunConfig
+from raffed.core.errors import UsageError
+
+TOML = """
+method = "fedmr"
+seed = 7
+[args]
+mu1 = 0.5
+mu2 = 0.25
+[data]
+split = "P10C3"
+[local]
+lr = 1
+[model]
+name = "mlp"
+[model.args]
+hidden = [32]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "exp.toml"
+    path.write_text(TOML)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.1", 0.1), ("1e-3", 0.001), (".5", 0.5), ("5.", 5.0), ("3", 3), ("-2", -2), ("true", True), ("False", False),
+     ("paper", "paper"), ('"paper"', "paper"), ("[64, 32]", [64, 32]), ("2024-01-01", "2024-01-01"), ("", ""),
+     ("a b", "a b"), ("1\nb = 2", "1\nb = 2"), ("{a = 1}", "{a = 1}"), ("007", "007")],
+)  # fmt: skip
+def test_values_are_toml_or_a_word(text: str, value: object) -> None:
+    found = read_value(text)
+    assert (found, type(found)) == (value, type(value))
+    assert math.isnan(read_value("nan"))
+
+
+@pytest.mark.parametrize("text", ["mu1", "=3", "  = 3", ""])
+def test_an_assignment_has_a_name_and_a_value(text: str) -> None:
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        assignments([text])
+
+
+def test_an_argument_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        assignments(["mu=1", "mu=2"])
+
+
+def test_without_anything_a_run_is_the_default() -> None:
+    assert read_config(None, {}) == RunConfig()
+
+
+def test_flags_override_the_file_name_by_name(file: Path) -> None:
+    config = read_config(file, {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"})
+    assert (config.method, config.seed, config.data.split) == ("fedmr", 3, "p10c3")
+    assert config.args == {"mu1": 0.5, "mu2": 1}
+    assert (config.local.lr, config.local.momentum, config.runtime.execution) == (1.0, 0.5, "serial")
+    assert config.model.args == {"hidden": [32]}
+
+
+def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
+    config = read_config(file, {"method": "fedavg", "model.name": "resnet8"})
+    assert config.args == {}
+    assert config.model.args == {}
+    assert read_config(file, {"method": "fedmr"}).args == {"mu1": 0.5, "mu2": 0.25}
+
+
+def test_spellings_of_one_run_have_one_identity() -> None:
+    odd = {"method": "FedMR", "data.dataset": "famnist", "data.split": "Dirichlet:10:0.50", "model.name": "LeNet"}
+    plain = {"method": "fedmr", "data.dataset": "fashion-mnist", "data.split": "dirichlet:10:0.5", "model.name": "lenet"}
+    assert read_config(None, odd).identity() == read_config(None, plain).identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[locl]\nlr = 1", "local"), ("[local]\nlrr = 1", "nearest: lr"), ("local = 3", "wanted a table"),
+     ("[local]\nlr = 'a'", "local.lr = 'a'"), ("method = 3", "wanted str"), ("lr =\nx = 1", "line 1"), ("args = 3", "wanted a table")],
+)  # fmt: skip
+def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_config(path, {})
+    assert said in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"gone\.toml: cannot be read"):
+        read_config(tmp_path / "gone.toml", {})
+
+
+def test_the_default_folder_says_what_runs_and_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = read_config(None, {"method": "map", "data.split": "dirichlet:10:0.5", "seed": 3})
+    assert free_folder(config) == Path("runs/map-digits-dirichlet-10-0.5-s3")
+    free_folder(config).mkdir(parents=True)
+    assert free_folder(config) == Path("runs/map-digits-dirichlet-10-0.5-s3-2")
+    strange = read_config(None, {"data.split": "file:/some where/../p ä q.npz"})
+    assert free_folder(strange) == Path("runs/fedavg-digits-file-p-q-s0")
+
+
+def test_compared_methods_get_the_arguments_they_take() -> None:
+    given = {"alpha": 0.3, "fedmr.mu1": 0.5, "mu": 0.2}
+    parts = args_for(["fedavg", "fedrs", "fedmr", "map"], given)
+    assert parts == {"fedavg": {}, "fedrs": {"alpha": 0.3}, "fedmr": {"mu1": 0.5}, "map": {"alpha": 0.3, "mu": 0.2}}
+
+
+@pytest.mark.parametrize("key", ["alhpa", "scaffold.server_lr", "fedxx.mu"])
+def test_an_argument_that_no_compared_method_takes_is_refused(key: str) -> None:
+    with pytest.raises(UsageError):
+        args_for(["fedavg", "fedrs"], {key: 1})
+
+
+def test_compared_runs_differ_in_the_method_alone(file: Path) -> None:
+    found = compared(["fedavg", "fedmr", "FedAvg"], file, {"args": ["fedmr.mu1=2"], "seed": 1})
+    assert list(found) == ["fedavg", "fedmr"]
+    assert found["fedmr"].args == {"mu1": 2, "mu2": 0.25}
+    assert found["fedavg"].args == {}
+    assert found["fedavg"].data == found["fedmr"].data
+    assert found["fedavg"].model.args == {"hidden": [32]}

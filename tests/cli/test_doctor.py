@@ -1,0 +1,64 @@
+"""The doctor looks at what is there, and says what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from raffed.data.catalogue import DATASETS
+from raffed.experiments import doctor
+from tests.cli.conftest import Cli
+
+
+def test_a_machine_that_runs_these_tests_is_healthy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAFFED_DATA", raising=False)
+    done = cli("doctor")
+    assert done.code == 0
+    assert "raffed can run here" in done.out
+    assert "digits          usable, 1,442 train, 355 test" in done.out
+    assert "set RAFFED_DATA" in done.out
+
+
+def test_json_has_a_finding_a_line_and_one_for_every_data_set(cli: Cli, tmp_path: Path) -> None:
+    events = cli("doctor", "--data-root", tmp_path, "--json").events
+    found = {event["what"]: event["state"] for event in events}
+    assert {name: found[name] for name in DATASETS} == {name: "ok" if name == "digits" else "absent" for name in DATASETS}
+    assert all(event["advice"] for event in events if event["state"] in ("note", "broken"))
+
+
+def test_a_damaged_data_set_is_a_note_not_a_failure(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"no")
+    done = cli("doctor", "--data-root", tmp_path)
+    assert done.code == 0
+    assert "mnist           damaged or incomplete" in done.out
+
+
+def test_a_missing_library_is_essential(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "safetensors":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    done = cli("doctor", "--json")
+    assert done.code == 1
+    (broken,) = [event for event in done.events if event["state"] == "broken"]
+    assert broken["what"] == "safetensors"
+    assert "pip install" in broken["advice"]
+
+
+def test_little_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "memory_gb", lambda: 0.2)
+    (note,) = [one for one in doctor._machine() if one.what == "memory free"]
+    assert note.state == "note"
+    assert "serial" in note.advice
+
+
+def test_free_memory_is_between_nothing_and_all() -> None:
+    found = doctor.memory_gb()
+    assert found is None or 0 <= found < 1e5

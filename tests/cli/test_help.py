@@ -1,0 +1,108 @@
+"""Listings answer at once, and tell the truth about what they list."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+
+import pytest
+
+from raffed.cli.listing import described
+from raffed.cli.options import FLAGS
+from raffed.core.config import RunConfig
+from raffed.data.catalogue import DATASETS
+from raffed.data.splits import SPLITS
+from raffed.methods import METHODS
+from raffed.models import MODELS
+
+from tests.cli.conftest import Cli, shell
+
+HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
+
+
+@pytest.mark.parametrize(
+    ("argv", "listed"),
+    [(["methods"], METHODS), (["datasets"], DATASETS), (["models"], MODELS), (["splits"], [s.syntax for s in SPLITS]),
+     (["methods", "fedmr"], ["mu1", "0.01"]), (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"])],
+)  # fmt: skip
+def test_listings_name_everything_and_import_nothing_heavy(argv: list[str], listed: list[str]) -> None:
+    script = (
+        "import sys\nfrom raffed.cli import main\n"
+        f"try:\n    main({argv!r})\nfinally:\n    print('LOADED', [m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = _python(script)
+    assert done.endswith("LOADED []\n")
+    assert len(listed) > 1
+    assert [name for name in listed if name not in done] == []
+
+
+def _python(script: str) -> str:
+    import os
+    import subprocess
+
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def test_version_is_the_packages(cli: Cli) -> None:
+    import raffed
+
+    assert cli("--version").out == f"raffed {raffed.__version__}\n"
+
+
+def test_every_field_of_a_run_has_one_flag() -> None:
+    default = RunConfig()
+    fields = []
+    for one in dataclasses.fields(RunConfig):
+        part = getattr(default, one.name)
+        inner = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+        fields += [f"{one.name}.{each.name}" for each in inner] or [one.name]
+    assert len(fields) > 25
+    assert sorted(flag.field for flag in FLAGS) == sorted(fields)
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_help_shows_every_flag_with_its_default(command: str) -> None:
+    text = shell(command, "--help").stdout
+    missing = [flag.flag for flag in FLAGS if flag.flag.split("/")[0] not in text]
+    assert missing == []
+    assert "(0.03)" in text  # the learning rate of Local
+
+
+def test_resume_takes_only_what_changes_no_bit() -> None:
+    text = shell("resume", "--help").stdout
+    assert "--execution" in text
+    assert "--lr" not in text
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_arguments_read_from_the_source_are_those_of_the_factory(name: str) -> None:
+    info = METHODS[name]
+    found = described(f"raffed.methods.{info.module}", info.factory)
+    real = inspect.signature(info.load()).parameters
+    assert [argument for argument, _, _ in found.arguments] == list(real)
+    assert [default for _, _, default in found.arguments] == [repr(one.default) for one in real.values()]
+    assert found.doc
+
+
+def test_an_unknown_method_gets_the_nearest_names(cli: Cli) -> None:
+    done = cli("methods", "fedmx")
+    assert done.code == 2
+    assert "fedmr" in done.err
+
+
+def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path) -> None:
+    saved, drawn = tmp_path / "in" / "p.npz", tmp_path / "p.png"
+    first = cli("splits", "p10c2", "--save", saved, "--draw", drawn)
+    again = cli("splits", f"file:{saved}")
+    assert first.code == again.code == 0
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    (line,) = [line.split() for line in first.out.splitlines() if line.startswith("sha256")]
+    assert line[1] in again.out
+    assert len(line[1]) == 64
+
+
+def test_a_picture_needs_a_split_and_a_known_ending(cli: Cli, tmp_path) -> None:
+    assert cli("splits", "--draw", "out.png").code == 2
+    assert cli("splits", "p10c2", "--draw", tmp_path / "out.docx").code == 2

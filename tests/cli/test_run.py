@@ -1,0 +1,123 @@
+"""`raffed run`, `compare` and `report` from the outside: streams, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raffed.results import read_metrics, read_run
+from tests.cli.conftest import QUICK, Cli
+
+
+def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = cli("run", "--method", "fedmr", "--rounds", 3, "--local-test", 0.2, "--json", *QUICK, "--out", out)
+    assert (done.code, done.err) == (0, "")
+    events = done.events
+    assert [event["event"] for event in events] == ["round", "round", "round", "finished"]
+    assert [event["round"] for event in events[:3]] == [1, 2, 3]
+    about = read_run(out)
+    assert events[-1]["hashes"] == about["hashes"]
+    assert events[-1]["folder"] == str(out)
+    assert events[-1]["accuracy"] == events[-2]["accuracy"]
+    assert events[-1]["personalization"] == events[-2]["personal"]
+    assert about["state"] == "finished"
+    assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
+
+
+def test_what_was_not_measured_is_null_in_json(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", "--rounds", 2, "--eval-every", 2, "--json", *QUICK, "--out", tmp_path / "run")
+    assert [event.get("accuracy") is None for event in done.events] == [True, False, False]
+    assert done.events[-1]["personalization"] is None
+
+
+def test_quiet_prints_the_folder_alone_and_chooses_one(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = cli("run", "--rounds", 1, "--quiet", *QUICK)
+    second = cli("run", "--rounds", 1, "--quiet", *QUICK)
+    assert first == (0, "runs/fedavg-digits-p4c5-s0\n", "")
+    assert second == (0, "runs/fedavg-digits-p4c5-s0-2\n", "")
+    assert read_run(Path(first.out.strip()))["hashes"] == read_run(Path(second.out.strip()))["hashes"]
+
+
+def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = cli("run", "--rounds", 12, "--local-test", 0.2, "--epochs", 0.2, *QUICK[:2], "--split", "p4c5", "--out", out)
+    lines = [line for line in done.out.splitlines() if line.startswith("round ")]
+    assert [int(line.split()[1].split("/")[0]) for line in lines] == list(range(1, 13))
+    assert all(word in lines[0] for word in ("loss", "aggregation", "personalization", "clients/s", "left"))
+    assert "\x1b" not in done.out
+    assert "MB per round" in done.out
+    assert read_run(out)["hashes"]["weights"][:16] in done.out
+
+
+def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
+    file, out = tmp_path / "exp.toml", tmp_path / "run"
+    file.write_text('method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n')
+    assert cli("run", file, "--rounds", 2, "--execution", "serial", "--quiet", "--out", out).code == 0
+    config = read_run(out)["config"]
+    assert config["method"] == "fedprox"
+    assert config["args"] == {"mu": 0.5}
+    assert config["federation"]["rounds"] == 2
+
+
+def test_a_finished_run_resumes_to_itself(cli: Cli, copied: Path) -> None:
+    before = read_run(copied)
+    done = cli("resume", copied, "--json")
+    assert [event["event"] for event in done.events] == ["finished"]
+    assert done.events[0]["hashes"] == before["hashes"]
+    assert read_run(copied) == before
+
+
+def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "both"
+    asked = ["compare", "--method", "fedrs", "--method", "fedavg", "--set", "alpha=1.0", "--rounds", 2, *QUICK, "--out", out]
+    first = cli(*asked, "--json")
+    assert first.code == 0
+    assert [event["event"] for event in first.events] == [*(["round"] * 2 + ["finished"]) * 2, "report"]
+    assert first.events[2]["hashes"]["weights"] == first.events[5]["hashes"]["weights"]  # FedRS with α = 1 is FedAvg
+    assert len(first.events[-1]["runs"]) == 2
+    assert (out / "report" / "report.html").stat().st_size > 1000
+    again = cli(*asked)
+    assert again.code == 0
+    assert "round 1" not in again.out
+    assert "FedRS" in again.out or "fedrs" in again.out
+
+
+def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "both"
+    asked = ["compare", "--method", "fedavg", "--rounds", 2, *QUICK, "--out", out]
+    assert cli(*asked, "--quiet").code == 0
+    about = json.loads((out / "fedavg" / "run.json").read_text())
+    shutil.rmtree(out / "report")
+    other = cli(*asked, "--lr", 0.5)
+    assert other.code == 2
+    assert "another configuration" in other.err
+    assert not (out / "report").exists()
+    assert json.loads((out / "fedavg" / "run.json").read_text()) == about
+
+
+def test_report_needs_runs(cli: Cli, tmp_path: Path, finished: Path) -> None:
+    nothing = cli("report", tmp_path, "--out", tmp_path / "report")
+    assert nothing.code == 2
+    assert "no run to report on" in nothing.err
+    done = cli("report", finished, tmp_path / "gone", "--out", tmp_path / "report")
+    assert done.code == 0
+    assert "gone" in done.err
+    assert str(tmp_path / "report" / "report.html") in done.out
+
+
+def test_an_unexpected_error_keeps_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("raffed.experiments.run._execute", broken)
+    from raffed.cli import main
+
+    with pytest.raises(ZeroDivisionError):
+        main(["run", "--json", *QUICK, "--out", str(tmp_path / "run")])
+    (event,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert event == {"event": "error", "kind": "ZeroDivisionError", "message": "a bug", "exit_code": 1}

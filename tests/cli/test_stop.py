@@ -1,0 +1,103 @@
+"""Signals: the first ends the run after its round, resumably and truthfully; the second ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raffed.cli.screen import LineScreen
+from raffed.results import read_metrics, read_run
+from tests.cli.conftest import QUICK, Cli
+
+MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
+
+
+def _signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> None:
+    """Have this process signalled while it shows round `number`."""
+    shown = LineScreen.round
+
+    def show(self: LineScreen, event: Any) -> None:
+        shown(self, event)
+        if event.round == number:
+            for one in signals:
+                os.kill(os.getpid(), one)
+
+    monkeypatch.setattr(LineScreen, "round", show)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_resumes_to_the_bits_of_one_that_was_not(
+    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    out, before = tmp_path / "a run", signal.getsignal(number)
+    with monkeypatch.context() as patched:
+        _signal_at(patched, 3, number)
+        stopped = cli("run", *MAP, "--out", out)
+    assert stopped.code == code
+    assert f"raffed resume '{out}'" in stopped.err
+    assert signal.getsignal(number) == before
+    about = read_run(out)
+    assert (about["state"], about["rounds_done"]) == ("stopped", 3)
+    assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
+    resumed = cli("resume", out, "--json")
+    assert resumed.code == 0
+    assert [event.get("round") for event in resumed.events] == [4, 5, None]
+    assert resumed.events[-1]["hashes"] == read_run(finished)["hashes"]
+
+
+def test_a_second_ctrl_c_stops_at_once_and_keeps_the_rounds_before(
+    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        _signal_at(patched, 2, signal.SIGINT, signal.SIGINT)
+        stopped = cli("run", *MAP, "--out", out)
+    assert stopped.code == 130
+    assert f"raffed resume {out}" in stopped.err
+    assert read_run(out)["state"] == "stopped"
+    assert set(read_metrics(out)["round"].to_pylist()) == {1, 2}
+    assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
+
+
+def test_a_signal_in_the_last_round_changes_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        _signal_at(patched, 2, signal.SIGTERM)
+        done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+    assert done.code == 0
+    assert read_run(tmp_path / "run")["state"] == "finished"
+
+
+def test_a_stopped_comparison_says_how_to_go_on(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 3, *QUICK, "--out", tmp_path / "both"]
+    with monkeypatch.context() as patched:
+        _signal_at(patched, 2, signal.SIGTERM)
+        stopped = cli(*asked)
+    assert stopped.code == 143
+    assert "the same command" in stopped.err
+    assert not (tmp_path / "both" / "fedrs").exists()
+    done = cli(*asked, "--json")
+    assert [(event["method"], event["round"]) for event in done.events if event["event"] == "round"] == [
+        ("fedavg", 3), ("fedrs", 1), ("fedrs", 2), ("fedrs", 3)
+    ]  # fmt: skip
+
+
+def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "raffed", "run", "--rounds", "500", "--json", *QUICK, "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert '"event": "round"' in first
+    assert rest.splitlines()[-1].startswith('{"event": "stopped"')
+    assert "finishing this round" in errors
+    done = read_run(tmp_path / "run")["rounds_done"]
+    assert done == len(rest.splitlines())  # one line was read before, and one tells that it stopped
+    assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, done + 1))

@@ -1,0 +1,152 @@
+"""A certificate is given for the bits that a configuration leads to, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raffed.experiments.verify import sampled, verify
+from raffed.results import read_run
+from tests.cli.conftest import Cli
+
+
+def _edit(path: Path, change: Callable[[dict], None]) -> None:
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+
+
+def test_an_untouched_run_is_verified_and_left_as_it_was(cli: Cli, copied: Path) -> None:
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    done = cli("verify", copied, "--rounds", "3")
+    assert done.code == 0
+    assert "VERIFIED" in done.out
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+
+
+def test_all_rounds_meet_every_checkpoint_on_the_way(finished: Path) -> None:
+    seen = []
+    certificate = verify(finished, rounds=99, watch=lambda done, of: seen.append((done, of)))
+    assert certificate.ok
+    assert certificate.rounds == (1, 2, 3, 4, 5)
+    assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    again = {(check.what, check.round) for check in certificate.checks if check.round}
+    assert again == {
+        *(("weights", n) for n in range(1, 6)), *(("metric rows", n) for n in range(1, 6)),
+        *(("server", n) for n in (2, 4, 5)), *(("vaults", n) for n in (2, 4, 5)),
+    }  # fmt: skip
+
+
+def test_without_rounds_only_hashes_are_compared(finished: Path) -> None:
+    certificate = verify(finished, rounds=0)
+    assert certificate.ok
+    assert certificate.rounds == ()
+    assert len(certificate.checks) > 8
+
+
+def test_json_tells_every_check(cli: Cli, finished: Path) -> None:
+    (event,) = cli("verify", finished, "--rounds", "1", "--json").events
+    assert event["event"] == "certificate"
+    assert event["ok"] is True
+    assert all(check["ok"] for check in event["checks"])
+
+
+def _flip(path: Path) -> None:
+    """Change the last byte: of a tensor, in a safetensors file."""
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.unlink()  # vaults are hard links: the other names keep their bytes
+    path.write_bytes(raw)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "learning rate": (lambda run: _edit(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)), "configuration"),
+    "final weights": (lambda run: _flip(run / "final.safetensors"), "final.safetensors"),
+    "final weights gone": (lambda run: (run / "final.safetensors").unlink(), "final.safetensors"),
+    "a lost part": (lambda run: sorted((run / "metrics").glob("*"))[0].unlink(), "metric rows"),
+    "a cut part": (lambda run: sorted((run / "metrics").glob("*"))[0].write_bytes(b"PAR1"), "metric rows"),
+    "a checkpoint": (lambda run: _flip(run / "checkpoints/round-000004/server.safetensors"), "round-000004"),
+    "a cut checkpoint": (lambda run: (run / "checkpoints/round-000004/server.safetensors").write_bytes(b"1"), "round-000004"),
+    "a vault": (lambda run: _flip(sorted((run / "checkpoints/round-000005/vaults").glob("*"))[0]), "vaults of the clients"),
+    "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
+    "a round's hash": (lambda run: _edit(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)), "round-000004"),
+    "claimed accuracy": (lambda run: _edit(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_every_damage_is_found_and_named(cli: Cli, copied: Path, what: str) -> None:
+    damage, named = DAMAGE[what]
+    damage(copied)
+    done = cli("verify", copied, "--rounds", "0", "--json")
+    assert done.code == 1
+    wrong = [check["what"] for check in done.events[0]["checks"] if not check["ok"]]
+    assert [one for one in wrong if one.startswith(named)] != []
+
+
+def test_a_consistent_forgery_is_found_by_execution(cli: Cli, copied: Path) -> None:
+    """Round 1's hash replaced everywhere it is written: only executing round 1 again can tell."""
+    _edit(copied / "run.json", lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
+    for state in copied.glob("checkpoints/*/state.json"):
+        _edit(state, lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
+    assert cli("verify", copied, "--rounds", "0").code == 0
+    done = cli("verify", copied, "--rounds", "1")
+    assert done.code == 1
+    assert "NOT VERIFIED" in done.out
+    assert "weights, round 1 again" in done.out
+
+
+def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: Path) -> None:
+    """Rows of another seed under the run's name, with a hash that fits."""
+    from raffed.results import read_metrics, rows_sha256
+    from raffed.results.writer import MetricsWriter, Row
+
+    shutil.rmtree(copied / "metrics")
+    about = read_run(copied)
+    rows = []
+    for one in read_metrics(finished).to_pylist():
+        if one["metric"] == "accuracy":
+            one["value"] = min(1.0, one["value"] + 0.01)
+        rows.append(Row(**{name: one[name.rstrip("_")] for name in Row._fields}))
+    writer = MetricsWriter(copied, about["run_id"], "map", "digits", "p4c5", 0)
+    writer.add(rows)
+    writer.flush()
+    _edit(copied / "run.json", lambda a: a["hashes"].update(metrics=rows_sha256(read_metrics(copied))))
+    wrong = [(check.what, check.round) for check in verify(copied, rounds=1).checks if not check.ok]
+    assert wrong == [("metric rows", 1)]
+
+
+def test_a_stopped_run_is_verified_up_to_its_checkpoint(copied: Path) -> None:
+    def stopped(about: dict) -> None:
+        about.update(state="stopped", rounds_done=4)
+        del about["hashes"], about["round_hashes"]
+
+    _edit(copied / "run.json", stopped)
+    shutil.rmtree(copied / "checkpoints" / "round-000005")
+    (copied / "final.safetensors").unlink()
+    certificate = verify(copied, rounds=9)
+    assert certificate.ok
+    assert certificate.rounds == (1, 2, 3, 4)
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=4, unique=True), st.integers(0, 60), st.integers(0, 80)
+)  # fmt: skip
+def test_sampled_rounds_are_as_many_as_asked_each_once(starts: list[int], done: int, count: int) -> None:
+    kept = [0, *sorted(start for start in starts if start <= done)]
+    plan = sampled(kept, done, count)
+    rounds = [first + 1 + i for first, n in plan.items() for i in range(n)]
+    assert len(rounds) == len(set(rounds)) == min(count, done)
+    assert all(1 <= number <= done for number in rounds)
+    assert set(plan) <= set(kept)
+    assert set(rounds) == set(range(1, done + 1)) if count >= done else True
+
+
+def test_a_negative_number_of_rounds_is_refused(cli: Cli, finished: Path) -> None:
+    assert cli("verify", finished, "--rounds", "-1").code == 2

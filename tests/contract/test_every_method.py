@@ -1,0 +1,184 @@
+"""What every method must satisfy: it joins by its line in METHODS, and this page is the definition of *method*."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from raffed.core.boundary import Private, Wire
+from raffed.core.frozen import fields_of
+from raffed.core.params import Params
+from raffed.methods import METHODS, build_method
+from tests.tiny import Tiny, leaves, network, over_methods, same_bits
+
+def made(name: str, norm: bool = True, seed: int = 0, **args: Any) -> Tiny:
+    return Tiny(build_method(name, args), net=network(norm), seed=seed)
+
+
+def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:
+    """A gate counts what it checked."""
+    assert list(over_methods.mark.args[1]) == list(METHODS)
+    found = []
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "over_methods" for d in node.decorator_list):
+                found.append(node.name)
+    assert len(found) >= 14
+    assert {"fedavg", "fedprox", "scaffold", "fedrs", "fedphp", "map", "scars", "scamap", "fedmr"} <= set(METHODS)
+
+
+@over_methods
+def test_the_same_seed_gives_the_same_bits_and_another_seed_other_bits(name: str) -> None:
+    one, two, other = (made(name, seed=seed).run(3) for seed in (0, 0, 1))
+    assert same_bits(one.everything(), two.everything())
+    assert not same_bits(one.server, other.server)
+
+
+@over_methods
+def test_the_state_of_the_global_generator_plays_no_part_and_is_left_alone(name: str) -> None:
+    torch.manual_seed(1)
+    one = made(name).run(3)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    two = made(name).run(3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_bits(one.everything(), two.everything())
+
+
+@over_methods
+def test_the_order_of_clients_in_a_round_does_not_matter(name: str) -> None:
+    one, two = made(name).run(3, [0, 1, 2, 3]), made(name).run(3, [3, 1, 0, 2])
+    assert same_bits(one.everything(), two.everything())
+
+
+@over_methods
+def test_a_client_that_is_not_drawn_keeps_its_vault_bit_for_bit(name: str) -> None:
+    """G3."""
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    before = dict(tiny.vaults)
+    copies = {c: [t.clone() for t in leaves(v)] for c, v in before.items()}
+    tiny.step([1])
+    for client in set(before) - {1}:
+        assert tiny.vaults[client] is before[client]
+        assert same_bits(leaves(tiny.vaults[client]), copies[client])
+
+
+@over_methods
+def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> None:
+    """House rule 8: the broadcast, the vault and the data are the same afterwards, so a round can be repeated."""
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    sent, vault, data = tiny.server.broadcast(), tiny.vaults.get(1), tiny.data[1]
+    found = [*leaves(sent), *leaves(vault), data.x, data.y, data.class_counts]
+    copies = [t.clone() for t in found]
+    first = tiny.visit(1)
+    assert same_bits(found, copies)
+    again = tiny.visit(1)
+    assert same_bits(first.upload, again.upload)
+    assert same_bits(first.vault, again.vault)
+
+
+@over_methods
+def test_nothing_uploaded_shares_storage_with_the_vault_the_network_or_the_broadcast(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    done = tiny.visit(1)
+    held = [*leaves(done.vault), *leaves(tiny.vaults.get(1)), *leaves(tiny.server), *tiny.net.leaves("all").values()]
+    taken = {t.untyped_storage().data_ptr() for t in held if t.numel()}
+    sent = [t for t in leaves(done.upload) if t.numel()]
+    assert len(sent) >= 4
+    assert not taken & {t.untyped_storage().data_ptr() for t in sent}
+
+
+@over_methods
+def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    for client, done in tiny.last.items():
+        assert all(isinstance(w, Wire) for w in done.upload.slots.values())
+        assert all(isinstance(p, Private) for p in tiny.vaults[client].slots.values()) if client in tiny.vaults else True
+    assert all(isinstance(w, Wire) for w in tiny.server.broadcast().slots.values())
+    shared = tiny.method.split.shared(tiny.net.initial.w).names
+    assert tiny.last[0].upload.w.names == tiny.server.w.names == shared
+
+
+@over_methods
+def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    slots = {slot for slot, _ in tiny.method.ingredients()}
+    assert len(slots) == len(list(tiny.method.ingredients()))
+    assert set(tiny.server.slots) <= slots | {"server"}
+    assert all(set(v.slots) <= slots for v in tiny.vaults.values())
+
+
+def perturbed(record: Any, at: int) -> Any:
+    """The record with the tensor number `at` moved by a good deal, or a flag turned."""
+    values, shape = pytree.tree_flatten(record)
+    places = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+    old = values[places[at]]
+    values[places[at]] = ~old if old.dtype == torch.bool else old + (2 if not old.is_floating_point() else 0.5)
+    return pytree.tree_unflatten(values, shape)
+
+
+def trace(tiny: Tiny, done: Any) -> list[torch.Tensor]:
+    return [*leaves(done.upload), *leaves(done.trained), *leaves(done.personal_state(tiny.method)), *leaves(done.vault)]
+
+
+@over_methods
+@pytest.mark.parametrize("norm", [False, True])
+def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> None:
+    """Memory that nobody reads is a bug (a c_i kept for ever at 0). Each tensor counts on its own: turning one changes what
+    the client sends, trains, scores or keeps *elsewhere*. BatchNorm's statistics of a HPM are read by its teacher."""
+    tiny = made(name, norm).run(3, [0, 1, 2, 3])
+    vault, fresh = tiny.vaults.get(1), Tiny(tiny.method, net=network(norm)).run(1, [0, 1, 2, 3]).vaults.get(1)
+    if vault is None:
+        assert not any(one.client_init(tiny.context(1, slot)) for slot, one in tiny.method.ingredients())
+        return
+    assert [a.shape for a in leaves(vault)] == [b.shape for b in leaves(fresh)]
+    assert all(not same_bits(a, b) for a, b in zip(leaves(vault), leaves(fresh), strict=True))
+    usual = tiny.visit(1)
+    for at in range(len(leaves(vault))):
+        changed = tiny.visit(1, vault=perturbed(vault, at))
+        kept = zip(leaves(usual.vault), leaves(changed.vault), strict=True)
+        elsewhere = any(not same_bits(a, b) for i, (a, b) in enumerate(kept) if i != at)
+        acted = not same_bits([usual.upload, usual.trained], [changed.upload, changed.trained])
+        assert elsewhere or acted, f"tensor {at} of the vault is never read"
+
+
+@over_methods
+def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    before = tiny.server.slots
+    tiny.step([0, 1, 2, 3])
+    sent = tiny.server.broadcast()
+    usual = trace(tiny, tiny.visit(1))
+    for slot, wire in sent.slots.items():
+        # known flags of prototypes stay true once all classes were seen, so change is asked of the slot, reading of each field
+        assert not same_bits(wire, before[slot])
+        for at in range(len(leaves(wire))):
+            other = sent.but(slots={**sent.slots, slot: perturbed(wire, at)})
+            assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), f"{slot}: tensor {at} is never read"
+
+
+@over_methods
+def test_the_loss_a_client_reports_is_finite_and_its_steps_are_the_runs(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    for client, done in tiny.last.items():
+        assert 0 < done.loss < 100
+        assert done.steps == tiny.local.steps(tiny.data[client].n)
+
+
+@over_methods
+def test_a_recipe_is_plain_data(name: str) -> None:
+    """House rule 4: equal arguments make equal recipes; no tensor, device or closure is inside."""
+    import pickle
+
+    recipe = build_method(name)
+    assert recipe == build_method(name)
+    assert pickle.loads(pickle.dumps(recipe)) == recipe
+    for _, one in recipe.ingredients():
+        assert all(isinstance(v, int | float | str | bool) for v in fields_of(one).values())
+    assert not leaves(tuple(recipe.terms))
+    assert isinstance(recipe.split.own(Params({})), Params)

@@ -1,0 +1,101 @@
+"""Factories are the only place of a method's parameters: ranges, names and types are checked there, in words."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import pytest
+
+from raffed.core.errors import UnknownNameError, UsageError
+from raffed.core.method import Method
+from raffed.methods import METHODS, build_method
+from tests.tiny import over_methods
+
+OUTSIDE: dict[str, dict[str, list[Any]]] = {
+    "fedavg": {},
+    "fedprox": {"mu": [-0.01, 1e7, math.nan]},
+    "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan]},
+    "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
+    "fedphp": {"lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["KD", "mse"], "kd_student_tau": [0.0, -1.0, 101.0]},
+    "map": {
+        "alpha": [-0.1, 1.1], "lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["mdm"], "mode": ["count"], "n_min": [0],
+        "kd_student_tau": [0.0], "share": [-0.1, 11.0], "lr_scale": [-0.1, 11.0], "least": [-1],
+    },
+    "scars": {"alpha": [2.0], "server_lr": [0.0], "mode": ["x"], "n_min": [0]},
+    "scamap": {
+        "alpha": [-0.1], "lam": [1.1], "mu": [1.1], "transfer": ["x"], "server_lr": [0.0], "mode": ["x"], "n_min": [0],
+        "kd_student_tau": [0.0], "share": [-1.0], "lr_scale": [-1.0], "least": [-1],
+    },
+    "fedmr": {
+        "mu1": [-1.0, math.nan], "mu2": [-1.0], "share": [-0.1, 1.1], "intra_norm": ["offical"], "inter_negatives": ["some"],
+        "inter_mode": ["push"], "inter_space": ["L2"], "prototype_from": ["server"], "lite": [-1], "min_class_count": [1, 0],
+    },
+}  # fmt: skip
+CASES = [(name, key, value) for name, keys in OUTSIDE.items() for key, values in keys.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), CASES)
+def test_a_value_out_of_range_raises_with_its_name_and_itself(name: str, key: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_method(name, {key: value})
+    assert key in str(caught.value)
+    assert str(value) in str(caught.value)
+
+
+def test_every_parameter_that_can_be_out_of_range_was_tried() -> None:
+    """Switches (bool) cannot; all others of the nine methods have a case above."""
+    assert len(CASES) >= 55
+    for name, tried in OUTSIDE.items():
+        known = inspect.signature(METHODS[name].load()).parameters
+        assert set(tried) == {key for key, p in known.items() if not isinstance(p.default, bool)}
+
+
+@over_methods
+def test_defaults_make_a_method_with_the_registered_title(name: str) -> None:
+    made = build_method(name)
+    assert isinstance(made, Method)
+    assert made.name == METHODS[name].title
+
+
+@over_methods
+def test_every_parameter_has_a_default_and_is_documented_by_name_in_the_factory_or_its_file(name: str) -> None:
+    factory = METHODS[name].load()
+    assert factory.__doc__
+    assert all(p.default is not inspect.Parameter.empty for p in inspect.signature(factory).parameters.values())
+
+
+@over_methods
+def test_an_unknown_keyword_lists_the_nearest_or_all(name: str) -> None:
+    known = list(inspect.signature(METHODS[name].load()).parameters)
+    with pytest.raises(UnknownNameError, match="unknown argument of"):
+        build_method(name, {"zzzzzz": 1.0})
+    if known:
+        with pytest.raises(UnknownNameError, match=rf"nearest: .*\b{known[0]}\b"):
+            build_method(name, {f"{known[0]}x": 1.0})
+
+
+@pytest.mark.parametrize(("got", "nearest"), [("fedproxx", "fedprox"), ("scafold", "scaffold"), ("FedAvg", "fedavg"), ("mpa", "map")])
+def test_an_unknown_method_lists_the_nearest(got: str, nearest: str) -> None:
+    with pytest.raises(UnknownNameError, match=rf"unknown method '{got}'; nearest: .*{nearest}"):
+        build_method(got)
+
+
+@over_methods
+def test_a_value_of_the_wrong_type_is_refused_by_name_and_an_int_is_a_float(name: str) -> None:
+    for key, parameter in inspect.signature(METHODS[name].load()).parameters.items():
+        wrong: Any = 3 if isinstance(parameter.default, str) else "text"
+        with pytest.raises(UsageError, match=rf"{name}: {key} = "):
+            build_method(name, {key: wrong})
+        if type(parameter.default) is float:
+            assert build_method(name, {key: 1}) is not None
+            with pytest.raises(UsageError, match=rf"{name}: {key} = True"):
+                build_method(name, {key: True})
+
+
+def test_the_range_itself_is_in_the_message() -> None:
+    with pytest.raises(UsageError, match=r"alpha = 1.5 is outside \[0.0, 1.0\]"):
+        build_method("fedrs", {"alpha": 1.5})
+    with pytest.raises(UsageError, match=r"server_lr = 0.0 is outside \(0.0, 10.0\]"):
+        build_method("scaffold", {"server_lr": 0.0})

@@ -1,0 +1,205 @@
+"""The objectives as functions: their gradients against finite differences, and one client at a time against many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.utils import _pytree as pytree
+
+from raffed.core.context import Context, Forward
+from raffed.core.method import Method
+from raffed.core.network import Network
+from raffed.core.params import Params, State
+from raffed.core.round import joined, shared_objective
+from raffed.methods import METHODS, build_method
+from tests.tiny import Tiny, module, network, over_methods, tree_stack
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in METHODS},
+    "fedmr, paper, local, l2": ("fedmr", {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0}),
+    "fedmr, pull": ("fedmr", {"inter_mode": "pull", "mu2": 1.0}),
+    "fedphp, symmetric": ("fedphp", {"lam": 0.5, "kd_student_tau": 4.0, "kd_tau_sq": True}),
+    "fedrs, counts": ("fedrs", {"mode": "counts"}),
+    "fedrs, uniform_bug": ("fedrs", {"mode": "uniform_bug"}),
+    "map": ("map", {"lam": 0.5}),
+}
+OBJECTIVES = {**VARIANTS, "fedphp, mmd": ("fedphp", {"transfer": "mmd", "lam": 0.5})}  # its bandwidth is detached: no differences
+STAGE_2 = {"map": {}, "map, mmd": {"transfer": "mmd", "lam": 0.9}, "scamap": {}, "scamap, λ = 1": {"lam": 1.0}}
+
+
+def experienced(method: Method, norm: bool = False) -> Tiny:
+    """A federation whose memories all hold something: two rounds with everybody, and a third so that contexts exist."""
+    return Tiny(method, net=network(norm)).run(3, [0, 1, 2, 3])
+
+
+def as_double(tree: Any) -> Any:
+    return pytree.tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, tree)
+
+
+def entry(tiny: Tiny, client: int, slot: str) -> Context:
+    """The context with which the next round begins: memory found, message heard, model downloaded."""
+    vault, sent = tiny.vaults.get(client), tiny.server.broadcast()
+    start = joined(tiny.method, sent, vault, tiny.net)
+    mine = vault.slots.get(slot) if vault else None
+    return tiny.context(client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(variant: str) -> None:
+    """float64, at a point away from the downloaded one (the pull is not zero there), along 3 random directions:
+    (L(w + hd) − L(w − hd))/2h with h = 1e-5: error O(h²) ≈ 1e-10 plus rounding 1e-16/h ≈ 1e-11; tolerance 1e-6 relative,
+    because factors such as α live in float32."""
+    name, args = VARIANTS[variant]
+    tiny = experienced(build_method(name, args))
+    net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
+    views = {}
+    for slot, _ in tiny.method.ingredients():
+        k = as_double_context(entry(tiny, 1, slot), net64)
+        views[slot] = k
+    objective, double = shared_objective(tiny.method, views), module().double()
+    g = torch.Generator().manual_seed(5)
+    base = as_double(tiny.server.w)
+    w = {n: t + 0.1 * torch.randn(t.shape, generator=g, dtype=torch.float64) for n, t in base.tensors.items()}
+
+    def value(point: dict[str, Tensor]) -> Tensor:
+        logits, z = functional_call(double, point, (x,))
+        return objective(Forward(x, y, z, logits, Params(point)), 0)
+
+    live = {n: t.clone().requires_grad_() for n, t in w.items()}
+    grads = dict(zip(live, torch.autograd.grad(value(live), list(live.values())), strict=True))
+    for _ in range(3):
+        d = {n: torch.randn(t.shape, generator=g, dtype=torch.float64) for n, t in w.items()}
+        up, down = ({n: w[n] + h * d[n] for n in w} for h in (1e-5, -1e-5))
+        slope = float(value(up) - value(down)) / 2e-5
+        assert slope == pytest.approx(float(sum((grads[n] * d[n]).sum() for n in w)), rel=1e-6, abs=1e-8)
+
+
+def as_double_context(k: Context, net: Network) -> Context:
+    return k.but(mine=as_double(k.mine), server=as_double(k.server), start=as_double(k.start), state=as_double(k.state), net=net.apply)
+
+
+def stack_of(tiny: Tiny, slots: list[str], rows: int) -> dict[str, Any]:
+    """What differs between clients, stacked: data, counts, start, memories."""
+    views = {slot: [entry(tiny, c, slot) for c in range(4)] for slot in slots}
+    starts = [joined(tiny.method, tiny.server.broadcast(), tiny.vaults.get(c), tiny.net) for c in range(4)]
+    g = torch.Generator().manual_seed(9)
+    moved = [{n: t + 0.1 * torch.randn(t.shape, generator=g) for n, t in s.w.tensors.items()} for s in starts]
+    return {
+        "x": torch.stack([c.x[:rows] for c in tiny.data]),
+        "y": torch.stack([c.y[:rows] for c in tiny.data]),
+        "counts": torch.stack([c.class_counts for c in tiny.data]),
+        "start": tree_stack(starts),
+        "mine": {slot: tree_stack([k.mine for k in views[slot]]) for slot in slots if views[slot][0].mine is not None},
+        "w": tree_stack(moved),
+        "b": tree_stack([{n: t.clone() for n, t in s.b.tensors.items()} for s in starts]),
+    }
+
+
+Objective = Callable[[dict[str, Context], Forward], Tensor]
+
+
+def gradient_of_one(tiny: Tiny, slots: list[str], norm: bool, objective: Objective) -> Callable[[dict[str, Any]], Any]:
+    """A pure function of one client's part: the gradient of its objective. vmap runs it for all clients at once."""
+    template, net = {slot: entry(tiny, 0, slot) for slot in slots}, module(norm)
+
+    def one(part: dict[str, Any]) -> Any:
+        views = {
+            slot: k.but(class_counts=part["counts"], start=part["start"], state=part["start"], mine=part["mine"].get(slot))
+            for slot, k in template.items()
+        }
+
+        def value(w: dict[str, Tensor]) -> Tensor:
+            counters = {n: t.clone() for n, t in net.named_buffers() if not t.is_floating_point()}
+            logits, z = functional_call(net, {**w, **{n: t.clone() for n, t in part["b"].items()}, **counters}, (part["x"],))
+            return objective(views, Forward(part["x"], part["y"], z, logits, Params(w)))
+
+        return grad(value)(part["w"])
+
+    return one
+
+
+def agree(stacked: dict[str, Any], one: Callable[[dict[str, Any]], Any]) -> None:
+    together = vmap(one)(stacked)
+    for client in range(4):
+        alone = one(pytree.tree_map(lambda t: t[client] if isinstance(t, Tensor) else t, stacked))  # noqa: B023
+        for n in alone:
+            torch.testing.assert_close(together[n][client], alone[n], rtol=1e-5, atol=1e-5)
+            assert float(alone[n].abs().max()) > 0 or n == "body.fc.bias"  # BatchNorm makes that bias inert
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("variant", OBJECTIVES)
+def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_time(variant: str, norm: bool) -> None:
+    """vmap of grad over stacked clients (own memories, counts, starts, weights, batches; one server message) against the
+    loop, to 1e-5. No branch, index or shape may depend on a tensor's value (design.md §1)."""
+    name, args = OBJECTIVES[variant]
+    tiny = experienced(build_method(name, args), norm)
+    slots = [slot for slot, _ in tiny.method.ingredients()]
+
+    def objective(views: dict[str, Context], f: Forward) -> Tensor:
+        return shared_objective(tiny.method, views)(f, 0)
+
+    agree(stack_of(tiny, slots, 6), gradient_of_one(tiny, slots, norm, objective))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("variant", STAGE_2)
+def test_the_private_objective_is_dense_as_well(variant: str, norm: bool) -> None:
+    tiny = experienced(build_method(variant.partition(",")[0], STAGE_2[variant]), norm)
+    personal = tiny.method.personal
+    assert personal is not None
+
+    def objective(views: dict[str, Context], f: Forward) -> Tensor:
+        return personal.private_loss(f, views["personal"])
+
+    agree(stack_of(tiny, ["personal"], 6), gradient_of_one(tiny, ["personal"], norm, objective))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "scars", "scamap"])
+def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
+    tiny = experienced(build_method(name))
+    correction, stacked = tiny.method.correction, stack_of(tiny, ["correction"], 6)
+    assert correction is not None
+    k = entry(tiny, 0, "correction")
+
+    def one(mine: Any, g: dict[str, Tensor]) -> dict[str, Tensor]:
+        return correction.gradient(Params(g), k.but(mine=mine)).tensors
+
+    together = vmap(one)(stacked["mine"]["correction"], stacked["w"])
+    for client in range(4):
+        c_i, c = tiny.vaults[client].slots["correction"].c, tiny.server.slots["correction"].c  # type: ignore[attr-defined, union-attr]
+        for n, t in together.items():
+            torch.testing.assert_close(t[client], stacked["w"][n][client] - c_i[n] + c[n], rtol=1e-5, atol=1e-6)
+
+
+@over_methods
+def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(name: str) -> None:
+    """A fresh client beside experienced ones in one stack (z_k = 0 beside z_k > 0): `where`, not a branch."""
+    tiny = Tiny(build_method(name)).run(2, [0, 1])
+    tiny.step([0, 1, 2, 3])
+    slots = [slot for slot, _ in tiny.method.ingredients()]
+    tiny.vaults = {c: v for c, v in tiny.vaults.items() if c < 2}
+    fresh = Tiny(tiny.method)
+    fresh.server = tiny.server
+    for client in (2, 3):
+        views = fresh.visit(client).views
+        kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
+        empty = fresh.visit(client).vault.but(v=Params({}), b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
+        tiny.vaults[client] = empty
+
+    def objective(views: dict[str, Context], f: Forward) -> Tensor:
+        return shared_objective(tiny.method, views)(f, 0)
+
+    agree(stack_of(tiny, slots, 6), gradient_of_one(tiny, slots, False, objective))
+
+
+def test_states_can_be_stacked_and_taken_apart() -> None:
+    a, b = network(norm=True, seed=1).initial, network(norm=True, seed=2).initial
+    both = tree_stack([a, b])
+    assert isinstance(both, State)
+    assert torch.equal(both.w["head.weight"][1], b.w["head.weight"])

@@ -1,0 +1,131 @@
+"""Laws between methods, bit for bit over rounds with partial participation (style.md §6, baselines-map.md §16).
+
+One seed gives all methods the same split, participants and batches, so a coefficient of 0 must not change a single bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from raffed.core.method import Mean, Method, Pass
+from raffed.methods.fedavg import fedavg
+from raffed.methods.fedmr import InterClass, IntraClass, fedmr
+from raffed.methods.fedphp import fedphp
+from raffed.methods.fedprox import Proximal, fedprox
+from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.map import map_, scars
+from raffed.methods.scaffold import scaffold
+from tests.tiny import PLAIN, Tiny, clients, network, same_bits
+
+
+def noisy(x: Tensor, g: torch.Generator) -> Tensor:
+    """An augmentation that draws: any leak of the stream shows."""
+    return x + 0.1 * torch.randn(x.shape, generator=g)
+
+
+SETTINGS: dict[str, Callable[[Method], Tiny]] = {
+    "plain": Tiny,
+    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
+    "augmented": lambda m: Tiny(m, net=network(norm=True), augment=noisy),
+    "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
+    "clipped, warmed up": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.5, warmup_rounds=3)),
+}
+EQUAL_TO_FEDAVG: dict[str, Method] = {
+    "FedProx(0)": fedprox(0.0),
+    "FedRS(1)": fedrs(1.0),
+    "FedRS(1, counts)": fedrs(1.0, mode="counts"),
+    "FedMR(0, 0)": fedmr(0.0, 0.0),
+    "FedPHP(λ = 0)": fedphp(lam=0.0),
+    "MAP(α = 1)": map_(alpha=1.0),
+    "Proximal(0.0)": Method("x", terms=(Proximal(0.0),)),
+    "IntraClass(0.0)": Method("x", terms=(IntraClass(0.0),)),
+    "IntraClass(0.0, paper)": Method("x", terms=(IntraClass(0.0, "paper"),)),
+    "InterClass(0.0)": Method("x", terms=(InterClass(0.0),)),
+    "InterClass(0.0, lite = 2)": Method("x", terms=(InterClass(0.0, lite=2),)),
+    "all terms at 0": Method("x", terms=(Proximal(0.0), IntraClass(0.0), InterClass(0.0))),
+    "RestrictedSoftmax(1.0)": Method("x", head=RestrictedSoftmax(1.0)),
+}
+
+
+def point(tiny: Tiny) -> list[Tensor]:
+    return [tiny.server.w.flat, tiny.server.b.flat]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", EQUAL_TO_FEDAVG)
+def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, setting: str) -> None:
+    mine, plain = SETTINGS[setting](EQUAL_TO_FEDAVG[name]), SETTINGS[setting](fedavg())
+    for _ in range(3):
+        mine.step()
+        plain.step()
+        assert same_bits(point(mine), point(plain))
+
+
+UNEQUAL: dict[str, Method] = {
+    "FedProx": fedprox(0.1), "FedRS": fedrs(0.5), "FedMR intra": fedmr(0.1, 0.0), "FedMR inter": fedmr(0.0, 0.1),
+    "FedPHP": fedphp(lam=0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
+    """The other half of the law. FedPHP and the inter-class term need a second visit; everybody takes part here."""
+    mine, plain = Tiny(UNEQUAL[name]).run(2, [0, 1, 2, 3]), Tiny(fedavg()).run(2, [0, 1, 2, 3])
+    assert float((mine.server.w - plain.server.w).sq_norm()) > 1e-8
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5, 0.9])
+def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha(alpha: float, setting: str) -> None:
+    """R6 as a law."""
+    full = clients(((0, 1, 2),) * 4, (8, 10, 6, 11))
+    mine, plain = SETTINGS[setting](fedrs(alpha)), SETTINGS[setting](fedavg())
+    mine.data, plain.data = full, full
+    assert same_bits(point(mine.run(3)), point(plain.run(3)))
+
+
+def fedavg_with_plain_sgd() -> Method:
+    """FedAvg as SCAFFOLD trains: no momentum, no decay, equal weights."""
+    return Method("FedAvg", passes=(Pass(momentum=0.0, weight_decay=0.0),), mean=Mean(by="clients"))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_its_second_is_not(setting: str) -> None:
+    """baselines-map.md §2 (c). Round 2 differs for a client that was there in round 1 and for a new one alike."""
+    mine, plain = SETTINGS[setting](scaffold()), SETTINGS[setting](fedavg_with_plain_sgd())
+    mine.step([0, 1])
+    plain.step([0, 1])
+    assert same_bits(point(mine), point(plain))
+    for client in (0, 3):
+        assert float((mine.visit(client).trained.w - plain.visit(client).trained.w).sq_norm()) > 1e-8
+
+
+def test_scars_with_alpha_1_is_scaffold_bit_for_bit() -> None:
+    assert same_bits(Tiny(scars(1.0)).run(4).everything(), Tiny(scaffold()).run(4).everything())
+
+
+@pytest.mark.parametrize("mu1", [0.0, 0.1])
+def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: float) -> None:
+    """fedmr.md §10 test 9: no prototypes, no inter-class term."""
+    both, intra = Tiny(fedmr(mu1, 1.0)), Tiny(fedmr(mu1, 0.0))
+    both.step([0, 1, 2, 3])
+    intra.step([0, 1, 2, 3])
+    assert same_bits(point(both), point(intra))
+    both.step([0, 1, 2, 3])
+    intra.step([0, 1, 2, 3])
+    assert not same_bits(point(both), point(intra))
+
+
+def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> None:
+    """fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
+    before = torch.get_rng_state()
+    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
+    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
+    assert torch.equal(torch.get_rng_state(), before)
+    for client, done in mine.last.items():
+        assert same_bits(done.trained, plain.last[client].trained)

@@ -1,0 +1,78 @@
+"""The laws through the front door: `raffed.run` on digits, serial, hashes of every round's weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="dirichlet:6:0.3"),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=3, participation=0.5),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def rounds_of(path: Path, method: str, config: RunConfig = BASE, **args: Any) -> list[str]:
+    """SHA-256 of weights and buffers after every round."""
+    raffed.run(replace(config, method=method, args=args), out=path / f"{method}-{len(list(path.iterdir()))}")
+    found = max(path.iterdir(), key=lambda p: int(p.name.rpartition("-")[2]))
+    hashes: list[str] = json.loads((found / "run.json").read_text())["round_hashes"]
+    assert len(set(hashes)) == config.federation.rounds  # it trains
+    return hashes
+
+
+def test_fedavg_and_every_method_at_0_give_the_same_weights_after_every_round(tmp_path: Path) -> None:
+    plain = rounds_of(tmp_path, "fedavg")
+    assert rounds_of(tmp_path, "fedprox", mu=0.0) == plain
+    assert rounds_of(tmp_path, "fedrs", alpha=1.0) == plain
+    assert rounds_of(tmp_path, "fedmr", mu1=0.0, mu2=0.0) == plain
+    assert rounds_of(tmp_path, "fedprox", mu=0.5) != plain
+
+
+@pytest.mark.parametrize(("with_personal", "without"), [("map", "fedrs"), ("scamap", "scars")])
+def test_the_servers_of_map_and_scamap_are_those_of_fedrs_and_scars(with_personal: str, without: str, tmp_path: Path) -> None:
+    """M1 with a BatchNorm net."""
+    config = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=64, epochs=1))
+    mine = rounds_of(tmp_path, with_personal, config, lam=0.5, transfer="mmd")
+    assert mine == rounds_of(tmp_path, without, config)
+
+
+def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(tmp_path: Path) -> None:
+    """G4, for a method with private models and a BatchNorm net."""
+    config = replace(BASE, method="map", model=Model("resnet8"))
+    seldom = replace(config, federation=replace(config.federation, eval_every=3))
+    often, rare = raffed.run(config), raffed.run(seldom)
+    assert often.hashes["weights"] == rare.hashes["weights"]
+    assert often.hashes["vaults"] == rare.hashes["vaults"]
+    assert often.metrics.num_rows > rare.metrics.num_rows
+
+
+def test_scores_do_not_depend_on_alpha_where_weights_do_not() -> None:
+    """R5: with rate 0 the model never moves, so every accuracy and test loss is the same for α = 0.1 and 1."""
+    still = replace(BASE, method="fedrs", local=replace(BASE.local, lr=0.0))
+    scores = []
+    for alpha in (0.1, 1.0):
+        rows = raffed.run(replace(still, args={"alpha": alpha})).to_pandas()
+        rows = rows[rows["split"] != "train"]
+        scores.append(rows[["round", "client", "class", "model", "split", "metric", "value"]].reset_index(drop=True))
+    assert len(scores[0]) > 30
+    assert scores[0].equals(scores[1])
+
+
+def test_the_personal_score_of_a_single_model_method_is_the_local_one_after_training() -> None:
+    """baselines-map.md §14: FedAvg's Def. 2 is ω_k after local training; MAP's is not."""
+    for method, equal in (("fedavg", True), ("map", False)):
+        rows = raffed.run(replace(BASE, method=method)).to_pandas()
+        rows = rows[(rows["split"] == "local_test") & rows["client"].notna()].sort_values(["round", "client"])
+        values = [list(rows[rows["model"] == model]["value"]) for model in ("local", "personal")]
+        assert len(values[0]) == 9  # 3 clients in each of 3 rounds
+        assert (values[0] == values[1]) == equal

@@ -1,0 +1,206 @@
+"""FedMR's inter-class margin, its prototypes and its variants (fedmr.md §10 tests 6-8, §2.2, §3, §7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from raffed.core.method import Spec
+from raffed.core.params import Params
+from raffed.methods.fedmr import InterClass, fedmr, inter_class
+from raffed.methods.memory import ClassSums, Prototypes
+from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
+
+SLOT = "term-InterClass"
+G = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 100.0]])
+HAVE = torch.tensor([True, True, False])
+Z = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+ALL = torch.ones(3, dtype=torch.bool)
+
+
+def loss(z: Tensor = Z, y: tuple[int, ...] = (0, 0), g: Tensor = G, have: Tensor = HAVE, own: Tensor = ALL) -> Tensor:
+    return inter_class(z, torch.tensor(y), g, have, own, torch.ones(len(z), dtype=z.dtype))
+
+
+def test_the_hand_example_of_the_sheet() -> None:
+    """Test 6: h = (max(1 − 2, 0), max(2 − 1, 0)) = (0, 1), mean 0.5; gradient rows (0, 0) and ½·((1, 0) − (−1, 0)) = (1, 0)."""
+    z = Z.clone().requires_grad_()
+    value = loss(z)
+    assert float(value.detach()) == pytest.approx(0.5, abs=1e-6)
+    torch.testing.assert_close(torch.autograd.grad(value, z)[0], torch.tensor([[0.0, 0.0], [1.0, 0.0]]), atol=1e-6, rtol=0)
+
+
+@given(st.floats(-50, 50), st.floats(-50, 50))
+def test_translating_features_and_prototypes_together_changes_nothing(dx: float, dy: float) -> None:
+    """Test 6."""
+    by = torch.tensor([dx, dy])
+    assert float(loss(Z + by, g=G + by)) == pytest.approx(0.5, abs=1e-4)
+
+
+@pytest.mark.parametrize("row", [[0.0, 100.0], [0.0, 0.0], [2.0, 0.0]])
+def test_a_prototype_nobody_ever_sent_has_no_influence(row: list[float]) -> None:
+    """Test 6: row 2 of G; a zero row would be a false negative at the origin."""
+    g = torch.cat([G[:2], torch.tensor([row])])
+    assert float(loss(g=g)) == pytest.approx(0.5, abs=1e-6)
+
+
+def by_loops(z: Tensor, y: list[int], g: Tensor, have: list[bool]) -> float:
+    """§2.2: mean over anchors' classes c and known j ≠ c of D_cj = mean_n max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0)."""
+    pairs = []
+    for c in sorted(set(y)):
+        for j in range(len(g)):
+            if have[c] and have[j] and j != c:
+                rows = [z[n] for n in range(len(y)) if y[n] == c]
+                pairs.append(sum(max(float((r - g[c]).norm() - (r - g[j]).norm()), 0.0) for r in rows) / len(rows))
+    return sum(pairs) / len(pairs) if pairs else 0.0
+
+
+labels, flags = st.lists(st.integers(0, 3), min_size=1, max_size=10), st.lists(st.booleans(), min_size=4, max_size=4)
+
+
+@given(st.integers(0, 10**6), labels, flags)
+def test_the_dense_loss_is_the_mean_over_ordered_pairs_of_classes(seed: int, y: list[int], have: list[bool]) -> None:
+    """Class-balanced: normaliser |C_b ∩ have|(|have| − 1). Unbalanced classes, unknown anchors, one or no prototype."""
+    gen = torch.Generator().manual_seed(seed)
+    z, g = torch.randn(len(y), 3, generator=gen), torch.randn(4, 3, generator=gen)
+    own = torch.ones(4, dtype=torch.bool)
+    got = inter_class(z, torch.tensor(y), g, torch.tensor(have), own, torch.ones(len(y)))
+    assert float(got) == pytest.approx(by_loops(z, y, g, have), rel=1e-4, abs=1e-5)
+
+
+def test_the_literal_reading_takes_negatives_from_the_clients_own_classes_only() -> None:
+    """Eq. 4 as printed. z = (1, 0), g = 0, (1.5, 0), (1, 0.1): all: (0.5 + 0.9)/2; own classes {0, 1}: 0.5."""
+    g = torch.tensor([[0.0, 0.0], [1.5, 0.0], [1.0, 0.1]])
+    f = forward(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    k = bare_context(class_counts=torch.tensor([4, 3, 0]), server=Prototypes(g, ALL))
+    assert float(InterClass(1.0).loss(f, k)) == pytest.approx(0.7, abs=1e-5)
+    assert float(InterClass(1.0, negatives="local").loss(f, k)) == pytest.approx(0.5, abs=1e-5)
+    alone = bare_context(class_counts=torch.tensor([4, 0, 0]), server=Prototypes(g, ALL))
+    assert float(InterClass(1.0, negatives="local").loss(f, alone)) == 0.0  # eq. 4 would divide 0 by 0
+
+
+def test_pull_is_the_distance_to_the_own_prototype_and_l2_compares_unit_vectors() -> None:
+    """mean(‖z − g_0‖) = (1 + 2)/2; unit vectors: z/‖z‖ = (1, 0) lies on g_1/‖g_1‖ and 1 from g_0 = 0: h = 1."""
+    f, k = forward(Z, torch.tensor([0, 0])), bare_context(server=Prototypes(G, HAVE))
+    assert float(InterClass(1.0, mode="pull").loss(f, k)) == pytest.approx(1.5, abs=1e-5)
+    assert float(InterClass(1.0, space="l2").loss(f, k)) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_sample_on_its_prototype_has_a_finite_gradient() -> None:
+    z = torch.zeros(1, 2, requires_grad=True)
+    value = inter_class(z, torch.tensor([0]), G, HAVE, ALL, torch.ones(1), "pull")
+    assert bool(torch.isfinite(torch.autograd.grad(value, z)[0]).all())
+
+
+@pytest.mark.parametrize("sharing", [1.0, 0.5])
+@pytest.mark.parametrize("owned", [((0, 1), (1, 2), (0,), (0, 1, 2)), ((0, 1, 2),) * 4])
+def test_with_rate_0_prototypes_are_the_centralised_class_means(owned: tuple[tuple[int, ...], ...], sharing: float) -> None:
+    """Test 7: for any partition; with partial sharing over the sharers' data."""
+    tiny = Tiny(fedmr(share=sharing), data=clients(owned), local=replace(PLAIN, lr=0.0))
+    tiny.step([0, 1, 2, 3])
+    senders = [c for c, done in tiny.last.items() if SLOT in done.upload.slots]
+    assert len(senders) == round(4 * sharing)
+    x, y = torch.cat([tiny.data[c].x for c in senders]), torch.cat([tiny.data[c].y for c in senders])
+    z = tiny.net.apply(tiny.net.initial, x)[1].double()
+    prototypes = tiny.server.slots[SLOT]
+    assert isinstance(prototypes, Prototypes)
+    for c in range(CLASSES):
+        assert bool(prototypes.known[c]) == bool((y == c).any())
+        mean = z[y == c].mean(0) if (y == c).any() else torch.zeros(WIDTH, dtype=torch.float64)
+        torch.testing.assert_close(prototypes.mean[c].double(), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_prototypes_come_from_evaluation_mode_without_augmentation() -> None:
+    """A5: train mode would use batch statistics. With augmentation the sums are those of the bare data."""
+    tiny = Tiny(fedmr(), net=network(norm=True), augment=lambda x, g: x + torch.randn(x.shape, generator=g))
+    done = tiny.visit(1)
+    sums = done.upload.slots[SLOT]
+    assert isinstance(sums, ClassSums)
+    z = tiny.net.apply(done.trained, tiny.data[1].x)[1]
+    wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
+    torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
+    assert sums.count.tolist() == [0, 5, 5]
+
+
+def test_prototypes_can_come_from_the_downloaded_model_instead() -> None:
+    tiny = Tiny(fedmr(prototype_from="global"), net=network(norm=True)).run(1)
+    done = tiny.visit(1)
+    z = tiny.net.apply(done.start, tiny.data[1].x)[1]
+    wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
+    torch.testing.assert_close(done.upload.slots[SLOT].total, wanted, rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+
+
+def test_a_class_absent_from_a_round_keeps_its_last_prototype_bit_for_bit() -> None:
+    """A6: no decay, no average over time. Client 2 holds class 0 only."""
+    tiny = Tiny(fedmr()).run(1, [0, 1])
+    before = tiny.server.slots[SLOT]
+    tiny.step([2])
+    after = tiny.server.slots[SLOT]
+    assert isinstance(before, Prototypes)
+    assert isinstance(after, Prototypes)
+    assert torch.equal(before.mean[1:], after.mean[1:])
+    assert not torch.equal(before.mean[0], after.mean[0])
+    assert after.known.tolist() == [True, True, True]
+
+
+def test_a_prototype_is_weighted_by_samples_of_the_class_over_this_rounds_uploaders() -> None:
+    """§3: (2·1 + 6·5)/8 = 4 of two clients with 2 and 6 samples and means 1 and 5."""
+    sums = ClassSums(torch.tensor([[2.0 * 1 + 6 * 5], [0.0]]), torch.tensor([8, 0]))
+    got = Prototypes(torch.tensor([[9.0], [7.0]]), torch.tensor([True, False])).updated(sums)
+    assert got.mean.tolist() == [[4.0], [7.0]]
+    assert got.known.tolist() == [True, False]
+
+
+def test_classes_of_non_sharers_never_get_a_prototype_and_the_sharers_stay_the_same() -> None:
+    """Test 8: each class owned by one client, half share: known for their classes only, for ever; the loss stays finite."""
+    tiny = Tiny(fedmr(share=0.5), data=clients(((0,), (1,), (2,), (2,))))
+    sharers = set()
+    for _ in range(4):
+        done = tiny.step([0, 1, 2, 3])
+        sharers.add(tuple(c for c in done if SLOT in done[c].upload.slots))
+        assert all(one.loss < 20 for one in done.values())
+    assert len(sharers) == 1
+    (chosen,) = sharers
+    assert len(chosen) == 2
+    owned = {0: 0, 1: 1, 2: 2, 3: 2}
+    known = tiny.server.slots[SLOT].known.tolist()  # type: ignore[union-attr]
+    assert known == [c in {owned[k] for k in chosen} for c in range(3)]
+
+
+def test_a_non_sharer_sends_weights_and_a_count_only_but_hears_the_prototypes() -> None:
+    tiny = Tiny(fedmr(share=0.0)).run(1)
+    assert all(done.upload.slots == {} for done in tiny.last.values())
+    assert SLOT in tiny.server.broadcast().slots
+
+
+def test_lite_uses_that_many_samples_of_each_batch_without_replacement_and_draws_anew() -> None:
+    """§7: Lite-10/50: 0/1 weights that sum to `lite`, or to the whole batch where it is smaller."""
+    term, g = InterClass(1.0, lite=3), torch.Generator().manual_seed(0)
+    draws = [term.draw(8, g) for _ in range(6)]
+    for one in draws:
+        assert one is not None
+        assert sorted(one.tolist()) == [0.0] * 5 + [1.0] * 3
+    assert len({tuple(one.tolist()) for one in draws if one is not None}) > 1
+    whole = term.draw(2, g)
+    assert whole is not None
+    assert whole.tolist() == [1.0, 1.0]
+    assert InterClass(1.0).draw(8, g) is None
+
+
+def test_lite_with_a_whole_batch_is_the_full_loss_and_less_is_not() -> None:
+    full = Tiny(fedmr(mu2=1.0)).run(3).server
+    assert same_bits(Tiny(fedmr(mu2=1.0, lite=4)).run(3).server, full)
+    assert not same_bits(Tiny(fedmr(mu2=1.0, lite=1)).run(3).server.w, full.w)
+
+
+def test_prototypes_are_constants_of_the_loss() -> None:
+    """§2.2: g has no gradient, and what the server sends carries none."""
+    server = InterClass(1.0).server_init(Params({}), Spec(CLASSES, WIDTH, 4, 4))
+    assert server.mean.shape == (CLASSES, WIDTH)
+    assert not server.mean.requires_grad
+    assert not bool(server.known.any())

@@ -1,0 +1,137 @@
+"""Restricted softmax and FedRS (map.md §6 R1-R7, §1.2-1.4). R1 and R5 are among the laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from raffed.core.params import Params
+from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from tests.tiny import OWNED, PLAIN, Tiny, bare_context, clients, network, same_bits
+
+
+def rows(w: Params, client: int, missing: bool) -> list[int]:
+    return [c for c in range(3) if (c not in OWNED[client]) == missing]
+
+
+def test_alpha_0_without_decay_leaves_missing_rows_bit_identical() -> None:
+    """R2: a missing class's row gets the gradient α(…) = 0. Its bias too."""
+    local = replace(PLAIN, weight_decay=0.0, epochs=3)
+    tiny = Tiny(fedrs(alpha=0.0), local=local)
+    for client in (0, 1, 2):
+        w = tiny.visit(client).trained.w
+        for c in rows(w, client, missing=True):
+            assert torch.equal(w["head.weight"][c], tiny.net.initial.w["head.weight"][c])
+            assert torch.equal(w["head.bias"][c], tiny.net.initial.w["head.bias"][c])
+        for c in rows(w, client, missing=False):
+            assert not torch.equal(w["head.weight"][c], tiny.net.initial.w["head.weight"][c])
+
+
+def test_alpha_0_with_decay_shrinks_all_missing_rows_by_one_factor() -> None:
+    """R2: rows become s·w with the same 0 < s < 1. Client 2 misses classes 1 and 2."""
+    tiny = Tiny(fedrs(alpha=0.0), net=network(bias=False), local=replace(PLAIN, weight_decay=0.1, epochs=3))
+    w, w0 = tiny.visit(2).trained.w["head.weight"], tiny.net.initial.w["head.weight"]
+    ratio = w[1:] / w0[1:]
+    assert 0 < float(ratio.min()) <= float(ratio.max()) < 1
+    torch.testing.assert_close(ratio, torch.full_like(ratio, float(ratio[0, 0])), rtol=1e-5, atol=0)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 0.9, 1.0]))
+def test_the_gradients_of_proxies_and_features_are_those_of_section_1_2(seed: int, alpha: float) -> None:
+    """R3, eq. 9, float64: ∂L/∂w_c = α_c (1/B) Σ_i (p_ic − 1[y_i = c]) h_i, ∂L/∂h_i = (1/B) Σ_c α_c (p_ic − 1[y_i = c]) w_c,
+    and Σ_c (∂L/∂w_c)/α_c = 0."""
+    g = torch.Generator().manual_seed(seed)
+    h = torch.randn(6, 4, generator=g, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(3, 4, generator=g, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(0, 2, (6,), generator=g)
+    k = bare_context(class_counts=torch.tensor([3, 3, 0]))
+    loss = F.cross_entropy(RestrictedSoftmax(alpha).logits(h @ w.T, k), y)
+    got_w, got_h = torch.autograd.grad(loss, [w, h])
+    a = torch.tensor([1.0, 1.0, alpha], dtype=torch.float64)
+    error = (a * (h @ w.T)).softmax(-1).detach() - torch.eye(3, dtype=torch.float64)[y]
+    # α is held in float32 as a factor, so 0.1 is off by 1.5e-9 relative
+    torch.testing.assert_close(got_w, a[:, None] * (error.T @ h.detach()) / 6, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(got_h, (error * a) @ w.detach() / 6, rtol=1e-7, atol=1e-8)
+    assert float((got_w / a[:, None]).sum(0).abs().max()) < 1e-7
+
+
+def test_alpha_0_is_not_masking() -> None:
+    """R4: −z_y + log(Σ_{c∈O} e^{z_c} + |M|); masking would lack the |M| = 2."""
+    z = torch.tensor([[0.3, -1.2, 2.0, 0.7]], dtype=torch.float64)
+    k = bare_context(class_counts=torch.tensor([5, 0, 0, 2]))
+    loss = F.cross_entropy(RestrictedSoftmax(0.0).logits(z, k), torch.tensor([0]))
+    owned = z[0, [0, 3]].exp().sum()
+    torch.testing.assert_close(loss, -z[0, 0] + (owned + 2).log())
+    assert abs(float(loss - (-z[0, 0] + owned.log()))) > 0.3
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5])
+def test_a_client_that_owns_every_class_trains_identically_for_every_alpha(alpha: float) -> None:
+    """R6: catches a share compared with a count (`uniform_bug`), where every class would get α."""
+    assert same_bits(Tiny(fedrs(alpha)).visit(3).trained, Tiny(fedrs(1.0)).visit(3).trained)
+    assert not same_bits(Tiny(fedrs(alpha)).visit(0).trained, Tiny(fedrs(1.0)).visit(0).trained)
+
+
+def test_a_client_with_3_of_10_classes_has_exactly_7_factors_equal_to_alpha() -> None:
+    """R6."""
+    counts = torch.tensor([0, 7, 0, 0, 1, 0, 0, 0, 200, 0])
+    a = RestrictedSoftmax(0.25).factors(counts)
+    assert a.tolist() == [0.25, 1, 0.25, 0.25, 1, 0.25, 0.25, 0.25, 1, 0.25]
+
+
+def factors(mode: str, counts: list[int], n_min: int = 1) -> list[float]:
+    return RestrictedSoftmax(0.5, mode, n_min).factors(torch.tensor(counts)).tolist()
+
+
+def test_the_three_modes_of_section_1_4() -> None:
+    """binary: n ≥ n_min. counts: α + (1−α)n/max n = 0.5 + 0.5·(8, 2, 0)/8. uniform_bug: α for all, unless one class."""
+    assert factors("binary", [8, 2, 0]) == [1.0, 1.0, 0.5]
+    assert factors("binary", [8, 1, 0], n_min=2) == [1.0, 0.5, 0.5]
+    assert factors("counts", [8, 2, 0]) == [1.0, 0.625, 0.5]
+    assert factors("uniform_bug", [8, 2, 0]) == [0.5, 0.5, 0.5]
+    assert factors("uniform_bug", [8, 0, 0]) == [1.0, 0.5, 0.5]
+
+
+def test_the_bug_is_a_softmax_temperature() -> None:
+    """§1.4: CE(α·z)."""
+    z = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    k = bare_context(class_counts=torch.tensor([4, 4, 0]))
+    assert torch.equal(RestrictedSoftmax(0.5, "uniform_bug").logits(z, k), 0.5 * z)
+
+
+def test_the_observed_set_comes_from_training_labels_alone() -> None:
+    """R7: a class that occurs only in the local test part is missing. 2 of 5 samples held out are class 2."""
+    from raffed.core.config import Data, RunConfig, Runtime
+    from raffed.runtime.host import Host
+    from raffed.runtime.setup import prepare
+
+    config = RunConfig(data=Data(split="dirichlet:20:0.1", local_test=0.5), runtime=Runtime(execution="serial"))
+    host = Host(prepare(config), None)
+    labels, partition, only_tested = host.setup.dataset.y_train, host.setup.partition, 0
+    for client in range(partition.num_clients):
+        counts = host._client(client).class_counts
+        trained, tested = set(labels[partition.train[client]].tolist()), set(labels[partition.test[client]].tolist())
+        a = RestrictedSoftmax(0.5).factors(counts)
+        assert {c for c in range(10) if a[c] == 1.0} == trained
+        only_tested += len(tested - trained)
+    assert only_tested > 0
+
+
+def test_restricting_pushes_missing_proxies_less() -> None:
+    """§1.2: the push on a missing row is damped by α. Client 2 owns class 0 only; one full-batch step from equal logits
+    (zero head): p = 1/3 for every α, so the row moves by −ηα(1/B) Σ h/3, in proportion to α."""
+    local = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
+
+    def moved(alpha: float) -> Tensor:
+        net = network(bias=False)
+        net.initial.w["head.weight"].zero_()
+        tiny = Tiny(fedrs(alpha), net=net, local=local, data=clients())
+        return tiny.visit(2).trained.w["head.weight"][1]
+
+    torch.testing.assert_close(moved(0.1), 0.1 * moved(1.0), rtol=1e-5, atol=1e-8)
