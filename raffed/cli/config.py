@@ -35,10 +35,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
     Arguments in a file belong to the method or model named there: a flag with another name drops them.
     """
     tables = copy.deepcopy(tables)
-    if flags.get("method") not in (None, tables.get("method")):
+    if _renamed(flags.get("method"), tables):
         tables.pop("args", None)
-    if flags.get("model.name") not in (None, _table(tables.get("model")).get("name")):
-        _table(tables.get("model")).pop("args", None)
+    if _renamed(flags.get("model.name"), _table(tables.get("model")), "name"):
+        tables["model"].pop("args", None)
     for field, typed in flags.items():
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
@@ -46,6 +46,11 @@ def merged(tables: Tables, flags: Flags) -> Tables:
             raise UsageError(f"[{section}] is {table!r}, wanted a table")
         table[name] = {**_table(table.get(name)), **assignments(typed)} if name == "args" else typed
     return tables
+
+
+def _renamed(flag: Any, table: Tables, key: str = "method") -> bool:
+    """Whether a flag names another method or model than the table, in whatever case."""
+    return flag is not None and key in table and str(flag).lower() != str(table[key]).lower()
 
 
 def _table(value: Any) -> Tables:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from raffed.core.config import RunConfig
+from raffed.core.config import EXECUTIONS, STYLES, RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.models import MODELS
@@ -39,7 +39,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("seed", "--seed", int, WHAT, "Decides everything random."),
     Flag("data.root", "--data-root", str, WHAT, "Folder of the data sets; RAFFED_DATA if not given.", "DIR"),
     Flag("data.download", "--download/--no-download", bool, WHAT, "Fetch missing data files."),
-    Flag("data.transform", "--transform", str, WHAT, "Whose preprocessing: auto, plain, map or fedmr.", "STYLE"),
+    Flag("data.transform", "--transform", str, WHAT, f"Whose preprocessing: {', '.join(STYLES)}.", "STYLE"),
     Flag("data.local_test", "--local-test", float, WHAT, "Share of each client's data kept for testing, 0 to 0.9."),
     Flag("local.lr", "--lr", float, TRAIN, "Learning rate η."),
     Flag("local.momentum", "--momentum", float, TRAIN, "Momentum of SGD."),
@@ -53,7 +53,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
-    Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "ray|serial"),
+    Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),
     Flag("runtime.actors", "--actors", int, WHERE, "Client actors; 0: as many as cores or GPU shares."),
     Flag("runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."),
     Flag("runtime.gpu_fraction", "--gpu-fraction", float, WHERE, "Share of a GPU per actor, 1/k; 0: CPU."),

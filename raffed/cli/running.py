@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.toml import read_toml
+from raffed.methods import build_method
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult, Stop, Watcher
@@ -53,11 +55,13 @@ def resume(
     with make_screen(as_json, quiet) as screen:
         import raffed
         from raffed.experiments.folder import run_config
+        from raffed.results.runfile import read_run
 
         config = run_config(run_folder)
         changed = replace(config.runtime, **{field.partition(".")[2]: value for field, value in flags.items()})
         config = replace(config, runtime=changed)
-        screen.start(headline(config, run_folder), config.method, config.federation.rounds)
+        before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
+        screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
         carry_out(lambda watch, stop: raffed.resume(run_folder, watch=watch, stop=stop, runtime=changed), run_folder, screen)
 
 
@@ -74,25 +78,27 @@ def compare(
     with make_screen(as_json, quiet) as screen:
         configs = compared(methods, file, flags)
         folders = {name: out / name for name in configs}
-        for name, folder in folders.items():
-            _check_continues(folder, configs[name])
         for name, config in configs.items():
-            screen.start(headline(config, folders[name]), name, config.federation.rounds)
-            carry_out(_begun_or_new(config, folders[name]), folders[name], screen, again="the same command")
+            build_method(name, config.args)  # the last method's mistake is told before the first one runs
+            _check_continues(folders[name], config)
+        with _one_ray(next(iter(configs.values()))):
+            for name, config in configs.items():
+                screen.start(headline(config, folders[name]), name, config.federation.rounds)
+                carry_out(_begun_or_new(config, folders[name]), folders[name], screen, again="the same command")
         from raffed.cli.checking import write_report
 
         write_report(list(folders.values()), out / "report", screen)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
-    """Method → its run. A file's [args] are for the file's own method; `--set` for those that take the argument."""
+    """Method → its run. [args] of a file are for its method, or without one, like `--set`, for all that take them."""
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_toml(file) if file else {}
-    own = base.get("method", "fedavg")
-    parts = args_for(names, assignments(flags.get("args", [])))
+    for_all = {} if "method" in base else base.pop("args", {})
+    parts = args_for(names, {**for_all, **assignments(flags.get("args", []))})
     configs = {}
     for name in names:
-        tables = merged({**base, "method": own}, {**flags, "method": name, "args": []})
+        tables = merged(base, {**flags, "method": name, "args": []})
         tables["args"] = {**tables["args"], **parts[name]}
         canonical(tables)
         configs[name] = RunConfig.from_dict(tables)
@@ -137,6 +143,22 @@ def headline(config: RunConfig, folder: Path) -> str:
     """One line about a run."""
     data, rounds = config.data, config.federation.rounds
     return f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds} rounds, seed {config.seed} → {folder}"
+
+
+@contextlib.contextmanager
+def _one_ray(config: RunConfig) -> Iterator[None]:
+    """Start Ray once for all the runs of a comparison; what cannot be carried out is refused while it starts."""
+    from raffed.runtime.setup import prepare
+
+    if config.runtime.execution != "ray":
+        yield
+        return
+    from raffed.runtime.ray_start import RaySession
+
+    with RaySession(config.runtime.address) as session:
+        prepare(config)
+        session.wait()
+        yield
 
 
 def _begun_or_new(config: RunConfig, folder: Path) -> Work:

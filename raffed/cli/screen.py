@@ -137,27 +137,38 @@ class BarScreen(LineScreen):
 
         self.close()
         super().start(title, method, rounds)
-        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.description}"))
+        words = TextColumn("{task.description}{task.fields[waiting]}", markup=False)
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), words)
         self._bar = Progress(*columns, refresh_per_second=5)
-        self._task = self._bar.add_task("starting", total=rounds)
+        self._task = self._bar.add_task("", total=rounds, waiting=Waiting())
         self._bar.start()
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)
         if self._bar is not None and self._task is not None:
             text = f"{measured(event, short=True)}  {self._pace.text(event)}"
-            self._bar.update(self._task, completed=event.round, description=text)
+            self._bar.update(self._task, completed=event.round, description=text, waiting="")
 
     def stopping(self) -> None:
         if self._bar is None or self._task is None:
             super().stopping()
         else:
-            self._bar.update(self._task, description=STOPPING)
+            self._bar.update(self._task, description=STOPPING, waiting="")
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+class Waiting:
+    """Reads as how long it has waited, every time it is shown."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __format__(self, how: str) -> str:
+        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
 
 
 class Pace:

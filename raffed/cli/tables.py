@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from raffed.experiments.run import RunResult
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # of the vaults, where a method keeps none
+COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
+WORDS = {"Method", "Data set", "Partition", "State"}
+SHORT = {"Aggregation, last %": "agg %", "mean last 10 %": "mean of 10 %", "Personalization, last %": "pers %",
+         "MB up/round": "MB up", "MB down/round": "MB down"}  # fmt: skip
 WIDE = 200  # columns assumed where nobody's terminal limits them
 
 
@@ -76,12 +80,16 @@ def traffic(result: RunResult) -> tuple[float, float]:
 
 
 def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
-    """The table of a report, and where the report is."""
-    titles = list(runs[0]) if runs else []
-    words = {"Method", "Data set", "Partition", "State"}
-    rows = [[str(cell) for cell in run.values()] for run in runs]
-    show(titles, rows, right="|".join(title for title in titles if title not in words))
-    console().print(Text(f"report: {path}"))
+    """The table of a report in short words, what all runs share in its title, and where the report is."""
+    shared = [name for name in COMMON if len({run[name] for run in runs}) == 1]
+    about = [f"{name.lower()} {runs[0][name]}" for name in shared] if runs else []
+    titles = [name for name in (runs[0] if runs else ()) if name not in shared]
+    rows = [[str(run[name]) for name in titles] for run in runs]
+    words = [SHORT.get(name, name) for name in titles]
+    numbers = [word for word, name in zip(words, titles, strict=True) if name not in WORDS]
+    show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
+    print("agg: global model, test set, last round; pers: clients' own models, own tests")
+    print(f"report: {path}")
 
 
 def mark(sign: str, colour: str) -> Text:

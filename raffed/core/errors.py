@@ -33,6 +33,9 @@ class UnknownNameError(UsageError):
         hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
         super().__init__(f"unknown {kind} {got!r}; {hint}")
 
+    def __reduce__(self) -> tuple[type[UsageError], tuple[object, ...]]:
+        return UsageError, self.args  # pickled as its message: the registry stays behind
+
 
 class DataFileError(UsageError):
     """A data file is missing or is not the published one."""

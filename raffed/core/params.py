@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.frozen import Frozen
+from raffed.core.frozen import Frozen, fields_of
 
 _ALIGN = 16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
 
@@ -205,6 +205,17 @@ class Params:
     def __reduce__(self) -> tuple[Any, ...]:
         # One numpy buffer: Ray keeps it out of the pickle and every actor of a node reads it without a copy.
         return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A record with its tensors on `device`; itself if they are there, which on a CPU costs nothing."""
+    if device.type == "cpu":
+        return value
+    if isinstance(value, Tensor | Params):
+        return value.to(device)
+    if isinstance(value, Frozen):
+        return value.but(**{name: moved(one, device) for name, one in fields_of(value).items()})
+    return value
 
 
 def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:

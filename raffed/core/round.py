@@ -16,9 +16,9 @@ from raffed.core.context import ClientData, Context, Forward
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Ingredient, Method, Part, Pass, Received, Spec, Term
+from raffed.core.method import Method, Pass, Received, Spec, Term
 from raffed.core.network import Network
-from raffed.core.params import Params, State
+from raffed.core.params import Params, State, moved
 from raffed.core.sgd import Solver, Trained, batch_stream, sgd
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
@@ -161,9 +161,12 @@ def _begin(m: Method, b: Broadcast, vault: Vault | None, data: ClientData, sessi
 
 def _views(m: Method, b: Broadcast, vault: Vault | None, k: Context) -> Views:
     """For every ingredient the context with its own memory and its own message, nobody else's."""
-    kept = vault.slots if vault else {}
+    kept, device = vault.slots if vault else {}, k.w0.device
     return {
-        slot: k.but(mine=kept[slot] if slot in kept else one.client_init(k), server=b.slots.get(slot))
+        slot: k.but(
+            mine=moved(kept[slot], device) if slot in kept else one.client_init(k),
+            server=moved(b.slots.get(slot), device),
+        )
         for slot, one in m.ingredients()
     }
 
@@ -233,9 +236,6 @@ def _streams(session: Session, k: Context, stretch: int) -> Iterator[Callable[[T
 def _check(m: Method, k: Context, loss: float) -> None:
     if not math.isfinite(loss):
         raise NumericsError(
-            f"{m.name}: the training loss of client {k.client} in round {k.round} is {loss}; "
+            f"{m.name}: the training loss of client {k.client} in round {k.round + 1} is {loss}; "
             "the rounds before are kept: try a smaller lr, or clip_norm"
         )
-
-
-__all__ = ["ClientRound", "Ingredient", "Part", "Session", "client_round", "joined", "server_init", "server_round"]

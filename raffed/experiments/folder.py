@@ -73,15 +73,16 @@ class RunFolder:
             check_free(path, setup.config)
             path.mkdir(parents=True, exist_ok=True)
             self._about = _new_run(setup)
-            setup.partition.save(path / "partition.npz")
         self._earlier = float(self._about.get("seconds", 0.0))
+        self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
+        if not (path / "partition.npz").exists():
+            setup.partition.save(path / "partition.npz")
         config = setup.config
         self._writer = MetricsWriter(
             path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
         )
         if resume:
             self._restore()
-        self._write(state="running", error=None)
 
     @property
     def vaults(self) -> Path:

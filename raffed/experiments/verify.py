@@ -166,7 +166,7 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
     yield Check(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
     if said.get("identity") != identity or said.get("round_hashes") != recorded[: _round(one)]:
-        yield Check(f"{one.name}, state.json", "the run's identity and rounds", "another run's")
+        yield Check(f"{one.name}, state.json", "this run's", "another's")
 
 
 def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[Check]:

@@ -72,7 +72,7 @@ class Host:
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """A round of these clients, folded; their reports in the same order."""
         fold, reports = Fold(), []
-        where = f"{self.method.name}, round {broadcast.round}"
+        where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         down = broadcast.nbytes()
         for client, weight, version in share.rows:
             began = time.perf_counter()

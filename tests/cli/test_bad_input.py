@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from raffed.core.config import RunConfig, Runtime
+from raffed.core.errors import UsageError
 from raffed.results import read_metrics, read_run
+from raffed.runtime.setup import prepare
 from tests.cli.conftest import QUICK, Cli, shell
 
 REFUSED = [
@@ -71,12 +74,18 @@ def test_what_is_no_option_or_no_number_has_exit_code_2(cli: Cli, typed: list[st
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("execution", ["serial", "ray"])
-def test_a_gpu_is_refused_where_there_is_none(cli: Cli, tmp_path: Path, execution: str) -> None:
-    done = cli("run", *QUICK, "--execution", execution, "--gpu-fraction", "0.5", "--out", tmp_path / "run")
+def test_a_gpu_is_refused_where_there_is_none(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", *QUICK, "--gpu-fraction", "0.5", "--out", tmp_path / "run")
     assert done.code == 2
     assert "gpu_fraction = 0.5" in done.err
     assert "no GPU" in done.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_only_a_cluster_elsewhere_may_have_gpus_that_are_not_here() -> None:
+    with pytest.raises(UsageError, match="no GPU"):
+        prepare(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5)))
+    prepare(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5, address="ray://cluster:10001")))
 
 
 def test_a_damaged_data_file_is_named_with_both_sums(cli: Cli, tmp_path: Path) -> None:
@@ -160,7 +169,7 @@ def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_pa
     assert done.events[-1]["event"] == "error"
     assert done.events[-1]["kind"] == "NumericsError"
     assert done.events[-1]["exit_code"] == 1
-    assert "FedMR, round 0, client 0" in done.events[-1]["message"]
+    assert "FedMR, round 1, client 0" in done.events[-1]["message"]
     assert "Traceback" not in done.err
 
 

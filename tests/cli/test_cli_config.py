@@ -75,7 +75,7 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
     config = read_config(file, {"method": "fedavg", "model.name": "resnet8"})
     assert config.args == {}
     assert config.model.args == {}
-    assert read_config(file, {"method": "fedmr"}).args == {"mu1": 0.5, "mu2": 0.25}
+    assert read_config(file, {"method": "FedMR"}).args == {"mu1": 0.5, "mu2": 0.25}
 
 
 def test_spellings_of_one_run_have_one_identity() -> None:
@@ -87,7 +87,8 @@ def test_spellings_of_one_run_have_one_identity() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [("[locl]\nlr = 1", "local"), ("[local]\nlrr = 1", "nearest: lr"), ("local = 3", "wanted a table"),
-     ("[local]\nlr = 'a'", "local.lr = 'a'"), ("method = 3", "wanted str"), ("lr =\nx = 1", "line 1"), ("args = 3", "wanted a table")],
+     ("[local]\nlr = 'a'", "local.lr = 'a'"), ("method = 3", "wanted str"), ("lr =\nx = 1", "line 1"),
+     ("args = 3", "wanted a table")],
 )  # fmt: skip
 def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "bad.toml"
@@ -131,3 +132,12 @@ def test_compared_runs_differ_in_the_method_alone(file: Path) -> None:
     assert found["fedavg"].args == {}
     assert found["fedavg"].data == found["fedmr"].data
     assert found["fedavg"].model.args == {"hidden": [32]}
+
+
+def test_arguments_of_a_file_without_a_method_are_for_all_that_take_them(tmp_path: Path) -> None:
+    path = tmp_path / "exp.toml"
+    path.write_text("[args]\nalpha = 0.3\n")
+    assert read_config(path, {"method": "fedrs"}).args == {"alpha": 0.3}
+    assert {name: run.args for name, run in compared(["fedavg", "fedrs"], path, {}).items()} == {
+        "fedavg": {}, "fedrs": {"alpha": 0.3}
+    }  # fmt: skip

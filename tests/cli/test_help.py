@@ -15,7 +15,6 @@ from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
 from raffed.methods import METHODS
 from raffed.models import MODELS
-
 from tests.cli.conftest import Cli, shell
 
 HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")

@@ -56,7 +56,9 @@ def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path
 
 def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
     file, out = tmp_path / "exp.toml", tmp_path / "run"
-    file.write_text('method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n')
+    file.write_text(
+        'method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n'
+    )
     assert cli("run", file, "--rounds", 2, "--execution", "serial", "--quiet", "--out", out).code == 0
     config = read_run(out)["config"]
     assert config["method"] == "fedprox"
@@ -98,6 +100,14 @@ def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, 
     assert "another configuration" in other.err
     assert not (out / "report").exists()
     assert json.loads((out / "fedavg" / "run.json").read_text()) == about
+
+
+def test_compare_refuses_the_last_methods_mistake_before_the_first_one_runs(cli: Cli, tmp_path: Path) -> None:
+    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 2, *QUICK, "--out", tmp_path / "both"]
+    done = cli(*asked, "--set", "alpha=1.5")
+    assert done.code == 2
+    assert "alpha = 1.5 is outside" in done.err
+    assert not (tmp_path / "both").exists()
 
 
 def test_report_needs_runs(cli: Cli, tmp_path: Path, finished: Path) -> None:

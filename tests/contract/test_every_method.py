@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from raffed.core.frozen import fields_of
 from raffed.core.params import Params
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, leaves, network, over_methods, same_bits
+
 
 def made(name: str, norm: bool = True, seed: int = 0, **args: Any) -> Tiny:
     return Tiny(build_method(name, args), net=network(norm), seed=seed)
@@ -114,11 +116,17 @@ def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
 
 
 def perturbed(record: Any, at: int) -> Any:
-    """The record with the tensor number `at` moved by a good deal, or a flag turned."""
+    """The record with the tensor number `at` moved at random (a constant would leave a softmax alone), a flag turned, a
+    counter advanced."""
     values, shape = pytree.tree_flatten(record)
     places = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
     old = values[places[at]]
-    values[places[at]] = ~old if old.dtype == torch.bool else old + (2 if not old.is_floating_point() else 0.5)
+    if old.dtype == torch.bool:
+        values[places[at]] = ~old
+    elif old.is_floating_point():
+        values[places[at]] = old + 0.5 * torch.rand(old.shape, generator=torch.Generator().manual_seed(0))
+    else:
+        values[places[at]] = old + 2
     return pytree.tree_unflatten(values, shape)
 
 
@@ -173,8 +181,6 @@ def test_the_loss_a_client_reports_is_finite_and_its_steps_are_the_runs(name: st
 @over_methods
 def test_a_recipe_is_plain_data(name: str) -> None:
     """House rule 4: equal arguments make equal recipes; no tensor, device or closure is inside."""
-    import pickle
-
     recipe = build_method(name)
     assert recipe == build_method(name)
     assert pickle.loads(pickle.dumps(recipe)) == recipe

@@ -76,7 +76,10 @@ def test_an_unknown_keyword_lists_the_nearest_or_all(name: str) -> None:
             build_method(name, {f"{known[0]}x": 1.0})
 
 
-@pytest.mark.parametrize(("got", "nearest"), [("fedproxx", "fedprox"), ("scafold", "scaffold"), ("FedAvg", "fedavg"), ("mpa", "map")])
+TYPOS = [("fedproxx", "fedprox"), ("scafold", "scaffold"), ("FedAvg", "fedavg"), ("mpa", "map")]
+
+
+@pytest.mark.parametrize(("got", "nearest"), TYPOS)
 def test_an_unknown_method_lists_the_nearest(got: str, nearest: str) -> None:
     with pytest.raises(UnknownNameError, match=rf"unknown method '{got}'; nearest: .*{nearest}"):
         build_method(got)

@@ -57,10 +57,7 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
     name, args = VARIANTS[variant]
     tiny = experienced(build_method(name, args))
     net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
-    views = {}
-    for slot, _ in tiny.method.ingredients():
-        k = as_double_context(entry(tiny, 1, slot), net64)
-        views[slot] = k
+    views = {slot: as_double_context(entry(tiny, 1, slot), net64) for slot, _ in tiny.method.ingredients()}
     objective, double = shared_objective(tiny.method, views), module().double()
     g = torch.Generator().manual_seed(5)
     base = as_double(tiny.server.w)
@@ -80,7 +77,8 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
 
 
 def as_double_context(k: Context, net: Network) -> Context:
-    return k.but(mine=as_double(k.mine), server=as_double(k.server), start=as_double(k.start), state=as_double(k.state), net=net.apply)
+    parts = {name: as_double(getattr(k, name)) for name in ("mine", "server", "start", "state")}
+    return k.but(net=net.apply, **parts)
 
 
 def stack_of(tiny: Tiny, slots: list[str], rows: int) -> dict[str, Any]:

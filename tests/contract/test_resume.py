@@ -1,0 +1,62 @@
+"""A run that was stopped, or whose process died, ends in the same bits as one that was not (map.md M6, baselines G1)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from tests.tiny import over_methods
+
+BASE = RunConfig(
+    data=Data(split="dirichlet:6:0.3"),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=4, participation=0.5),
+    runtime=Runtime(execution="serial", checkpoint_every=2),
+)
+BATCHNORM = replace(
+    BASE, method="scamap", model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.4),
+    federation=Federation(rounds=3, participation=0.34),
+)  # fmt: skip
+
+
+def check(config: RunConfig, path: Path, after: int) -> None:
+    """Weights, vaults and metrics: as asked to stop after round `after`, and as killed in the round after that."""
+    done: list[int] = []
+
+    def snapshot(event: object) -> None:
+        done.append(len(done) + 1)
+        if done[-1] == after + 1:  # round `after` + 1 is over, and no checkpoint of it was written yet
+            shutil.copytree(path / "whole", path / "killed")
+
+    whole = raffed.run(config, out=path / "whole", watch=snapshot)
+    assert set(whole.hashes) == {"weights", "vaults", "metrics"}
+    seen: list[object] = []
+    stopped = raffed.run(config, out=path / "stopped", watch=seen.append, stop=lambda: len(seen) >= after)
+    assert (stopped.state, stopped.hashes, len(seen)) == ("stopped", {}, after)
+    assert raffed.resume(path / "stopped").hashes == whole.hashes
+    assert raffed.resume(path / "killed").hashes == whole.hashes
+    assert raffed.resume(path / "whole").hashes == whole.hashes  # finished: nothing is done
+
+
+@over_methods
+def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashes(name: str, tmp_path: Path) -> None:
+    check(replace(BASE, method=name), tmp_path, after=2)
+
+
+@pytest.mark.slow
+def test_the_same_with_batchnorm_memories_of_every_kind_and_a_stop_between_checkpoints(tmp_path: Path) -> None:
+    check(BATCHNORM, tmp_path, after=1)
+
+
+def test_each_methods_three_hashes_differ_from_fedavgs_where_it_keeps_something(tmp_path: Path) -> None:
+    """The hashes see what they are meant to see: MAP's server with α = 1 is FedAvg's, its vaults are not."""
+    plain, mine = raffed.run(BASE), raffed.run(replace(BASE, method="map", args={"alpha": 1.0}))
+    assert plain.hashes["weights"] == mine.hashes["weights"]
+    assert plain.hashes["vaults"] != mine.hashes["vaults"]
+    assert plain.hashes["metrics"] != mine.hashes["metrics"]

@@ -1,0 +1,78 @@
+"""The wire table: per method every field that goes down, goes up, and is kept on either side, from one real round.
+
+`python -m tests.golden.regenerate` writes tests/golden/wire.txt. A change there is a change of what leaves a client: it
+is a decision, seen in review, and never a side effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raffed.core.frozen import Frozen, fields_of
+from raffed.core.params import Params
+from raffed.methods import METHODS, build_method
+from tests.tiny import CLASSES, FEATURES, WIDTH, Tiny, network
+
+WIRE = Path(__file__).parent / "wire.txt"
+P = (FEATURES + 1) * WIDTH + 2 * WIDTH + (WIDTH + 1) * CLASSES  # Linear, BatchNorm, head: 25 + 10 + 18
+B = 2 * WIDTH  # running mean and variance
+P_HEAD = (WIDTH + 1) * CLASSES
+_COUNTS = {P: "P", P - P_HEAD: "P_body", P_HEAD: "P_head", B: "b"}
+_SIDES = {CLASSES: "C", WIDTH: "D"}
+HEAD = f"""\
+What a client and the server send and keep, by method, after the third round of four clients (tests/golden/regenerate.py).
+Shapes: P = {P} weights, b = {B} BatchNorm statistics, C = {CLASSES} classes, D = {WIDTH} features. Bytes: sent 4 a number
+and 1 a flag; kept as stored.
+"""
+
+
+def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
+    """(path, shape, bytes if sent, bytes if kept) of every field, walked here and not by the code under test."""
+    if isinstance(value, Params):
+        names = [t for t in value.tensors.values() if t.numel()]
+        n = sum(t.numel() for t in names)
+        if n:
+            yield path, f"[{_COUNTS.get(n, n)}]", 4 * n, sum(t.numel() * t.element_size() for t in names)
+    elif isinstance(value, Tensor):
+        shape = ", ".join(str(_SIDES.get(side, side)) for side in value.shape)
+        sent = value.numel() * (1 if value.dtype == torch.bool else 4)
+        yield path, f"[{shape}] {str(value.dtype).removeprefix('torch.')}", sent, value.numel() * value.element_size()
+    elif isinstance(value, Frozen):
+        for name, inner in fields_of(value).items():
+            yield from rows(f"{path}.{type(value).__name__}.{name}" if path else name, inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from rows(key if path == "slots" else f"{path}.{key}", inner)
+    elif value is not None:
+        yield path, type(value).__name__, 4, 8
+
+
+def section(name: str) -> list[str]:
+    """One method's part of the table."""
+    tiny = Tiny(build_method(name), net=network(norm=True)).run(2, [0, 1, 2, 3])
+    down = tiny.server.broadcast()
+    done = tiny.step([0, 1, 2, 3])[1]
+    lines = [f"{name}  ({tiny.method.name})"]
+    sides = (("down", down, 2), ("up", done.upload, 2), ("client keeps", done.vault, 3), ("server keeps", tiny.server, 3))
+    for side, record, column in sides:
+        found = [row for row in rows("", record) if row[0] != "round"]
+        total = sum(row[column] for row in found)
+        lines.append(f"  {side:<14}{'' if found else 'nothing':<58}{total:>6} B")
+        lines += [f"    {row[0]:<44}{row[1]:<24}{row[column]:>6} B" for row in found]
+    return lines
+
+
+def table() -> str:
+    """The whole file."""
+    return "\n".join([HEAD, *("\n".join([*section(name), ""]) for name in METHODS)])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    WIRE.write_text(table())
+    print(f"wrote {WIRE} ({len(METHODS)} methods)")
