@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -60,15 +61,22 @@ class Screen:
 
 
 class JsonScreen(Screen):
-    """One JSON object a line, nothing else on stdout."""
+    """One JSON object a line, nothing else on stdout: what libraries print (Ray's notices) goes to stderr meanwhile."""
 
     def __init__(self) -> None:
         self._method = ""
+        self._out = sys.stdout
+        self._aside = contextlib.redirect_stdout(sys.stderr)
+
+    def __enter__(self) -> Screen:
+        self._aside.__enter__()
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, Exception) and kind is not None and not _is_exit(error):
             code = 2 if isinstance(error, UsageError) else 1
             self._emit("error", kind=kind.__name__, message=str(error), exit_code=code)
+        self._aside.__exit__(kind, error, trace)
 
     def start(self, title: str, method: str, rounds: int) -> None:
         self._method = method
@@ -89,7 +97,7 @@ class JsonScreen(Screen):
         self._emit("report", path=path, runs=runs)
 
     def _emit(self, event: str, **values: Any) -> None:
-        print(json.dumps({"event": event, **plain(values)}, allow_nan=False), flush=True)
+        print(json.dumps({"event": event, **plain(values)}, allow_nan=False), file=self._out, flush=True)
 
 
 class LineScreen(Screen):

@@ -158,6 +158,7 @@ class RunFolder:
     def _restore(self) -> None:
         found = checkpoints(self.path)
         shutil.rmtree(self.vaults, ignore_errors=True)
+        _ = self.setup.method  # importing it registers the records that a checkpoint may name
         if found:
             self.resumed = load_server(found[-1] / "server.safetensors")
             about = json.loads((found[-1] / "state.json").read_text())
@@ -175,6 +176,13 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
     """One SHA-256 for all vaults, from client → digest."""
     lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def mark_interrupted(path: Path) -> None:
+    """Put down in run.json that a run was ended from outside, where its driver no longer can."""
+    about = read_run(path) if (path / RUN_FILE).exists() else {}
+    if about.get("state") == "running":
+        write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
 
 
 def checkpoints(path: Path) -> list[Path]:

@@ -121,10 +121,14 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop) -> Iterato
     with RaySession(config.runtime.address) as session:
         setup = _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
-        from raffed.experiments.folder import VAULTS
+        from raffed.experiments.folder import VAULTS, mark_interrupted
         from raffed.runtime.ray_launch import launched
 
-        yield from launched(setup, path, path / VAULTS, resumed, conduct_at, stop)
+        try:
+            yield from launched(setup, path, path / VAULTS, resumed, conduct_at, stop)
+        except (KeyboardInterrupt, GeneratorExit):
+            mark_interrupted(path)
+            raise
 
 
 def _never() -> bool:

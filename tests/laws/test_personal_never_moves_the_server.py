@@ -60,11 +60,14 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("args", PERSONAL, ids=lambda a: ",".join(f"{k}={v}" for k, v in a.items()) or "defaults")
-def test_the_server_never_sees_the_private_stage(args: dict[str, Any], pair: str, setting: str) -> None:
+CASES = [(pair, setting, args) for pair in PAIRS for setting in SETTINGS for args in PERSONAL
+         if setting != "resnet8, augmented" or args in PERSONAL[1:3]]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pair", "setting", "args"), CASES)
+def test_the_server_never_sees_the_private_stage(pair: str, setting: str, args: dict[str, Any]) -> None:
     """w, b, c, every upload and every reported loss; 3 rounds of 2 of 4 clients."""
+    assert len(CASES) == 40
     with_personal, without = PAIRS[pair]
     mine, plain = SETTINGS[setting](with_personal(**args)), SETTINGS[setting](without())
     for _ in range(3):

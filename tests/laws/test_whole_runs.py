@@ -19,6 +19,10 @@ BASE = RunConfig(
     federation=Federation(rounds=3, participation=0.5),
     runtime=Runtime(execution="serial"),
 )
+BATCHNORM = replace(
+    BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.4),
+    federation=Federation(rounds=2, participation=0.34),
+)  # fmt: skip
 
 
 def rounds_of(path: Path, method: str, config: RunConfig = BASE, **args: Any) -> list[str]:
@@ -41,15 +45,14 @@ def test_fedavg_and_every_method_at_0_give_the_same_weights_after_every_round(tm
 @pytest.mark.parametrize(("with_personal", "without"), [("map", "fedrs"), ("scamap", "scars")])
 def test_the_servers_of_map_and_scamap_are_those_of_fedrs_and_scars(with_personal: str, without: str, tmp_path: Path) -> None:
     """M1 with a BatchNorm net."""
-    config = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=64, epochs=1))
-    mine = rounds_of(tmp_path, with_personal, config, lam=0.5, transfer="mmd")
-    assert mine == rounds_of(tmp_path, without, config)
+    mine = rounds_of(tmp_path, with_personal, BATCHNORM, lam=0.5, transfer="mmd")
+    assert mine == rounds_of(tmp_path, without, BATCHNORM)
 
 
-def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(tmp_path: Path) -> None:
+def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults() -> None:
     """G4, for a method with private models and a BatchNorm net."""
-    config = replace(BASE, method="map", model=Model("resnet8"))
-    seldom = replace(config, federation=replace(config.federation, eval_every=3))
+    config = replace(BATCHNORM, method="map")
+    seldom = replace(config, federation=replace(config.federation, eval_every=2))
     often, rare = raffed.run(config), raffed.run(seldom)
     assert often.hashes["weights"] == rare.hashes["weights"]
     assert often.hashes["vaults"] == rare.hashes["vaults"]
