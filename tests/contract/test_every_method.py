@@ -115,6 +115,16 @@ def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
     assert all(set(v.slots) <= slots for v in tiny.vaults.values())
 
 
+@over_methods
+def test_an_ingredient_sees_its_own_memory_and_message_and_nobody_elses(name: str) -> None:
+    tiny = made(name).run(2, [0, 1, 2, 3])
+    sent, done = tiny.server.broadcast(), tiny.visit(1)
+    assert set(done.views) == {slot for slot, _ in tiny.method.ingredients()}
+    for slot, view in done.views.items():
+        assert same_bits(view.server, sent.slots.get(slot))
+        assert same_bits(view.mine, done.vault.slots.get(slot))  # after `finish`
+
+
 def perturbed(record: Any, at: int) -> Any:
     """The record with the tensor number `at` moved at random (a constant would leave a softmax alone), a flag turned, a
     counter advanced."""
