@@ -32,6 +32,9 @@ class Frozen:
                 object.__setattr__(made, name, child)
             return made
 
+        known = REGISTRY.get(cls.__qualname__)
+        if known is not None and known.__module__ != cls.__module__:
+            raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {known.__module__} has a record of this name; rename one")
         pytree.register_pytree_node(cls, flatten, unflatten, serialized_type_name=f"raffed.{cls.__qualname__}")
         REGISTRY[cls.__qualname__] = cls
 

@@ -238,6 +238,12 @@ class Method:
                 "variates divide the displacement by the summed learning rates, which momentum breaks"
             )
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's memory."""
+        own = self.split.personal != "none" or self.split.buffers == "local"
+        return own or any(type(one).client_init is not Ingredient.client_init for _, one in self.ingredients())
+
     def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
         for slot, one in (("head", self.head), ("correction", self.correction), ("personal", self.personal)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,12 +59,18 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
 
 
 def _load_digits() -> Dataset:
-    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355 test."""
-    from sklearn.datasets import load_digits
+    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355 test.
 
-    bunch = load_digits()
-    images = bunch.images.astype(np.uint8)[:, None]
-    labels = bunch.target.astype(np.int64)
+    Its file is read without importing scikit-learn, which takes seconds, as much as all else before the first round.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise DataFileError("digits is bundled with scikit-learn, which is not installed; pip install scikit-learn")
+    path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if not path.exists():
+        raise DataFileError(f"{path} is missing; reinstall scikit-learn, which brings it")
+    rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # [1797, 64 pixels and the label]
+    images, labels = rows[:, :64].reshape(-1, 1, 8, 8), rows[:, 64].astype(np.int64)
     is_test = np.zeros(len(labels), dtype=bool)
     for label in range(10):
         is_test[np.flatnonzero(labels == label)[4::5]] = True

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from raffed.core.config import RunConfig
 from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.writer import read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,6 +171,8 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
 
 
 def _result(path: Path, keep: bool) -> RunResult:
+    from raffed.results.writer import read_metrics  # brings pyarrow, which nothing needs before
+
     about = read_run(path)
     return RunResult(path if keep else None, about["state"], about.get("hashes", {}), read_metrics(path))
 

@@ -1,7 +1,26 @@
 """What a run leaves behind: metric rows in Parquet and one run.json, both written completely or not at all."""
 
-from raffed.results.runfile import read_run, write_json
-from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
-from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raffed.results.runfile import read_run, write_json
+    from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
+    from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "MetricsWriter", "Row", "read_metrics", "read_run", "rows_sha256", "write_json"]
+
+_HOMES = {
+    **dict.fromkeys(("read_run", "write_json"), "raffed.results.runfile"),
+    **dict.fromkeys(("SCHEMA", "SCHEMA_VERSION", "Row"), "raffed.results.schema"),
+    **dict.fromkeys(("MetricsWriter", "read_metrics", "rows_sha256"), "raffed.results.writer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: run.json alone needs no pyarrow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'raffed.results' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

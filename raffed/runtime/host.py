@@ -48,7 +48,7 @@ class Host:
     ) -> None:
         self.setup, self.method = setup, setup.method
         self.device = torch.device(device)
-        self.store = VaultStore(vaults)
+        self.store = VaultStore(vaults, keeps=self.method.keeps_state)
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform

@@ -119,10 +119,11 @@ class VaultStore:
     """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
 
     A folder keeps for every client the version before its newest one too, which is what a repeated round starts from.
+    `keeps`: whether the method keeps anything; with a method that does, a version that is gone is an error, not a fresh start.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, *, keeps: bool = True) -> None:
+        self.folder, self.keeps = folder, keeps
         self._held: dict[int, tuple[int, Vault]] = {}
 
     def get(self, client: int, version: int) -> Vault | None:
@@ -131,17 +132,14 @@ class VaultStore:
         What is in memory is used if it is that version; otherwise another host trained the client since, or the round is
         being redone, and the version is read from disk.
         """
+        if version == 0 or not self.keeps:
+            return None
         held = self._held.get(client)
         if held is not None and held[0] == version:
             return held[1]
-        if version == 0 or self.folder is None:
-            if held is not None and version:
-                raise ValueError(f"client {client}: version {version} of its vault is gone; memory holds version {held[0]}")
-            return None
-        path = self._client(client) / f"{version:06d}.safetensors"
-        if not path.exists():
-            return None
-        vault: Vault = load_record(path, Vault)
+        if self.folder is None:
+            raise ValueError(f"client {client}: version {version} of its vault is gone, and there is no folder to read it from")
+        vault: Vault = load_record(self._client(client) / f"{version:06d}.safetensors", Vault)
         self._held[client] = version, vault
         return vault
 

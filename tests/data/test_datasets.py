@@ -239,3 +239,12 @@ def test_real_femnist_has_the_writers_and_sizes_of_its_description(real: Callabl
     per_class = np.bincount(got.y_train)
     assert (len(per_class), per_class.min(), per_class.max()) == (62, 147, 2969)
     assert np.median(got.x_train[:, 0, 0, 0]) == 255, "the background is white"
+
+
+def test_the_digits_are_scikit_learn_s_own() -> None:
+    from sklearn.datasets import load_digits
+
+    ours, theirs = load_dataset("digits"), load_digits()
+    pixels = np.concatenate([ours.x_train, ours.x_test]).reshape(-1, 64)
+    assert sorted(map(bytes, pixels)) == sorted(map(bytes, theirs.images.astype(np.uint8).reshape(-1, 64)))
+    assert np.bincount(np.concatenate([ours.y_train, ours.y_test])).tolist() == np.bincount(theirs.target).tolist()

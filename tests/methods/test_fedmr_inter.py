@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from raffed.core.method import Spec
 from raffed.core.params import Params
+from raffed.core.round import shared_objective
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
 from raffed.methods.memory import ClassSums, Prototypes
 from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
@@ -196,6 +198,20 @@ def test_lite_with_a_whole_batch_is_the_full_loss_and_less_is_not() -> None:
     full = Tiny(fedmr(mu2=1.0)).run(3).server
     assert same_bits(Tiny(fedmr(mu2=1.0, lite=4)).run(3).server, full)
     assert not same_bits(Tiny(fedmr(mu2=1.0, lite=1)).run(3).server.w, full.w)
+
+
+def test_the_local_objective_is_eq_5() -> None:
+    """ℓ = CE + μ₁ ℓ_intra + μ₂ ℓ_inter. Two samples of class 0 at (1, 0), (2, 0), logits 0: CE = log 3, ℓ_intra = 0 (the second
+    feature is dead, so no correlation), ℓ_inter = 0.5; with four samples (1, 1), (2, 2): ρ = 1, ℓ_intra = 3²/4 = 2.25."""
+    method, k = fedmr(0.3, 0.2), bare_context(server=Prototypes(G, HAVE))
+    views = {slot: k for slot, _ in method.ingredients()}
+    two = forward(Z, torch.tensor([0, 0]), logits=torch.zeros(2, 3))
+    assert float(shared_objective(method, views)(two, 0)) == pytest.approx(math.log(3) + 0.2 * 0.5, abs=1e-5)
+    z = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000  # far from ε; far from g: hinge 0
+    g = Prototypes(torch.tensor([[2500.0, 2500.0], [9e4, 9e4], [0.0, 0.0]]), HAVE)
+    four = forward(z, torch.zeros(4, dtype=torch.int64), logits=torch.zeros(4, 3))
+    value = shared_objective(method, {slot: k.but(server=g) for slot in views})(four, 0)
+    assert float(value) == pytest.approx(math.log(3) + 0.3 * 2.25, abs=1e-4)
 
 
 def test_prototypes_are_constants_of_the_loss() -> None:
