@@ -9,7 +9,7 @@ import torch
 from raffed.core.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, accepted_args, build
 
-NAMES = ["femnist_cnn", "lenet", "mlp", "mlpnet", "resnet18", "resnet8", "simplecnn", "tfcnn"]
+NAMES = ["femnist_cnn", "lenet", "lenet_authors", "mlp", "mlpnet", "resnet18", "resnet8", "simplecnn", "tfcnn"]
 SEEN: set[str] = set()
 
 
@@ -33,7 +33,7 @@ def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
 
 
 def test_the_parametrised_tests_saw_every_model() -> None:
-    assert len(MODELS) == 8
+    assert len(MODELS) == 9
     assert SEEN in (set(), set(MODELS))  # empty only where this test runs alone
     assert list(MODELS) == NAMES == sorted(MODELS)
 
@@ -137,6 +137,7 @@ REFUSED = [
     ("lenet", (1, 8, 8)),
     ("lenet", (3, 64, 64)),
     ("lenet", (1, 28, 32)),
+    ("lenet_authors", (1, 15, 16)),
     ("simplecnn", (1, 15, 16)),
     ("simplecnn", (1, 16, 15)),
     ("tfcnn", (3, 7, 8)),

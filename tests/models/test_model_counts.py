@@ -98,7 +98,7 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
 
 @pytest.mark.parametrize(
     ("names", "default"),
-    [(("mlpnet", "lenet", "tfcnn", "femnist_cnn"), False), (("mlp", "simplecnn", "resnet8", "resnet18"), True)],
+    [(("mlpnet", "lenet", "lenet_authors", "tfcnn", "femnist_cnn"), False), (("mlp", "simplecnn", "resnet8", "resnet18"), True)],
 )
 def test_only_the_nets_of_map_leave_out_the_head_bias_unasked(names: tuple[str, ...], default: bool) -> None:
     assert {name: build(name, MODELS[name].in_shapes[0], 7, 0).head.bias is not None for name in names} == dict.fromkeys(

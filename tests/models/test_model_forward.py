@@ -15,6 +15,7 @@ from raffed.models.net import GlobalMean, GridMean, Net
 SMALLEST = {
     "femnist_cnn": (1, 8, 8),
     "lenet": (1, 28, 28),
+    "lenet_authors": (1, 16, 16),
     "mlp": (1, 2, 2),
     "mlpnet": (1, 2, 2),
     "resnet18": (1, 9, 9),

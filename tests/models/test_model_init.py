@@ -9,7 +9,7 @@ from torch import nn
 from raffed.models import MODELS, build
 from raffed.models.net import Net
 
-MAP_NETS = ["femnist_cnn", "lenet", "mlpnet", "tfcnn"]
+MAP_NETS = ["femnist_cnn", "lenet", "lenet_authors", "mlpnet", "tfcnn"]
 RESNETS = ["resnet18", "resnet8"]
 DEFAULTS = ["mlp", "simplecnn"]
 
