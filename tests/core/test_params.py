@@ -137,3 +137,14 @@ def test_choosing_by_where_ignores_nan_in_the_part_not_taken() -> None:
     p, nan = loose().clone(), loose().clone() * float("nan")
     assert agree(nan.where(torch.tensor(False), p), p)
     assert agree(p.where(torch.tensor(True), nan), p)
+
+
+def test_a_record_moves_whole_to_another_device_and_stays_itself_on_a_cpu() -> None:
+    from raffed.core.params import moved
+
+    state = State(Params({"w": torch.ones(2)}).clone(), Params({}).clone())
+    assert moved(state, torch.device("cpu")) is state
+    there = moved(state, torch.device("meta"))
+    assert there.w.device.type == "meta"
+    assert there.w.names == ("w",)
+    assert moved(None, torch.device("meta")) is None
