@@ -94,9 +94,8 @@ def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashe
         watch=lambda e: rounds.append(e.round),
         stop=lambda: len(rounds) > 0,
     )
-    assert result.state in ("stopped", "finished")
-    if result.state == "stopped":
-        assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+    assert result.state in ("stopped", "finished")  # four tiny rounds may be over before the driver hears of it
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
 def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
@@ -155,11 +154,10 @@ def test_a_diverging_run_on_ray_names_method_round_and_client(tmp_path: Path) ->
     assert read_run(tmp_path / "run")["state"] == "failed"
 
 
-def test_a_gpu_asked_for_where_none_is_is_refused(tmp_path: Path) -> None:
+def test_a_gpu_asked_for_where_none_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    if torch.cuda.is_available():
-        return
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"gpu_fraction = 0\.5"):
         raffed.run(on(small(), execution="ray", gpu_fraction=0.5), tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()
