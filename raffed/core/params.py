@@ -165,6 +165,9 @@ class Params:
     def __truediv__(self, divisor: float | Tensor) -> Params:
         return self._map(lambda t: t / divisor)
 
+    def __neg__(self) -> Params:
+        return self._map(operator.neg)
+
     def where(self, condition: Tensor, other: Params) -> Params:
         """self where the 0-d `condition` holds, else other; NaN in the part not taken does not matter."""
         return self._zip(other, lambda a, b: torch.where(condition, a, b))
