@@ -215,6 +215,8 @@ def moved(value: Any, device: torch.device) -> Any:
         return value.to(device)
     if isinstance(value, Frozen):
         return value.but(**{name: moved(one, device) for name, one in fields_of(value).items()})
+    if isinstance(value, dict):
+        return {name: moved(one, device) for name, one in value.items()}
     return value
 
 
