@@ -40,9 +40,10 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     """Index batches: the data shuffled anew for every epoch until there are `steps` of them."""
     batches: list[Tensor] = []
     whole = local.drop_last and n >= local.batch_size
+    used = n - n % local.batch_size if whole else n
     while len(batches) < steps:
         order = torch.randperm(n, generator=generator)
-        batches.extend(torch.split(order[: n - n % local.batch_size if whole else n], local.batch_size))
+        batches.extend(order[:used].split(local.batch_size))
     return batches[:steps]
 
 
@@ -79,7 +80,7 @@ def sgd(
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
         fused_step(weights, grads, velocity, solver, first=step == 0)
         total += loss.detach() * len(y)
-    seen = sum(len(index) for index in batches)
+    seen = sum(index.numel() for index in batches)
     return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches))
 
 

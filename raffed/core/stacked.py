@@ -64,7 +64,7 @@ def stacked(net: Network, task: Task, stretches: Sequence[Stretch], augmentation
     """All stretches as one stack; the results in the order given."""
     order = sorted(range(len(stretches)), key=lambda i: -len(stretches[i].batches))  # those still running are a prefix
     stack = _Stack(net, task, [stretches[i] for i in order], augmentation)
-    for tick in schedule([[len(index) for index in own.batches] for own in stack.members]):
+    for tick in schedule([[index.numel() for index in own.batches] for own in stack.members]):
         stack.step(tick)
     done = stack.results()
     back = sorted(range(len(order)), key=order.__getitem__)
@@ -115,7 +115,7 @@ class _Stack:
         totals = self.loss.tolist()
         done = []
         for own, w, b, total in zip(self.members, weights, buffers, totals, strict=True):
-            seen = sum(len(index) for index in own.batches)
+            seen = sum(index.numel() for index in own.batches)
             done.append(Trained(State(w, b), total / seen if seen else 0.0, len(own.batches)))
         return done
 
@@ -176,6 +176,9 @@ class _Memory:
 
     def __init__(self, members: list[Views]) -> None:
         self._template = {slot: view.but(client=-1, features=_refused, reestimate=_refused) for slot, view in members[0].items()}
+        if not self._template:
+            self._leaves, self._spec, self._last = [], pytree.tree_flatten({})[1], None
+            return
         values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
         self._leaves, self._spec = stacked_records(values)
         self._last: tuple[Any, _Taken] | None = None

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from raffed.core.errors import UsageError
 from raffed.core.local import Local
 from raffed.core.method import Method, Pass
