@@ -97,7 +97,7 @@ def models() -> None:
         for name, info in MODELS.items()
     ]
     show(("name", "network", "inputs in papers", "layers (C: classes)", "source"), rows)
-    typer.echo("--model-arg head_bias=true|false for all, --model-arg hidden=[64,64] for mlp and mlpnet.")
+    typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28.")
 
 
 def splits(
