@@ -122,7 +122,7 @@ def splits(
 
     parsed = parse_split(split)
     pool = load_dataset(dataset, data_root, download)
-    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test)
+    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test, pool.y_test)
     _show_split(partition, pool.y_train)
     if draw is not None:
         _draw(partition, pool.y_train, pool.name, draw)
