@@ -65,7 +65,7 @@ def prepare(config: RunConfig) -> Setup:
     split = parse_split(config.data.split)
     dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
     labels, classes = dataset.y_train, dataset.num_classes
-    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test)
+    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test)
     setup = Setup(config, dataset, partition)
     _check_clients(setup)
     _check_gpu(config)
