@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server, Vault
-from raffed.core.context import ClientData, Context, Forward
+from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.fold import Fold
 from raffed.core.local import Local
 from raffed.core.method import Method, Received, Spec
@@ -77,11 +77,13 @@ class Tiny:
     local: Local = PLAIN
     seed: int = 0
     visits: int = 4
+    rounds: int = 10
     augment: Augmentation | None = None
     cohort: bool = False
 
     def __post_init__(self) -> None:
-        self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits)
+        samples = sum(one.n for one in self.data)
+        self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits, self.rounds, samples)
         self.arrange()
         self.server: Server = server_init(self.method, self.net.initial, self.spec)
         self.vaults: dict[int, Vault] = {}
@@ -116,12 +118,14 @@ class Tiny:
         for client, one in done.items():
             if not one.vault.empty:
                 self.vaults[client] = one.vault
-        self.receive(*fold.finish(self.server))
+        self.receive(*fold.finish(self.server), chosen)
         self.last = done
         return done
 
-    def receive(self, mean_w: Params, mean_b: Params, received: dict[str, Received]) -> None:
-        self.server = server_round(self.method, self.server, mean_w, mean_b, received, self.spec)
+    def receive(self, mean_w: Params, mean_b: Params, received: dict[str, Received], chosen: Sequence[int]) -> None:
+        samples = sum(self.data[c].n for c in chosen)
+        k = ServerContext(self.spec, self.server.round, len(chosen), samples, received)
+        self.server = server_round(self.method, self.server, mean_w, mean_b, k)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Tiny:
         for _ in range(rounds):
@@ -160,6 +164,12 @@ def bare_context(**changes: Any) -> Context:
         "net": None, "features": None, "reestimate": lambda state: state,
     }  # fmt: skip
     return Context(**{**usual, **changes})
+
+
+def server_context(**changes: Any) -> ServerContext:
+    """What a server rule is told, for calling one by hand: the first round of 4 clients, all of them there, no messages."""
+    usual: dict[str, Any] = {"spec": Spec(CLASSES, WIDTH, 4, 4), "round": 0, "count": 4, "samples": 35, "received": {}}
+    return ServerContext(**{**usual, **changes})
 
 
 def forward(z: Tensor, y: Tensor, logits: Tensor | None = None, w: Params | None = None) -> Forward:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 _DROPOUT = nn.modules.dropout._DropoutNd
-_KNOWN = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class Noise:
@@ -60,24 +59,25 @@ def draw(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[Tens
 
 
 class StreamDropout(nn.Module):
-    """x · 1[u ≥ p] / (1 − p) in training mode, u uniform and drawn by `Noise`; x in evaluation mode.
+    """x / (1 − p) where u ≥ p, else 0, in training mode, u uniform from `Noise`; x in evaluation mode.
 
-    `whole`: one number a channel instead of one an element (torch's Dropout1d, 2d, 3d).
+    `axes`: how many leading axes of x have numbers of their own: all (None; torch's Dropout), 2 for whole channels
+    (Dropout1d, 2d, 3d), 1 for whole samples (stochastic depth).
     """
 
-    def __init__(self, p: float, whole: bool, noise: Noise) -> None:
+    def __init__(self, p: float, axes: int | None, noise: Noise) -> None:
         super().__init__()
-        self.p, self.whole, self._noise = p, whole, noise
+        self.p, self.axes, self._noise = p, axes, noise
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        shape = (*x.shape[:2], *(1 for _ in x.shape[2:])) if self.whole else tuple(x.shape)
-        kept = self._noise.take(x, shape) >= self.p
-        return x * kept / (1 - self.p)
+        own = x.dim() if self.axes is None else self.axes
+        shape = (*x.shape[:own], *(1 for _ in x.shape[own:]))
+        return torch.where(self._noise.take(x, shape) >= self.p, x / (1 - self.p), 0.0)
 
     def __deepcopy__(self, memo: object) -> StreamDropout:
-        return StreamDropout(self.p, self.whole, self._noise).train(self.training)
+        return StreamDropout(self.p, self.axes, self._noise).train(self.training)
 
 
 def replace_dropout(module: nn.Module, noise: Noise) -> bool:
@@ -86,11 +86,17 @@ def replace_dropout(module: nn.Module, noise: Noise) -> bool:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, StreamDropout):  # a copy of a network's module
-                setattr(parent, name, StreamDropout(child.p, child.whole, noise))
+                setattr(parent, name, StreamDropout(child.p, child.axes, noise))
                 found = True
             elif isinstance(child, _DROPOUT) and child.p > 0:
-                if type(child) not in _KNOWN or child.p >= 1:
-                    raise TypeError(f"{type(child).__name__}(p={child.p}): wanted Dropout, 1d, 2d or 3d with p in (0, 1)")
-                setattr(parent, name, StreamDropout(child.p, type(child) is not nn.Dropout, noise))
+                setattr(parent, name, StreamDropout(child.p, _axes(child), noise))
                 found = True
     return found
+
+
+def _axes(layer: nn.modules.dropout._DropoutNd) -> int | None:
+    if isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout) or layer.p >= 1:
+        raise TypeError(f"{type(layer).__name__}(p={layer.p}): wanted a dropout to zero with p in (0, 1)")
+    if getattr(layer, "rows", False):
+        return 1
+    return 2 if isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d) else None

@@ -193,6 +193,13 @@ class Params:
             return self._flat.square().sum()
         return torch.stack([t.square().sum() for t in self.tensors.values()]).sum()
 
+    def dot(self, other: Params) -> Tensor:
+        """Σ of products over all numbers, a 0-d tensor."""
+        products = self._zip(other, operator.mul)
+        if products._flat is not None:
+            return products._flat.sum()
+        return torch.stack([t.sum() for t in products.tensors.values()]).sum()
+
     def clone(self) -> Params:
         """An own copy in one flat buffer, without history."""
         if not len(self):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Private, Server, Upload, Vault, Wire
-from raffed.core.context import ClientData, Context, Forward
+from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
@@ -131,16 +131,19 @@ def server_init(m: Method, initial: State, spec: Spec) -> Server:
     return Server(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
 
 
-def server_round(
-    m: Method, s: Server, mean_w: Params, mean_b: Params, received: dict[str, Received], spec: Spec
-) -> Server:
+def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: ServerContext) -> Server:
     """w^{t+1} from the mean of the uploads, and every ingredient's server memory from what it received."""
     nothing = Received(0)
     slots: dict[str, Wire | Private | None] = {
-        slot: one.server_step(s.slots.get(slot), received.get(slot, nothing), spec) for slot, one in m.ingredients()
+        slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
     }
-    slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w)
+    slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
     return Server(s.round + 1, w, mean_b, {slot: v for slot, v in slots.items() if v is not None})
+
+
+def scored(m: Method, s: Server) -> Broadcast:
+    """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants scored."""
+    return s.but(w=m.server.scored(s.slots.get("server"), s.w)).broadcast()
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
@@ -190,6 +193,7 @@ def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
     return Context(
         spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
         start=start, state=start, net=net.apply, features=features,
+        momentum=_solver(session.local, m.passes[0], b.round).momentum,
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from raffed.core import seeds
 from raffed.core.boundary import Server
+from raffed.core.context import ServerContext
 from raffed.core.fold import Fold
 from raffed.core.params import State
-from raffed.core.round import server_init, server_round
+from raffed.core.round import scored, server_init, server_round
 from raffed.experiments.folder import RunFolder
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime, Tally
@@ -107,9 +108,12 @@ class Federation:
         fold = Fold()
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)
-        self.server = server_round(self.method, self.server, mean_w, mean_b, received, self.spec)
+        total = sum(sizes[c] for c in participants)
+        k = ServerContext(self.spec, number, len(participants), total, received)
+        self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
-        test = self.runtime.evaluate(self.server.broadcast()) if measure else None
+        measure = measure and self.method.has_global
+        test = self.runtime.evaluate(scored(self.method, self.server)) if measure else None
         seconds = time.perf_counter() - began
         rows = round_rows(self.server.round, reports, test, seconds)
         self.folder.rows(rows)

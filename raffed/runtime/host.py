@@ -34,7 +34,7 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
     """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
     clients, federation = setup.partition.num_clients, setup.config.federation
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
-    return Spec(setup.dataset.num_classes, feature_dim, clients, visits)
+    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes))
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:

@@ -14,11 +14,16 @@ from torch import Tensor
 
 from raffed.core.method import Mean, Method, Pass
 from raffed.methods.fedavg import fedavg
+from raffed.methods.feddc import feddc
+from raffed.methods.feddyn import feddyn
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
+from raffed.methods.fednova import fednova
 from raffed.methods.fedphp import fedphp
+from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from raffed.methods.map import map_, scars
+from raffed.methods.moon import ModelContrast, moon
 from raffed.methods.scaffold import scaffold
 from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
@@ -41,6 +46,8 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "IntraClass(0.0, paper)": Method("x", terms=(IntraClass(0.0, "paper"),)),
     "InterClass(0.0)": Method("x", terms=(InterClass(0.0),)),
     "InterClass(0.0, lite = 2)": Method("x", terms=(InterClass(0.0, lite=2),)),
+    "MOON(0)": moon(0.0),
+    "ModelContrast(0.0)": Method("x", terms=(ModelContrast(0.0, 0.5),)),
     "all terms at 0": Method("x", terms=(Proximal(0.0), IntraClass(0.0), InterClass(0.0))),
     "RestrictedSoftmax(1.0)": Method("x", head=RestrictedSoftmax(1.0)),
 }
@@ -62,7 +69,8 @@ def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, sett
 
 UNEQUAL: dict[str, Method] = {
     "FedProx": fedprox(0.1), "FedRS": fedrs(0.5), "FedMR intra": fedmr(0.1, 0.0), "FedMR inter": fedmr(0.0, 0.1),
-    "FedPHP": fedphp(lam=0.5),
+    "FedPHP": fedphp(lam=0.5), "MOON": moon(1.0), "FedProc": fedproc(), "FedNova": fednova(), "FedDyn": feddyn(0.1),
+    "FedDC": feddc(0.1),
 }  # fmt: skip
 
 
