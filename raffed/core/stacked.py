@@ -176,11 +176,8 @@ class _Memory:
 
     def __init__(self, members: list[Views]) -> None:
         self._template = {slot: view.but(client=-1, features=_refused, reestimate=_refused) for slot, view in members[0].items()}
-        if not self._template:
-            self._leaves, self._spec, self._last = [], pytree.tree_flatten({})[1], None
-            return
         values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
-        self._leaves, self._spec = stacked_records(values)
+        self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[Any, _Taken] | None = None
 
     def taken(self, pick: Any) -> _Taken:
