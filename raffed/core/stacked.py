@@ -232,13 +232,13 @@ def stacked_params(points: Sequence[Params]) -> Tensors:
 
 
 def _unstacked(tensors: Tensors, layout: Layout, k: int) -> list[Params]:
-    """k points, the rows of one buffer [k, layout.size]."""
+    """k points, each with a buffer of its own: a vault that keeps one does not hold on to the others."""
     if not layout.names:
         return [Params({})] * k
     flat = next(iter(tensors.values())).new_zeros(k, layout.size)
     for name, count, at in zip(layout.names, layout.counts, layout.offsets, strict=True):
         flat[:, at : at + count] = tensors[name].reshape(k, count)
-    return [Params.from_flat(layout, row) for row in flat.unbind()]
+    return [Params.from_flat(layout, row.clone()) for row in flat.unbind()]
 
 
 def _taken(tensors: Tensors, pick: Any) -> Tensors:

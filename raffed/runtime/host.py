@@ -27,7 +27,7 @@ from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
-GUEST_BYTES = 512 * 2**20  # prepared data of clients that are lent to this host, kept up to here
+DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -46,7 +46,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
 
 
 class Host:
-    """Trains and scores clients, one after the other. Prepared data are kept for the clients at `home` (default: all)."""
+    """Trains and scores clients. Prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all) first."""
 
     def __init__(
         self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
@@ -62,7 +62,7 @@ class Host:
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
-        self._guest_bytes = 0
+        self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
@@ -70,7 +70,8 @@ class Host:
     def warm_up(self) -> None:
         """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
         for client in sorted(self._home):
-            self._client(client)
+            if self._kept_bytes < DATA_BYTES // 2:
+                self._client(client)
         data = self._client(min(self._home))
         f = self.net.forward(data.x[:2], data.y[:2])
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
@@ -131,11 +132,11 @@ class Host:
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
-        """Whether prepared data stay here: always at home, and what is lent while there is room."""
+        """Whether prepared data stay here: while there is room, of which guests get half."""
         size = x.numel() * x.element_size()
-        if client not in self._home and self._guest_bytes + size > GUEST_BYTES:
+        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
             return False
-        self._guest_bytes += 0 if client in self._home else size
+        self._kept_bytes += size
         return True
 
     def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
