@@ -36,7 +36,8 @@ class RayPool:
         self._chunks = test_chunks(setup)
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        work = [self._setup.config.local.steps(len(self._setup.partition.train[c])) for c in job.participants]
+        sizes = self._setup.sizes_at(job.round)
+        work = [self._setup.config.local.steps(sizes[c]) for c in job.participants]
         sent = _shared(job.broadcast)
         calls: dict[int, Call] = {}
         for actor, clients in enumerate(self._plan.shares(job.participants, work)):
