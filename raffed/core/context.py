@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Spec
+from raffed.core.method import Received, Spec
 from raffed.core.params import Params, State
 
 
@@ -45,8 +45,8 @@ class Context:
 
     `start`: the model as downloaded and joined with the client's own layers; `state`: the same after training;
     `private`: the result of private training; `mine`, `server`: this ingredient's own memory and the server's message
-    to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number; `drawn`: this term's
-    random numbers for this step.
+    to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `momentum` that of the
+    first pass; `drawn`: this term's random numbers for this step.
     """
 
     spec: Spec
@@ -64,6 +64,7 @@ class Context:
     private: State | None = None
     steps: int = 0
     lr_sum: float = 0.0
+    momentum: float = 0.0
     drawn: Tensor | None = None
 
     @property
@@ -86,3 +87,15 @@ class Context:
 
     def but(self, **changes: Any) -> Context:
         return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples` (training
+    samples together), and what each slot `received`."""
+
+    spec: Spec
+    round: int
+    count: int
+    samples: int
+    received: Mapping[str, Received]

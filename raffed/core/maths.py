@@ -33,6 +33,15 @@ def mmd(h: Tensor, g: Tensor) -> Tensor:
     return (kernel[:b, :b] + kernel[b:, b:] - kernel[:b, b:] - kernel[b:, :b]).mean()
 
 
+def momentum_sum(steps: int, momentum: float) -> float:
+    """‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ): what τ steps with momentum ρ and a constant gradient g add up to, in η·g.
+
+    τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov (baselines-fedmr.md §4).
+    """
+    if momentum == 0.0:
+        return float(steps)
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
 
 def distance(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean distances [B, C] of rows a [B, D] and b [C, D], with a finite gradient at 0."""

@@ -20,7 +20,7 @@ from raffed.core.frozen import Frozen
 from raffed.core.params import Params, State
 
 if TYPE_CHECKING:
-    from raffed.core.context import Context, Forward
+    from raffed.core.context import Context, Forward, ServerContext
 
 Part = Literal["all", "body", "head", "none"]
 
@@ -38,6 +38,8 @@ class Spec:
     feature_dim: int
     num_clients: int
     expected_visits: int  # max(int(Q·T), 1): how often a client is expected to take part in the whole run
+    rounds: int = 1  # T, the rounds of the whole run
+    samples: int = 1  # training samples of all clients together
 
 
 class Received(Frozen):
@@ -193,14 +195,18 @@ class ServerRule(Frozen):
     def init(self, w: Params) -> Private | None:
         return None
 
-    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         raise NotImplementedError
+
+    def scored(self, own: Any, w: Params) -> Params:
+        """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""
+        return w
 
 
 class Assign(ServerRule):
     """w^{t+1} = mean."""
 
-    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         return None, mean
 
 
@@ -209,7 +215,7 @@ class ServerSGD(ServerRule):
 
     lr: float
 
-    def step(self, own: Any, w: Params, mean: Params) -> tuple[Private | None, Params]:
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         return None, w * (1.0 - self.lr) + mean * self.lr
 
 
@@ -221,6 +227,7 @@ class Method:
     terms: tuple[Term, ...] = ()
     head: Head | None = None
     correction: Correction | None = None
+    message: Ingredient | None = None  # what is sent besides or in place of the trained weights; no part of the objective
     split: Split = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
     personal: Personal | None = None
@@ -239,6 +246,11 @@ class Method:
             )
 
     @property
+    def has_global(self) -> bool:
+        """Whether the server holds a whole model; without one there is no accuracy on the global test set."""
+        return self.split.personal == "none"
+
+    @property
     def keeps_state(self) -> bool:
         """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's memory."""
         own = self.split.personal != "none" or self.split.buffers == "local"
@@ -246,7 +258,10 @@ class Method:
 
     def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
-        for slot, one in (("head", self.head), ("correction", self.correction), ("personal", self.personal)):
+        slots: tuple[tuple[str, Ingredient | None], ...] = (
+            ("head", self.head), ("correction", self.correction), ("message", self.message), ("personal", self.personal),
+        )  # fmt: skip
+        for slot, one in slots:
             if one is not None:
                 yield slot, one
         for term in self.terms:

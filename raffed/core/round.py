@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,29 +11,38 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Private, Server, Upload, Vault, Wire
-from raffed.core.context import ClientData, Context, Forward
+from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Method, Pass, Received, Spec, Term
+from raffed.core.method import Budget, Method, Pass, Received, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State, moved
-from raffed.core.sgd import Solver, Trained, batch_stream, sgd
+from raffed.core.sgd import Solver, Trained, batch_stream
+from raffed.core.stretch import Augmentation, Execute, Objective, Stretch, Task, Views, draws_of, one_by_one, with_draws
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
-
-Views = dict[str, Context]
 
 
 @dataclass(frozen=True)
 class Session:
-    """What does not change from round to round: the network, how clients train, the seed, the augmentation."""
+    """What does not change from round to round: the network, how clients train, the seed, the augmentation, the execution."""
 
     net: Network
     local: Local
     seed: int
     spec: Spec
-    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    augment: Augmentation | None = None
+    execute: Execute = one_by_one
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A client that takes part: its number, what it kept, its data."""
+
+    client: int
+    vault: Vault | None
+    data: ClientData
 
 
 @dataclass(frozen=True)
@@ -58,20 +66,36 @@ def client_round(
     m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int
 ) -> ClientRound:
     """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (style.md §4)."""
-    k = _begin(m, b, vault, data, session, client)
-    views = _views(m, b, vault, k)
-    trained = _train_shared(m, views, k, data, session)
-    k = k.but(state=trained.state, steps=trained.steps, lr_sum=trained.steps * session.local.rate(b.round))
-    views = {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in views.items()}
-    views = _train_private(m, views, data, session)
+    return client_rounds(m, b, [Guest(client, vault, data)], session)[0]
+
+
+def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Session) -> list[ClientRound]:
+    """The rounds of several clients, trained by `session.execute`: one after the other, or as one stack."""
+    b = b if b.w.device == session.net.device else moved(b, session.net.device)
+    contexts = [_begin(m, b, guest, session) for guest in guests]
+    views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
+    trained = _train_shared(m, views, contexts, guests, session)
+    rate = session.local.rate(b.round)
+    ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
+    views = [
+        {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in own.items()}
+        for own, k in zip(views, ends, strict=True)
+    ]
+    views = _train_private(m, views, guests, session)
+    return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
+
+
+def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
+    """What a client keeps and what it sends."""
     with torch.no_grad():
         done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
-        sent = m.split.shared(k.w).clone()  # an upload shares no storage with the vault
+        sent = m.split.shared(k.w)
+        sent = sent.clone() if m.keeps_state else sent  # an upload shares no storage with the vault
         for slot, one in m.ingredients():
             sent = one.outgoing(sent, views[slot])
     local_buffers = m.split.buffers == "local"
     upload = Upload(
-        n=data.n if m.mean.by == "samples" else None,
+        n=n if m.mean.by == "samples" else None,
         w=sent,
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
@@ -107,54 +131,69 @@ def server_init(m: Method, initial: State, spec: Spec) -> Server:
     return Server(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
 
 
-def server_round(
-    m: Method, s: Server, mean_w: Params, mean_b: Params, received: dict[str, Received], spec: Spec
-) -> Server:
+def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: ServerContext) -> Server:
     """w^{t+1} from the mean of the uploads, and every ingredient's server memory from what it received."""
     nothing = Received(0)
     slots: dict[str, Wire | Private | None] = {
-        slot: one.server_step(s.slots.get(slot), received.get(slot, nothing), spec) for slot, one in m.ingredients()
+        slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
     }
-    slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w)
+    slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
     return Server(s.round + 1, w, mean_b, {slot: v for slot, v in slots.items() if v is not None})
 
 
-def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """CE(head(logits), y) + Σ terms: what stage 1 minimises. `drawn` numbers come from each term's own stream."""
-    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
-    streams = {
-        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
-        for slot, one in terms
-        if one.purpose is not None
-        for v in [views[slot]]
-    }
+def scored(m: Method, s: Server) -> Broadcast:
+    """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants scored."""
+    return s.but(w=m.server.scored(s.slots.get("server"), s.w)).broadcast()
 
-    def objective(f: Forward, step: int) -> Tensor:
+
+def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
+    """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
+    task = _shared_task(m, m.passes[0], Solver(0.0, 0.0, 0.0))
+    own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task, views))
+    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
+
+
+def _objective(m: Method) -> Objective:
+    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+
+    def objective(f: Forward, views: Views) -> Tensor:
         logits = f.logits if head is None else head.logits(f.logits, views["head"])
         loss = cross_entropy(logits, f.y)
         for slot, one in terms:
-            view = views[slot]
-            if slot in streams:
-                view = view.but(drawn=one.draw(len(f.y), streams[slot]))
-            loss = loss + one.loss(f, view)
-        if m.personal is not None:
-            extra = m.personal.loss(f, views["personal"])
-            loss = loss if extra is None else loss + extra
-        return loss
+            loss = loss + one.loss(f, views[slot])
+        extra = None if m.personal is None else m.personal.loss(f, views["personal"])
+        return loss if extra is None else loss + extra
 
     return objective
 
 
-def _begin(m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int) -> Context:
-    net, batch = session.net, session.local.batch_size
-    start = joined(m, b, vault, net)
+def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
+    correction = m.correction
+    correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
+    draws = {slot: term for slot, term in m.ingredients() if isinstance(term, Term) and term.purpose is not None}
+    return Task(_objective(m), solver, one.part, correct, draws)
+
+
+def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
+    """A client's streams for the terms that draw; they go on from pass to pass."""
+    return {
+        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
+        for slot, one in task.draws.items()
+        for v in [views[slot]]
+    }
+
+
+def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
+    net, batch, data = session.net, session.local.batch_size, guest.data
+    start = joined(m, b, guest.vault, net)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
 
     return Context(
-        spec=session.spec, run_seed=session.seed, round=b.round, client=client, class_counts=data.class_counts,
+        spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
         start=start, state=start, net=net.apply, features=features,
+        momentum=_solver(session.local, m.passes[0], b.round).momentum,
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip
 
@@ -163,74 +202,84 @@ def _views(m: Method, b: Broadcast, vault: Vault | None, k: Context) -> Views:
     """For every ingredient the context with its own memory and its own message, nobody else's."""
     kept, device = vault.slots if vault else {}, k.w0.device
     return {
-        slot: k.but(
-            mine=moved(kept[slot], device) if slot in kept else one.client_init(k),
-            server=moved(b.slots.get(slot), device),
-        )
+        slot: k.but(mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot))
         for slot, one in m.ingredients()
     }
 
 
-def _train_shared(m: Method, views: Views, k: Context, data: ClientData, session: Session) -> Trained:
-    objective, correction, local = shared_objective(m, views), m.correction, session.local
-    state, loss, steps = k.start, 0.0, 0
+def _train_shared(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Guest], session: Session
+) -> list[Trained]:
+    """The passes of every client; loss and steps over all of them."""
+    local, round = session.local, contexts[0].round
+    states = [k.start for k in contexts]
+    losses, steps = [0.0] * len(guests), [0] * len(guests)
+    drawn = None
     for number, one in enumerate(m.passes):
-        count = local.steps(data.n, one.epochs)
-        draws = seeds.generator(session.seed, "batches", k.round, k.client, number)
-        batches = batch_stream(data.n, count, local, draws)
-        correct = None
-        if correction is not None:
-            view = views["correction"]
-            correct = lambda g, view=view: correction.gradient(g, view)  # noqa: E731
-        with _streams(session, k, number) as augment:
-            done = sgd(session.net, state, objective, data, batches, _solver(local, one, k.round),
-                       part=one.part, correct=correct, augment=augment)  # fmt: skip
-        _check(m, k, done.loss)
-        state, steps = done.state, steps + done.steps
-        loss += done.loss * done.steps
-    return Trained(state, loss / steps, steps)
+        task = _shared_task(m, one, _solver(local, one, round))
+        drawn = [_drawing(task, own) for own in views] if drawn is None else drawn
+        stretches = []
+        for state, guest, own, generators in zip(states, guests, views, drawn, strict=True):
+            draws = seeds.generator(session.seed, "batches", round, guest.client, number)
+            batches = batch_stream(guest.data.n, local.steps(guest.data.n, one.epochs), local, draws)
+            stretches.append(_stretch(session, round, guest, state, batches, own, number, generators))
+        done = session.execute(session.net, task, stretches, session.augment)
+        for i, end in enumerate(done):
+            _check(m, contexts[i], end.loss)
+            losses[i] += end.loss * end.steps
+            steps[i] += end.steps
+        states = [end.state for end in done]
+    return [Trained(state, loss / max(n, 1), n) for state, loss, n in zip(states, losses, steps, strict=True)]
 
 
-def _train_private(m: Method, views: Views, data: ClientData, session: Session) -> Views:
+def _train_private(m: Method, views: list[Views], guests: Sequence[Guest], session: Session) -> list[Views]:
     """The personal ingredient's own training, on its own random stream, from its own start."""
     if m.personal is None:
         return views
-    personal, view = m.personal, views["personal"]
-    budget = personal.budget(view)
-    if budget is None or budget.steps == 0:
-        return {**views, "personal": view.but(private=personal.start(view))}
-    draws = seeds.generator(session.seed, "private", view.round, view.client)
-    batches = batch_stream(data.n, budget.steps, session.local, draws)
-    override = Pass(momentum=budget.momentum)
-    solver = _solver(session.local, override, view.round, budget.lr_scale)
+    personal, stretch = m.personal, len(m.passes)
+    own = [mine["personal"] for mine in views]
+    starts = [personal.start(view) for view in own]
+    budgets = [personal.budget(view) for view in own]
+    ends = list(starts)
+    for kind in sorted({(b.lr_scale, b.momentum) for b in budgets if b is not None and b.steps}, key=str):
+        who = [i for i, b in enumerate(budgets) if b is not None and b.steps and (b.lr_scale, b.momentum) == kind]
+        solver = _solver(session.local, Pass(momentum=kind[1]), own[0].round, kind[0])
+        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver)
+        stretches = []
+        for i in who:
+            draws = seeds.generator(session.seed, "private", own[i].round, own[i].client)
+            batches = batch_stream(guests[i].data.n, _steps(budgets[i]), session.local, draws)
+            only = {"personal": own[i]}
+            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, only, stretch, {}))
+        for i, end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
+            _check(m, own[i], end.loss)
+            ends[i] = end.state
+    return [{**mine, "personal": view.but(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
 
-    def objective(f: Forward, step: int) -> Tensor:
-        return personal.private_loss(f, view)
 
-    with _streams(session, view, len(m.passes)) as augment:
-        done = sgd(session.net, personal.start(view), objective, data, batches, solver, augment=augment)
-    _check(m, view, done.loss)
-    return {**views, "personal": view.but(private=done.state)}
+def _steps(budget: Budget | None) -> int:
+    return budget.steps if budget is not None else 0
+
+
+def _stretch(
+    session: Session, round: int, guest: Guest, start: State, batches: list[Tensor], views: Views, number: int,
+    drawn: dict[str, torch.Generator],
+) -> Stretch:  # fmt: skip
+    """A client's stretch, with dropout and augmentation each from its own derived stream."""
+    key = round, guest.client, number
+    bends = session.augment is not None
+    return Stretch(
+        start, batches, guest.data, views,
+        augment=seeds.generator(session.seed, "augment", *key) if bends else None,
+        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key) if session.net.has_dropout else None,
+        drawn=drawn,
+    )  # fmt: skip
 
 
 def _solver(local: Local, one: Pass, round: int, scale: float = 1.0) -> Solver:
     momentum = local.momentum if one.momentum is None else one.momentum
     decay = local.weight_decay if one.weight_decay is None else one.weight_decay
     return Solver(local.rate(round) * scale, momentum, decay, local.clip_norm)
-
-
-@contextlib.contextmanager
-def _streams(session: Session, k: Context, stretch: int) -> Iterator[Callable[[Tensor], Tensor] | None]:
-    """Dropout and augmentation of one stretch of training, each from its own derived stream."""
-    with contextlib.ExitStack() as stack:
-        if session.net.has_dropout:
-            value = seeds.seed(session.seed, "dropout", k.round, k.client, stretch)
-            stack.enter_context(seeds.forked(value, (session.net.device,)))
-        if session.augment is None:
-            yield None
-        else:
-            draws, transform = seeds.generator(session.seed, "augment", k.round, k.client, stretch), session.augment
-            yield lambda x: transform(x, draws)
 
 
 def _check(m: Method, k: Context, loss: float) -> None:

@@ -31,13 +31,17 @@ class Heavy:
     holes: int = 8
     hole_side: int = 16
 
+    @property
+    def draws(self) -> int:
+        """Random numbers an image."""
+        return DRAWS + 2 * self.holes
 
-def bend(x: Tensor, t: Heavy, mean: Tensor, std: Tensor, generator: torch.Generator) -> Tensor:
+
+def bend(x: Tensor, t: Heavy, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
     """An augmented copy of the prepared square batch x [B, C, S, S]; mean, std [C, 1, 1] as x was normalised with.
 
-    One draw on the CPU serves the batch. Black from a hole is raw black, (0 - mean) / std.
+    draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
     """
-    draws = torch.rand((len(x), DRAWS + 2 * t.holes), generator=generator, dtype=torch.float64)
     x = _moved(x, t, draws)
     light, amount = draws[:, 6] < 0.5, (2 * draws[:, 7:9] - 1).to(x.dtype).to(x.device)
     raw = x * std + mean

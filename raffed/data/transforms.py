@@ -87,14 +87,23 @@ def prepare(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
 def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
     """A randomly cropped, flipped and rotated copy of the prepared batch x [B, C, H, W], on x's device.
 
-    One draw from `generator` (on the CPU) serves the whole batch, another one `heavy`. Without anything to do, x itself is
-    returned and the generator is not touched.
+    One draw from `generator` (on the CPU) serves the whole batch. Without anything to do, x itself is returned and
+    the generator is not touched.
     """
     if not t.augments or len(x) == 0:
         return x
+    return augment_by(x, t, augment_draws(len(x), t, generator))
+
+
+def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
+    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them those of `heavy`."""
+    return torch.rand((batch, 4 + (t.heavy.draws if t.heavy else 0)), generator=generator, dtype=torch.float64)
+
+
+def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
+    """The batch x [B, C, H, W] bent by the numbers `draws` [B, ...], image by image."""
     if t.heavy is not None:
-        x = bend(x, t.heavy, _per_channel(t.mean, x), _per_channel(t.std, x), generator)
-    draws = torch.rand((len(x), 4), generator=generator, dtype=torch.float64)
+        x = bend(x, t.heavy, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.rotation_degrees:

@@ -10,13 +10,15 @@ from typing import Any
 
 from raffed.core import seeds
 from raffed.core.boundary import Server
+from raffed.core.context import ServerContext
 from raffed.core.fold import Fold
 from raffed.core.params import State
-from raffed.core.round import server_init, server_round
+from raffed.core.round import scored, server_init, server_round
 from raffed.experiments.folder import RunFolder
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
+from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
 
@@ -103,14 +105,19 @@ class Federation:
         weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         versions = tuple(self.versions.get(client, 0) for client in participants)
-        partial, reports = self.runtime.train(Job(self.server.broadcast(), participants, weights, versions, measure))
+        stacks = make_stacks(participants, sizes, self.setup.config.numerics.cohort)
+        job = Job(self.server.broadcast(), participants, weights, versions, measure, stacks)
+        partial, reports = self.runtime.train(job)
         self.versions.update(dict.fromkeys(participants, number + 1))
         fold = Fold()
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)
-        self.server = server_round(self.method, self.server, mean_w, mean_b, received, self.spec)
+        total = sum(sizes[c] for c in participants)
+        k = ServerContext(self.spec, number, len(participants), total, received)
+        self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
-        test = self.runtime.evaluate(self.server.broadcast()) if measure else None
+        measure = measure and self.method.has_global
+        test = self.runtime.evaluate(scored(self.method, self.server)) if measure else None
         seconds = time.perf_counter() - began
         stage = self.setup.stage(number)
         rows = [row._replace(stage=stage) for row in round_rows(self.server.round, reports, test, seconds)]

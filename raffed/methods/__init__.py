@@ -34,11 +34,16 @@ class MethodInfo:
 
 METHODS: dict[str, MethodInfo] = {
     "fedavg": MethodInfo("FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"),
+    "feddc": MethodInfo("FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"),
+    "feddyn": MethodInfo("FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"),
     "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),
+    "fednova": MethodInfo("FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"),
     "fedphp": MethodInfo("FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"),
+    "fedproc": MethodInfo("FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"),
     "fedprox": MethodInfo("FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
+    "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
     "scamap": MethodInfo("ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"),
     "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),

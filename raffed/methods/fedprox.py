@@ -7,6 +7,7 @@ from torch import Tensor
 from raffed.core.context import Context, Forward
 from raffed.core.errors import check_range
 from raffed.core.method import Method, Term
+from raffed.methods.fedproc import prototype_terms
 
 
 class Proximal(Term):
@@ -18,7 +19,10 @@ class Proximal(Term):
         return self.mu / 2 * (f.w - k.w0).sq_norm()
 
 
-def fedprox(mu: float = 0.01) -> Method:
-    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2)."""
+def fedprox(mu: float = 0.01, prototypes: str = "none") -> Method:
+    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
+
+    prototypes: none, fedproc or fedmr, as in FedMR's Table 8.
+    """
     check_range("mu", mu, 0.0, 1e6)
-    return Method("FedProx", terms=(Proximal(mu),) if mu else ())
+    return Method("FedProx", terms=((Proximal(mu),) if mu else ()) + prototype_terms(prototypes))

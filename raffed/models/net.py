@@ -12,7 +12,7 @@ class Net(nn.Module):
     """x [B, ...] -> (logits [B, C], z [B, D]) with z = body(x) and logits = head(z).
 
     z is the papers' feature: the input of the last layer (MAP's h, FedMR's and GLDP's z). Every parameter and buffer
-    name starts with `body.` or `head.`; saved buffers, where there are any, are BatchNorm's, others the keys of `Dropout`.
+    name starts with `body.` or `head.`; buffers, where there are any, are BatchNorm's.
     Under `torch.func`, pass the buffers of a train-mode BatchNorm net as arguments of the function that is
     differentiated, and pass copies: running_mean, running_var and num_batches_tracked are updated in place, one entry
     a client, and a captured buffer is an error there.

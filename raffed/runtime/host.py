@@ -18,27 +18,32 @@ from raffed.core.evaluate import Score, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
 from raffed.core.network import Network
-from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, ClientRound, Session, client_round, joined
-from raffed.data.transforms import augment, prepare
+from raffed.core.params import State, moved
+from raffed.core.round import EVAL_CHUNK, ClientRound, Guest, Session, client_rounds, joined
+from raffed.core.stacked import stacked
+from raffed.core.stretch import Augmentation, one_by_one
+from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
 from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
+
+GUEST_BYTES = 512 * 2**20  # prepared data of clients that are lent to this host, kept up to here
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
     """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
     clients, federation = setup.partition.num_clients, setup.config.federation
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
-    return Spec(setup.dataset.num_classes, feature_dim, clients, visits)
+    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes))
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     """The run's network with its initial weights, the same on every host."""
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
-    return Network(build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args), device)
+    module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
+    return Network(module, device, config.numerics.precision)
 
 
 class Host:
@@ -53,10 +58,13 @@ class Host:
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = (lambda x, g: augment(x, transform, g)) if transform.augments else None
+        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
         spec = make_spec(setup, self.net.feature_dim)
-        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend)
+        execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
+        augmented = bend if transform.augments else None
+        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
+        self._guest_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
@@ -73,22 +81,24 @@ class Host:
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
-        """A round of these clients, folded; their reports in the same order."""
+        """A round of these clients, folded; their reports in order of client."""
         self._enter(self.setup.stage(broadcast.round))
         fold, reports = Fold(), []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
-        down = broadcast.nbytes()
-        for client, weight, version in share.rows:
+        down, here = broadcast.nbytes(), moved(broadcast, self.device)
+        for stack in share.stacks:
             began = time.perf_counter()
-            vault = self.store.get(client, version)
-            done = client_round(self.method, broadcast, vault, self._client(client), self.session, client)
-            scores = self._score(client, done) if share.measure else {}
-            self.store.put(client, broadcast.round + 1, done.vault)
-            fold.add(client, weight, done.upload, where)
-            spent = time.perf_counter() - began
-            n = len(self.setup.partition.train_at(client, self._stage))
-            reports.append(Report(client, n, done.loss, done.steps, done.upload.nbytes(), down, spent, scores))
-        return fold.export(), reports
+            guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
+            rounds = client_rounds(self.method, here, guests, self.session)
+            scores = [self._score(g.client, done) if share.measure else {} for g, done in zip(guests, rounds, strict=True)]
+            for guest, done in zip(guests, rounds, strict=True):
+                self.store.put(guest.client, broadcast.round + 1, done.vault)
+            fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
+            spent = (time.perf_counter() - began) / len(stack)
+            for guest, done, score in zip(guests, rounds, scores, strict=True):
+                up = done.upload.nbytes()
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score))
+        return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         """Chunk → tally of the global model on these chunks of the global test set."""
@@ -118,13 +128,14 @@ class Host:
         self._stage = stage
         self._data.clear()
         self._local_test.clear()
+        self._guest_bytes = 0
 
     def _client(self, client: int) -> ClientData:
         if client in self._data:
             return self._data[client]
         x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
         made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
-        if client in self._home:
+        if self._keeps(client, x):
             self._data[client] = made
         return made
 
@@ -133,23 +144,31 @@ class Host:
             return self._local_test[client]
         partition = self.setup.partition
         made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
-        if client in self._home:
+        if self._keeps(client, made[0]):
             self._local_test[client] = made
         return made
+
+    def _keeps(self, client: int, x: Tensor) -> bool:
+        """Whether prepared data stay here: always at home, and what is lent while there is room."""
+        size = x.numel() * x.element_size()
+        if client not in self._home and self._guest_bytes + size > GUEST_BYTES:
+            return False
+        self._guest_bytes += 0 if client in self._home else size
+        return True
 
     def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
         """Prepared images and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
         images, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
         x = prepare(images[index], self.transform, dataset.max_value)
-        return x.to(self.device), torch.from_numpy(labels[index]).to(self.device)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
             images, labels = self.setup.test_set()
             part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
-            self._test[chunk] = x.to(self.device), torch.tensor(labels[part], device=self.device)
+            self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
 
 

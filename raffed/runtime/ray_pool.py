@@ -36,13 +36,13 @@ class RayPool:
         self._chunks = test_chunks(setup)
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        sizes = self._setup.sizes_at(job.round)
-        work = [self._setup.config.local.steps(sizes[c]) for c in job.participants]
+        local, sizes = self._setup.config.local, self._setup.sizes_at(job.round)
+        work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         sent = _shared(job.broadcast)
         calls: dict[int, Call] = {}
-        for actor, clients in enumerate(self._plan.shares(job.participants, work)):
-            if clients:
-                calls[actor] = "train", (sent, job.share(frozenset(clients)))
+        for actor, stacks in enumerate(self._plan.shares(job.stacks, work)):
+            if stacks:
+                calls[actor] = "train", (sent, job.share(stacks))
         fold = Fold()
         reports: dict[int, Report] = {}
         for partial, theirs in self._ask(calls).values():

@@ -15,7 +15,12 @@ from tests.tiny import over_methods
 
 OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedavg": {},
-    "fedprox": {"mu": [-0.01, 1e7, math.nan]},
+    "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
+    "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
+    "fednova": {"prototypes": ["nova"]},
+    "fedproc": {},
+    "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"]},
+    "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {"lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["KD", "mse"], "kd_student_tau": [0.0, -1.0, 101.0]},
@@ -45,8 +50,9 @@ def test_a_value_out_of_range_raises_with_its_name_and_itself(name: str, key: st
 
 
 def test_every_parameter_that_can_be_out_of_range_was_tried() -> None:
-    """Switches (bool) cannot; all others of the nine methods have a case above."""
+    """Switches (bool) cannot; all others of every method have a case above."""
     assert len(CASES) >= 55
+    assert set(OUTSIDE) == set(METHODS)
     for name, tried in OUTSIDE.items():
         known = inspect.signature(METHODS[name].load()).parameters
         assert set(tried) == {key for key, p in known.items() if not isinstance(p.default, bool)}

@@ -10,10 +10,11 @@ from raffed.core.method import Assign, Mean, Method, Pass, ServerSGD, Split, Ter
 from raffed.core.params import Params
 from raffed.methods.fedprox import Proximal
 from raffed.methods.scaffold import ControlVariate
-from tests.tiny import same_bits
+from tests.tiny import same_bits, server_context
 
 W = Params({"body.fc": torch.tensor([1.0, -2.0]), "head.weight": torch.tensor([0.1])}).clone()
 MEAN = Params({"body.fc": torch.tensor([0.3, 5.0]), "head.weight": torch.tensor([-0.7])}).clone()
+K = server_context()
 
 
 def test_two_terms_of_one_class_are_refused_because_their_memories_would_share_a_slot() -> None:
@@ -35,13 +36,13 @@ def test_sizes_1_and_3_weigh_a_quarter_and_three_quarters_over_participants_only
 
 
 def test_a_server_rate_of_1_is_assignment_bit_for_bit_and_0_stands_still() -> None:
-    assert same_bits(ServerSGD(1.0).step(None, W, MEAN)[1], Assign().step(None, W, MEAN)[1])
-    assert same_bits(ServerSGD(0.0).step(None, W, MEAN)[1], W)
+    assert same_bits(ServerSGD(1.0).step(None, W, MEAN, K)[1], Assign().step(None, W, MEAN, K)[1])
+    assert same_bits(ServerSGD(0.0).step(None, W, MEAN, K)[1], W)
 
 
 def test_a_server_rate_of_a_half_goes_half_the_way() -> None:
     """(1 + 0.3)/2 = 0.65, (−2 + 5)/2 = 1.5, (0.1 − 0.7)/2 = −0.3."""
-    got = ServerSGD(0.5).step(None, W, MEAN)[1]
+    got = ServerSGD(0.5).step(None, W, MEAN, K)[1]
     torch.testing.assert_close(got["body.fc"], torch.tensor([0.65, 1.5]))
     torch.testing.assert_close(got["head.weight"], torch.tensor([-0.3]))
 

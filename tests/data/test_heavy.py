@@ -27,7 +27,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def bent(raw: Tensor, seed: int = 0, **parts: float) -> Tensor:
     """Raw pixels in [0, 1], augmented with these parts alone, as raw pixels again."""
-    return bend((raw - MEAN) / STD, Heavy(**{**STILL, **parts}), MEAN, STD, generator(seed)) * STD + MEAN
+    t = Heavy(**{**STILL, **parts})
+    draws = torch.rand((len(raw), t.draws), generator=generator(seed), dtype=torch.float64)
+    return bend((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
 
 
 def image(side: int = 8) -> Tensor:
@@ -99,8 +101,8 @@ def test_rotation_turns_half_of_the_images_by_up_to_50_degrees_about_the_centre(
 def test_a_turned_image_is_torchvision_s_bilinear_rotation_away_from_the_border() -> None:
     raw = vision.gaussian_blur(torch.rand(20, 3, 65, 65, generator=generator(4)), 9)
     t = Heavy(**{**STILL, "rotation_degrees": 50.0})
-    draws = torch.rand((20, 10), generator=generator(3), dtype=torch.float64)
-    got = bend((raw - MEAN) / STD, t, MEAN, STD, generator(3)) * STD + MEAN
+    draws = torch.rand((20, t.draws), generator=generator(3), dtype=torch.float64)
+    got = bend((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
     seen = 0
     for x, y, row in zip(raw, got, draws.tolist(), strict=True):
         if row[3] >= 0.5:

@@ -14,24 +14,23 @@ from torch import Tensor
 
 from raffed.core.method import Mean, Method, Pass
 from raffed.methods.fedavg import fedavg
+from raffed.methods.feddc import feddc
+from raffed.methods.feddyn import feddyn
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
+from raffed.methods.fednova import fednova
 from raffed.methods.fedphp import fedphp
+from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from raffed.methods.map import map_, scars
+from raffed.methods.moon import ModelContrast, moon
 from raffed.methods.scaffold import scaffold
-from tests.tiny import PLAIN, Tiny, clients, network, same_bits
-
-
-def noisy(x: Tensor, g: torch.Generator) -> Tensor:
-    """An augmentation that draws: any leak of the stream shows."""
-    return x + 0.1 * torch.randn(x.shape, generator=g)
-
+from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "plain": Tiny,
     "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "augmented": lambda m: Tiny(m, net=network(norm=True), augment=noisy),
+    "augmented": lambda m: Tiny(m, net=network(norm=True), augment=NOISY),
     "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
     "clipped, warmed up": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.5, warmup_rounds=3)),
 }
@@ -47,6 +46,8 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "IntraClass(0.0, paper)": Method("x", terms=(IntraClass(0.0, "paper"),)),
     "InterClass(0.0)": Method("x", terms=(InterClass(0.0),)),
     "InterClass(0.0, lite = 2)": Method("x", terms=(InterClass(0.0, lite=2),)),
+    "MOON(0)": moon(0.0),
+    "ModelContrast(0.0)": Method("x", terms=(ModelContrast(0.0, 0.5),)),
     "all terms at 0": Method("x", terms=(Proximal(0.0), IntraClass(0.0), InterClass(0.0))),
     "RestrictedSoftmax(1.0)": Method("x", head=RestrictedSoftmax(1.0)),
 }
@@ -68,7 +69,8 @@ def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, sett
 
 UNEQUAL: dict[str, Method] = {
     "FedProx": fedprox(0.1), "FedRS": fedrs(0.5), "FedMR intra": fedmr(0.1, 0.0), "FedMR inter": fedmr(0.0, 0.1),
-    "FedPHP": fedphp(lam=0.5),
+    "FedPHP": fedphp(lam=0.5), "MOON": moon(1.0), "FedProc": fedproc(), "FedNova": fednova(), "FedDyn": feddyn(0.1),
+    "FedDC": feddc(0.1),
 }  # fmt: skip
 
 
@@ -124,8 +126,8 @@ def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: flo
 def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> None:
     """fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
     before = torch.get_rng_state()
-    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
-    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
+    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
+    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
     assert torch.equal(torch.get_rng_state(), before)
     for client, done in mine.last.items():
         assert same_bits(done.trained, plain.last[client].trained)

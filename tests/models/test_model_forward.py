@@ -11,8 +11,10 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torchvision.ops import StochasticDepth
 
 from raffed.core import seeds
+from raffed.core.dropout import draw
+from raffed.core.network import Network
 from raffed.models import MODELS, build
-from raffed.models.dropout import Dropout, dropout_keys
+from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, GridMean, Net
 
 SMALLEST = {
@@ -48,8 +50,11 @@ DROPOUT = {"efficientnet_b0": 10, "wrn28": 12}  # network: dropouts, without B0'
 HEAVY = {"efficientnet_b0", "resnet18", "resnet56", "vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn", "wrn28"}
 
 
-def small(name: str, seed: int = 0) -> Net:
-    return build(name, SMALLEST[name], 3, seed, **ARGS.get(name, {}))
+STILL: dict[str, dict[str, float]] = {"efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0}, "wrn28": {"dropout": 0.0}}
+
+
+def small(name: str, seed: int = 0, **args: float) -> Net:
+    return build(name, SMALLEST[name], 3, seed, **{**ARGS.get(name, {}), **args})
 
 
 def inputs(name: str, *batch: int) -> Tensor:
@@ -159,23 +164,21 @@ def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) ->
 @functools.lru_cache
 def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], State]:
     """Two clients in float64, so that what differs is an error and not the rounding of 50 layers."""
-    nets = [small(name, seed).train(train).double() for seed in (1, 2)]
+    nets = [small(name, seed, **STILL.get(name, {})).train(train).double() for seed in (1, 2)]
     x = inputs(name, 2, 2 if name in HEAVY else 4).double()
     y = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 1]])[:, : x.shape[1]]
     stateless = copy.deepcopy(nets[0])
-    keys = [dropout_keys(n, torch.Generator().manual_seed(seed)) for seed, n in enumerate(nets)]
     alone = [
         one_client(
             stateless,
             {k: p.detach() for k, p in n.named_parameters()},
-            {k: b.clone() for k, b in n.named_buffers()} | keys[i],
+            {k: b.clone() for k, b in n.named_buffers()},
             x[i],
             y[i],
         )
         for i, n in enumerate(nets)
     ]
     params, buffers = stack_module_state(nets)
-    buffers |= {key: torch.stack([one[key] for one in keys]) for key in keys[0]}
     before = {key: buffer.clone() for key, buffer in buffers.items()}
     stacked = vmap(lambda p, b, x, y: one_client(stateless, p, b, x, y))(params, buffers, x, y)
     return stacked, alone, before
@@ -193,17 +196,24 @@ def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone
 
 
 @pytest.mark.parametrize("name", DROPOUT)
-def test_keys_from_a_client_s_generator_drop_what_the_net_drops_by_itself_from_the_forked_stream(name: str) -> None:
-    """One training step: the kernel's fork of torch's global generator against the keys of a stacked client."""
-    net, x = small(name).train(), inputs(name, 4)
-    state = {k: v.clone() for k, v in net.state_dict().items()}
-    with seeds.forked(11):
-        alone = net(x)[0]
-    keys = dropout_keys(net, torch.Generator().manual_seed(11))
-    assert len(keys) == DROPOUT[name]
-    assert torch.equal(functional_call(net, state | keys, (x,))[0], alone)
-    other = dropout_keys(net, torch.Generator().manual_seed(12))
-    assert not torch.equal(functional_call(net, state | other, (x,))[0], alone)
+def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: str) -> None:
+    """One training pass: numbers drawn by the layers as they run against numbers drawn before, in the order of use."""
+    net = Network(small(name))
+    x, y = inputs(name, 4), torch.zeros(4, dtype=torch.int64)
+    shapes = net.noise_shapes(x)
+    assert len(shapes) == DROPOUT[name]
+    alone, given = [], []
+    for seed in (11, 12):
+        net.load(net.initial)
+        net.noise.generator = torch.Generator().manual_seed(seed)
+        alone.append(net.forward(x, y).logits)
+        given.append(draw(shapes, torch.Generator().manual_seed(seed)))
+    uniform = [torch.stack(column) for column in zip(*given, strict=True)]
+    w = net.initial.w.tensors
+    b = {key: torch.stack([t, t]) for key, t in net.initial.b.tensors.items()}
+    stacked = vmap(lambda b, u: net.forward_with(w, b, x, y, u).logits)(b, uniform)
+    torch.testing.assert_close(stacked, torch.stack(alone), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(alone[0], alone[1], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", BATCH_NORM)

@@ -51,7 +51,8 @@ class Watched:
         broadcast = replace(server, round=number).broadcast()
         self.read.clear()
         count = len(clients)
-        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True))
+        stacks = tuple((client,) for client in clients)
+        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))
         return list(self.read)
 
 

@@ -1,0 +1,88 @@
+"""FedDyn (Acar et al. 2021): dynamic regularisation; FedDC's server rule is the same and lives here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from raffed.core.boundary import Private
+from raffed.core.context import Context, Forward, ServerContext
+from raffed.core.errors import check_choice, check_range
+from raffed.core.method import Mean, Method, ServerRule, Term
+from raffed.core.params import Params
+from raffed.methods.fedproc import prototype_terms
+
+SCORED = ("active", "broadcast")
+
+
+class ClientDual(Private):
+    """λ_k = Σ over its rounds of (w_k − w^t); the gradient state is −α_k λ_k."""
+
+    dual: Params
+
+
+class DynamicPull(Term):
+    """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
+
+    scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the sample-weighted
+    optimum; otherwise α_k = α.
+    """
+
+    alpha: float
+    scaled: bool = True
+
+    def client_init(self, k: Context) -> ClientDual:
+        return ClientDual(k.w0.zeros())
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        alpha = self.alpha / client_weight(k) if self.scaled else self.alpha
+        return alpha / 2 * (f.w - k.w0).sq_norm() + alpha * f.w.dot(k.mine.dual)
+
+    def finish(self, k: Context) -> tuple[ClientDual, None]:
+        return ClientDual(k.mine.dual + (k.w - k.w0)), None
+
+
+def client_weight(k: Context) -> Tensor:
+    """ω_k = n_k·N/Σ_j n_j [] over all N clients: 1 on average."""
+    return k.class_counts.sum() * (k.spec.num_clients / k.spec.samples)
+
+
+class Drift(Private):
+    """drift: the mean of λ_k (FedDC: h_k) over all N clients; active: the mean of the round's local models."""
+
+    drift: Params
+    active: Params
+
+
+class DriftCorrected(ServerRule):
+    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k, means unweighted; the sum needs only |S| and the mean.
+
+    Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code plots, or the
+    broadcast point, which extrapolates.
+    """
+
+    score: str = "active"
+
+    def init(self, w: Params) -> Drift:
+        return Drift(w.zeros(), w)
+
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Drift, Params]:
+        drift = own.drift + (mean - w) * (k.count / k.spec.num_clients)
+        return Drift(drift, mean), mean + drift
+
+    def scored(self, own: Any, w: Params) -> Params:
+        active: Params = own.active if self.score == "active" else w
+        return active
+
+
+def feddyn(alpha: float = 0.01, scaled: bool = True, score: str = "active", prototypes: str = "none") -> Method:
+    """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of FedMR's Table 1.
+
+    score: "active" evaluates the mean of the round's local models, "broadcast" w^{t+1}. prototypes: none, fedproc or
+    fedmr, as in Table 8. The official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm.
+    """
+    check_range("alpha", alpha, 0.0, 1e3, open_low=True)
+    check_choice("score", score, SCORED)
+    terms = (DynamicPull(alpha, scaled), *prototype_terms(prototypes))
+    return Method("FedDyn", terms=terms, mean=Mean(by="clients"), server=DriftCorrected(score))

@@ -1,0 +1,98 @@
+"""FedNova (baselines-fedmr.md §4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raffed.core.boundary import Server, Upload
+from raffed.core.fold import Fold
+from raffed.core.maths import momentum_sum
+from raffed.core.params import Params, State
+from raffed.core.sgd import Solver, sgd
+from raffed.methods.fedavg import fedavg
+from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, fednova
+from tests.quadratics import quadratics
+from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+def test_the_norm_is_what_torchs_sgd_moves_under_a_constant_gradient(steps: int, momentum: float) -> None:
+    """(1): θ₀ − θ_τ = η ‖a‖₁ g, and the running form c ← ρc + 1, a ← a + c."""
+    p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimiser, c, a = torch.optim.SGD([p], lr=0.1, momentum=momentum), 0.0, 0.0
+    for _ in range(steps):
+        p.grad = torch.tensor([2.0], dtype=torch.float64)
+        optimiser.step()
+        c = momentum * c + 1
+        a += c
+    assert momentum_sum(steps, momentum) == pytest.approx(float(-p.detach()) / 0.2, rel=1e-12)
+    assert momentum_sum(steps, momentum) == pytest.approx(a, rel=1e-12)
+
+
+def test_the_norms_of_39_and_390_steps_at_momentum_0_9() -> None:
+    assert momentum_sum(39, 0.9) == pytest.approx(301.478, abs=5e-4)
+    assert momentum_sum(390, 0.9) == pytest.approx(3810.0, abs=0.05)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_with_equal_steps_everywhere_it_is_fedavg_to_float_accuracy(momentum: float) -> None:
+    """(2): sizes 5, 6, 7, 8 at batches of 4 are two steps each, but other weights p_k."""
+    data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
+    local = replace(PLAIN, momentum=momentum)
+    mine, plain = Tiny(fednova(), data=data, local=local), Tiny(fedavg(), data=data, local=local)
+    for _ in range(3):
+        mine.step()
+        plain.step()
+        torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=1e-5, atol=1e-6)
+
+
+def limit(lr: float, momentum: float, nova: bool, rounds: int = 110) -> float:
+    """(3): two clients ½(x ∓ 1)² of equal size, τ = (2, 20); where the server's x ends."""
+    tiny = quadratics(fednova(), lr=lr, steps=1, momentum=momentum, sizes=(1, 1), h=(1.0, 1.0), b=(1.0, -1.0))
+    update, rule, w, taus = NormalisedUpdate(), NormalisedStep(), tiny.net.initial.w, (2, 20)
+    quadratic = tiny.method.terms[-1]
+    for _ in range(rounds):
+        fold = Fold()
+        for client, tau in enumerate(taus):
+            start = State(w, Params({}))
+            end = sgd(tiny.net, start, lambda f, _: quadratic.loss(f, bare_context()), tiny.data[client],
+                      [torch.tensor([0])] * tau, Solver(lr, momentum, 0.0)).state  # fmt: skip
+            k = bare_context(start=start, state=end, steps=tau, lr_sum=tau * lr, momentum=momentum,
+                             class_counts=torch.tensor([1]))  # fmt: skip
+            sent = update.outgoing(end.w, k) if nova else end.w
+            fold.add(client, 0.5, Upload(1, sent, Params({}), {"message": update.finish(k)[1]}), "test")
+        mean, _, received = fold.finish(Server(0, w, Params({}), {}))
+        w = rule.step(None, w, mean, server_context(count=2, samples=2, received=received))[1] if nova else mean
+    return float(w["head.weight"][0, 0])
+
+
+@pytest.mark.parametrize(("momentum", "nova", "value"), [
+    (0.0, True, 0.0444), (0.9, True, 0.1548), (0.0, False, -0.8030),
+])  # fmt: skip
+def test_on_two_quadratics_the_objective_stays_consistent_where_fedavgs_does_not(
+    momentum: float, nova: bool, value: float
+) -> None:
+    """(3) at η = 0.01. FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − 0.99^τ_i, = −0.8030. τ for ‖a‖₁ at ρ = 0.9 fails here."""
+    assert limit(0.01, momentum, nova) == pytest.approx(value, abs=2e-4)
+
+
+def test_running_variances_stay_non_negative_when_steps_differ_widely() -> None:
+    """(4): sizes 4 and 40; buffers are averaged by p_k, not extrapolated."""
+    data = [client_data(n, (0, 1, 2), n) for n in (4, 40, 4, 80)]
+    tiny = Tiny(fednova(), net=network(norm=True), data=data, local=replace(PLAIN, epochs=4))
+    for _ in range(5):
+        done = tiny.step([0, 1, 2, 3])
+        wanted = sum((done[c].upload.b * (data[c].n / 128) for c in (1, 2, 3)), done[0].upload.b * (4 / 128))
+        torch.testing.assert_close(tiny.server.b.flat, wanted.flat, rtol=1e-5, atol=1e-6)
+        assert float(tiny.server.b["body.norm.running_var"].min()) >= 0
+
+
+def test_a_client_sends_one_number_more_than_in_fedavg() -> None:
+    up = Tiny(fednova()).visit(1).upload
+    assert isinstance(up.slots["message"], LocalSteps)
+    assert sum(up.numbers().values()) == sum(Tiny(fedavg()).visit(1).upload.numbers().values()) + 1
+    assert up.slots["message"].weighted == pytest.approx(10 * momentum_sum(3, 0.9))
