@@ -144,3 +144,26 @@ def test_a_missing_table_folder_or_image_and_a_table_without_columns_are_named(
     (folder / "train_test_split").unlink()
     with pytest.raises(DataFileError, match="train_test_split is missing"):
         load_dataset("isic2019", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_round_over_the_centres_trains_efficientnet_on_bent_200x200_crops_and_repeats_to_the_bit(
+    small: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    import raffed
+    from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+
+    config = RunConfig(
+        data=Data("isic2019", "natural", str(tmp_path), transform="fedmr", local_test=0.0),
+        model=Model("efficientnet_b0"),
+        local=Local(epochs=1, batch_size=2, lr=0.01),
+        federation=Federation(rounds=1),
+        runtime=Runtime(execution="serial"),
+    )
+    first, again = raffed.run(config), raffed.run(config)
+    assert first.hashes == again.hashes
+    rows = first.to_pandas()
+    assert rows[(rows["split"] == "train") & rows["client"].notna()]["n"].tolist() == [1, 2]
+    assert first.accuracy in (0.0, 1.0), "one test image"
+    plain = raffed.run(config.from_dict({**config.as_dict(), "data": {**config.as_dict()["data"], "transform": "plain"}}))
+    assert plain.hashes != first.hashes
