@@ -155,8 +155,18 @@ def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
     pairs = [("split", f"{partition.recipe.get('split', 'from a file')}"), ("clients", f"{len(counts)}{more}"),
              ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
              ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
-             ("sha256", partition.sha256())]  # fmt: skip
+             *_stages(partition), ("sha256", partition.sha256())]  # fmt: skip
     show_pairs(pairs)
+
+
+def _stages(partition: Partition) -> list[tuple[str, str]]:
+    """How a client's data change, if they do."""
+    stages = partition.stages
+    if stages is None:
+        return []
+    stale = partition.recipe.get("stale")
+    note = f"; {stale} of the later ones bring no new class" if stale else ""
+    return [("stages", f"{stages.count} of {_range(stages.train)} samples, {stages.order} order{note}")]
 
 
 def _range(values: NDArray[np.int64]) -> str:

@@ -225,7 +225,7 @@ def _check_request(split: Split, labels: IntArray, num_classes: int, groups: Int
     check_range("largest label", int(labels.max()), 0, num_classes - 1)
     check_range("seed", seed, 0, 2**63 - 1)
     if split.scheme == "natural" and groups is None:
-        raise UsageError("split 'natural': this data set does not say who made which sample; femnist does")
+        raise UsageError("split 'natural': this data set does not say who made which sample; femnist and isic2019 do")
     if split.scheme == "natural" and groups is not None and groups.shape != labels.shape:
         raise UsageError(f"groups have shape {groups.shape}, labels {labels.shape}")
 

@@ -42,8 +42,12 @@ class RoundEvent:
 
 
 def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
-    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method."""
-    clients = setup.partition.num_clients
+    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method.
+
+    In stages of `inner` order one drawing serves the M rounds that visit them (GLDP's Algorithm 1).
+    """
+    clients, stages = setup.partition.num_clients, setup.partition.stages
+    round = round if stages is None else stages.draw(round)
     count = setup.config.federation.participants(clients)
     drawn = seeds.rng(setup.config.seed, "sampling", round).permutation(clients)[:count]
     return tuple(sorted(int(c) for c in drawn))
@@ -97,7 +101,7 @@ class Federation:
         began = time.perf_counter()
         federation, number = self.setup.config.federation, self.server.round
         participants = draw_participants(self.setup, number)
-        sizes = self.setup.sizes
+        sizes = self.setup.sizes_at(number)
         weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         versions = tuple(self.versions.get(client, 0) for client in participants)
@@ -115,7 +119,8 @@ class Federation:
         measure = measure and self.method.has_global
         test = self.runtime.evaluate(scored(self.method, self.server)) if measure else None
         seconds = time.perf_counter() - began
-        rows = round_rows(self.server.round, reports, test, seconds)
+        stage = self.setup.stage(number)
+        rows = [row._replace(stage=stage) for row in round_rows(self.server.round, reports, test, seconds)]
         self.folder.rows(rows)
         return self._event(reports, rows, test, seconds)
 

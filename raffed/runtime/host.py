@@ -13,6 +13,7 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast
 from raffed.core.context import ClientData
+from raffed.core.errors import StagePassedError
 from raffed.core.evaluate import Score, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
@@ -57,28 +58,33 @@ class Host:
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = Augmentation(augment_draws, lambda x, draws: augment_by(x, transform, draws)) if transform.augments else None
+        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
-        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend, execute)
+        augmented = bend if transform.augments else None
+        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._stage: int | None = None
 
     def warm_up(self) -> None:
         """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
-        for client in sorted(self._home):
-            if self._kept_bytes < DATA_BYTES // 2:
-                self._client(client)
-        data = self._client(min(self._home))
-        f = self.net.forward(data.x[:2], data.y[:2])
+        if self.setup.partition.stages is None:  # else the round decides which part of them is there
+            for client in sorted(self._home):
+                if self._kept_bytes < DATA_BYTES // 2:
+                    self._client(client)
+        x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
+        self.net.noise.generator = torch.Generator(self.device)
+        f = self.net.forward(x.to(self.device), y.to(self.device))
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """A round of these clients, folded; their reports in order of client."""
+        self._enter(self.setup.stage(broadcast.round))
         fold, reports = Fold(), []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
@@ -114,10 +120,22 @@ class Host:
         score: Score = evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK)
         return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
 
+    def _enter(self, stage: int | None) -> None:
+        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
+        stages, before = self.setup.partition.stages, self._stage
+        if stage is None or stages is None or stage == before:
+            return
+        if stages.order == "outer" and before is not None and stage < before:
+            raise StagePassedError(f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it")
+        self._stage = stage
+        self._data.clear()
+        self._local_test.clear()
+        self._kept_bytes = 0
+
     def _client(self, client: int) -> ClientData:
         if client in self._data:
             return self._data[client]
-        x, y = self._samples(self.setup.partition.train[client])
+        x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
         made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
         if self._keeps(client, x):
             self._data[client] = made
@@ -126,7 +144,8 @@ class Host:
     def _local_part(self, client: int) -> tuple[Tensor, Tensor]:
         if client in self._local_test:
             return self._local_test[client]
-        made = self._samples(self.setup.partition.test[client])
+        partition = self.setup.partition
+        made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
         if self._keeps(client, made[0]):
             self._local_test[client] = made
         return made
@@ -139,10 +158,12 @@ class Host:
         self._kept_bytes += size
         return True
 
-    def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
+        """Prepared images and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
-        x = prepare(dataset.x_train[index], self.transform, dataset.max_value)
-        return self.net.arranged(x.to(self.device)), torch.from_numpy(dataset.y_train[index]).to(self.device)
+        images, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
+        x = prepare(images[index], self.transform, dataset.max_value)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:

@@ -36,7 +36,7 @@ class RayPool:
         self._chunks = test_chunks(setup)
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        local, sizes = self._setup.config.local, self._setup.sizes
+        local, sizes = self._setup.config.local, self._setup.sizes_at(job.round)
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         sent = _shared(job.broadcast)
         calls: dict[int, Call] = {}
