@@ -43,7 +43,8 @@ class ClientData:
 class Context:
     """What client `client` knows in round `round`.
 
-    `start`: the model as downloaded and joined with the client's own layers; `state`: the same after training;
+    `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and joined with the
+    client's own layers; `state`: the same after training;
     `private`: the result of private training; `mine`, `server`: this ingredient's own memory and the server's message
     to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `momentum` that of the
     first pass; `drawn`: this term's random numbers for this step.
@@ -54,6 +55,7 @@ class Context:
     round: int
     client: int
     class_counts: Tensor
+    initial: State
     start: State
     state: State
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]]

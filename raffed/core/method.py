@@ -108,11 +108,19 @@ class Correction(Ingredient):
 
 @dataclass(frozen=True)
 class Budget:
-    """Private training after the shared one: steps, and what it changes in the run's solver (None: as the run says)."""
+    """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
 
-    steps: int
+    steps, or epochs over the client's data where that is given. lr: a rate of its own instead of lr_scale times the
+    round's. shared_batches: the batches (and dropout, augmentation) of the first shared pass instead of its own.
+    """
+
+    steps: int = 0
     lr_scale: float = 1.0
     momentum: float | None = None
+    epochs: float | None = None
+    lr: float | None = None
+    part: Part = "all"
+    shared_batches: bool = False
 
 
 class Personal(Ingredient):

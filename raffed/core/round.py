@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -157,7 +157,7 @@ def _begin(m: Method, b: Broadcast, vault: Vault | None, data: ClientData, sessi
 
     return Context(
         spec=session.spec, run_seed=session.seed, round=b.round, client=client, class_counts=data.class_counts,
-        start=start, state=start, net=net.apply, features=features,
+        initial=net.initial, start=start, state=start, net=net.apply, features=features,
         momentum=_solver(session.local, m.passes[0], b.round).momentum,
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip
@@ -201,18 +201,21 @@ def _train_private(m: Method, views: Views, data: ClientData, session: Session) 
         return views
     personal, view = m.personal, views["personal"]
     budget = personal.budget(view)
-    if budget is None or budget.steps == 0:
+    if budget is None or (budget.steps == 0 and not budget.epochs):
         return {**views, "personal": view.but(private=personal.start(view))}
-    draws = seeds.generator(session.seed, "private", view.round, view.client)
-    batches = batch_stream(data.n, budget.steps, session.local, draws)
-    override = Pass(momentum=budget.momentum)
-    solver = _solver(session.local, override, view.round, budget.lr_scale)
+    steps = budget.steps if budget.epochs is None else session.local.steps(data.n, budget.epochs)
+    own = seeds.generator(session.seed, "private", view.round, view.client)
+    draws = seeds.generator(session.seed, "batches", view.round, view.client, 0) if budget.shared_batches else own
+    batches = batch_stream(data.n, steps, session.local, draws)
+    solver = _solver(session.local, Pass(momentum=budget.momentum), view.round, budget.lr_scale)
+    if budget.lr is not None:
+        solver = replace(solver, lr=budget.lr)
 
     def objective(f: Forward, step: int) -> Tensor:
         return personal.private_loss(f, view)
 
-    with _streams(session, view, len(m.passes)) as augment:
-        done = sgd(session.net, personal.start(view), objective, data, batches, solver, augment=augment)
+    with _streams(session, view, 0 if budget.shared_batches else len(m.passes)) as augment:
+        done = sgd(session.net, personal.start(view), objective, data, batches, solver, part=budget.part, augment=augment)
     _check(m, view, done.loss)
     return {**views, "personal": view.but(private=done.state)}
 

@@ -41,10 +41,14 @@ def as_double(tree: Any) -> Any:
     return pytree.tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, tree)
 
 
+def entry_state(tiny: Tiny, client: int) -> State:
+    """The model with which the next round begins: downloaded, and joined with the client's own layers."""
+    return joined(tiny.method, tiny.server.broadcast(), tiny.vaults.get(client), tiny.net)
+
+
 def entry(tiny: Tiny, client: int, slot: str) -> Context:
     """The context with which the next round begins: memory found, message heard, model downloaded."""
-    vault, sent = tiny.vaults.get(client), tiny.server.broadcast()
-    start = joined(tiny.method, sent, vault, tiny.net)
+    vault, sent, start = tiny.vaults.get(client), tiny.server.broadcast(), entry_state(tiny, client)
     mine = vault.slots.get(slot) if vault else None
     return tiny.context(client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None)
 
@@ -60,7 +64,7 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
     views = {slot: as_double_context(entry(tiny, 1, slot), net64) for slot, _ in tiny.method.ingredients()}
     objective, double = shared_objective(tiny.method, views), module().double()
     g = torch.Generator().manual_seed(5)
-    base = as_double(tiny.server.w)
+    base = as_double(entry_state(tiny, 1).w)
     w = {n: t + 0.1 * torch.randn(t.shape, generator=g, dtype=torch.float64) for n, t in base.tensors.items()}
 
     def value(point: dict[str, Tensor]) -> Tensor:
@@ -84,7 +88,7 @@ def as_double_context(k: Context, net: Network) -> Context:
 def stack_of(tiny: Tiny, slots: list[str], rows: int) -> dict[str, Any]:
     """What differs between clients, stacked: data, counts, start, memories."""
     views = {slot: [entry(tiny, c, slot) for c in range(4)] for slot in slots}
-    starts = [joined(tiny.method, tiny.server.broadcast(), tiny.vaults.get(c), tiny.net) for c in range(4)]
+    starts = [entry_state(tiny, c) for c in range(4)]
     g = torch.Generator().manual_seed(9)
     moved = [{n: t + 0.1 * torch.randn(t.shape, generator=g) for n, t in s.w.tensors.items()} for s in starts]
     return {
@@ -187,7 +191,8 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
     for client in (2, 3):
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
-        empty = fresh.visit(client).vault.but(v=Params({}), b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
+        own = tiny.method.split.own(fresh.net.initial.w)
+        empty = fresh.visit(client).vault.but(v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
         tiny.vaults[client] = empty
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:
