@@ -15,6 +15,25 @@ from tests.tiny import over_methods
 
 OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedavg": {},
+    "ditto": {"lam": [-0.1, math.nan], "epochs": [-1.0], "preset": ["map"]},
+    "dittors": {
+        "lam": [-0.1], "epochs": [-1.0], "alpha": [-0.1, 1.1], "mode": ["x"], "n_min": [0], "preset": ["author"],
+    },
+    "fedadagrad": {"server_lr": [0.0], "beta1": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"]},
+    "fedadam": {
+        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+    },
+    "fedyogi": {
+        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+    },
+    "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
+    "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedmmd": {"lam": [-0.1, math.nan]},
+    "fedper": {},
+    "fedproto": {"lam": [-0.1, math.nan]},
+    "fedrep": {"head_epochs": [-1.0, math.nan], "body_epochs": [-1.0], "preset": ["original "]},
+    "finetune": {"epochs": [-1.0, math.nan], "scope": ["body"]},
+    "solo": {"epochs": [-1.0, math.nan]},
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},
