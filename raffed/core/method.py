@@ -133,6 +133,19 @@ class Personal(Ingredient):
         """An addition to the *shared* objective (FedPHP), or None."""
         return None
 
+    def companion(self, k: Context) -> Params | None:
+        """Parameters of its own that are trained beside the shared ones in every shared pass, or None.
+
+        Same batches, same solver, clipped apart. They enter `loss` as `f.own`; after training they are `k.own`.
+        """
+        return None
+
+    dials: ClassVar[tuple[str, ...]] = ()  # companions that `turn` moves instead of the solver
+
+    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
+        """The dials after step number `step` of a round, from their gradient; dense, a function of tensors."""
+        return dials
+
     def start(self, k: Context) -> State:
         """Where private training begins."""
         return k.state
@@ -148,6 +161,12 @@ class Personal(Ingredient):
     def model(self, k: Context) -> State:
         """The personalised model, given this ingredient's memory after `finish` in `k.mine`."""
         raise NotImplementedError
+
+    predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
+
+    def predict(self, x: Tensor, k: Context) -> Tensor:
+        """Logits [B, C] of the personalised model in evaluation mode."""
+        return k.net(self.model(k), x)[0]
 
 
 @dataclass(frozen=True)

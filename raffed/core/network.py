@@ -76,7 +76,14 @@ class Network:
     def forward(self, x: Tensor, y: Tensor) -> Forward:
         """A training pass of the scratch copy, with gradients."""
         logits, z = self._module(x)
-        return Forward(x, y, z, logits, self._live)
+        return Forward(x, y, z, logits, self._live, through=lambda w: self._through(w, x))
+
+    def _through(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        buffers = {name: buffer.clone() for name, buffer in self._module.named_buffers()}
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=self.has_dropout):
+            logits, z = functional_call(self._module, {**w.tensors, **buffers}, (x,))
+        return logits, z
 
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits, z) of any state in evaluation mode, without gradient; leaves every state as it was."""

@@ -16,10 +16,10 @@ from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Method, Pass, Received, Spec, Term
+from raffed.core.method import Method, Pass, Personal, Received, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State, moved
-from raffed.core.sgd import Solver, Trained, batch_stream, sgd
+from raffed.core.sgd import Beside, Solver, Trained, batch_stream, sgd
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
 
@@ -53,6 +53,10 @@ class ClientRound:
         """The personalised model of this client after this round: the trained one where the method has no other."""
         return self.trained if m.personal is None else m.personal.model(self.views["personal"])
 
+    def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
+        """Logits [B, C] of the personalised model after this round, also where it is more than one state."""
+        return personal.predict(x, self.views["personal"])
+
 
 def client_round(
     m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int
@@ -63,6 +67,8 @@ def client_round(
     trained = _train_shared(m, views, k, data, session)
     k = k.but(state=trained.state, steps=trained.steps, lr_sum=trained.steps * session.local.rate(b.round))
     views = {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in views.items()}
+    if "personal" in views:
+        views["personal"] = views["personal"].but(own=trained.own)
     views = _train_private(m, views, data, session)
     with torch.no_grad():
         done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
@@ -177,7 +183,7 @@ def _views(m: Method, b: Broadcast, vault: Vault | None, k: Context) -> Views:
 
 def _train_shared(m: Method, views: Views, k: Context, data: ClientData, session: Session) -> Trained:
     objective, correction, local = shared_objective(m, views), m.correction, session.local
-    state, loss, steps = k.start, 0.0, 0
+    state, loss, steps, beside = k.start, 0.0, 0, _beside(m, views)
     for number, one in enumerate(m.passes):
         count = local.steps(data.n, one.epochs)
         draws = seeds.generator(session.seed, "batches", k.round, k.client, number)
@@ -188,11 +194,17 @@ def _train_shared(m: Method, views: Views, k: Context, data: ClientData, session
             correct = lambda g, view=view: correction.gradient(g, view)  # noqa: E731
         with _streams(session, k, number) as augment:
             done = sgd(session.net, state, objective, data, batches, _solver(local, one, k.round),
-                       part=one.part, correct=correct, augment=augment)  # fmt: skip
+                       part=one.part, correct=correct, augment=augment, beside=beside)  # fmt: skip
         _check(m, k, done.loss)
         state, steps = done.state, steps + done.steps
         loss += done.loss * done.steps
-    return Trained(state, loss / steps, steps)
+        beside = replace(beside, own=done.own) if beside else None
+    return Trained(state, loss / steps, steps, done.own)
+
+
+def _beside(m: Method, views: Views) -> Beside | None:
+    own = m.personal.companion(views["personal"]) if m.personal is not None else None
+    return None if own is None or m.personal is None else Beside(own, m.personal.dials, m.personal.turn)
 
 
 def _train_private(m: Method, views: Views, data: ClientData, session: Session) -> Views:
