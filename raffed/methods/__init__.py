@@ -33,6 +33,7 @@ class MethodInfo:
 
 
 METHODS: dict[str, MethodInfo] = {
+    "apfl": MethodInfo("APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"),
     "ditto": MethodInfo("Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"),
     "dittors": MethodInfo("DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"),
     "fedadagrad": MethodInfo("FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"),
@@ -51,9 +52,11 @@ METHODS: dict[str, MethodInfo] = {
     "fedproto": MethodInfo("FedProto", "Tan et al. 2022", "fedproto", "fedproto", "class prototypes are shared, weights are not"),
     "fedprox": MethodInfo("FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"),
     "fedrep": MethodInfo("FedRep", "Collins et al. 2021", "fedrep", "fedrep", "shared body, private head, trained in turn"),
+    "fedrod": MethodInfo("FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo("FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"),
+    "flda": MethodInfo("FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"),
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
     "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
