@@ -53,9 +53,9 @@ class Context:
 
     `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and joined with the
     client's own layers; `state`: the same after training; `private`: the result of private training; `own`: the companion
-    after shared training; `mine`, `server`: this ingredient's own memory and the server's message to it, nobody else's;
-    `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `momentum` that of the first pass; `drawn`: this
-    term's random numbers for this step.
+    after shared training; `carried`: what the method's local solver ended with; `mine`, `server`: this ingredient's own
+    memory and the server's message to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their
+    number, `momentum` that of the first pass; `drawn`: this term's random numbers for this step.
     """
 
     spec: Spec
@@ -73,6 +73,7 @@ class Context:
     server: Any = None
     private: State | None = None
     own: Params = NOTHING
+    carried: Any = None
     steps: int = 0
     lr_sum: float = 0.0
     momentum: float = 0.0

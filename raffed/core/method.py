@@ -106,6 +106,33 @@ class Correction(Ingredient):
         raise NotImplementedError
 
 
+Gradient = Callable[[State, int], tuple[Params, Params]]
+"""(a model, the number of one of the step's batches) → (gradient of the shared objective there, BatchNorm's statistics)."""
+
+
+class LocalSolver(Ingredient):
+    """Local training by a rule of its own in place of SGD on the shared objective (Per-FedAvg, pFedMe).
+
+    `step` is a dense function of tensors. Momentum and weight decay of the run do not apply; clip_norm does.
+    """
+
+    def batches(self) -> int:
+        """How many mini-batches one step takes."""
+        return 1
+
+    def begin(self, k: Context) -> Any:
+        """What the rule carries from step to step: a model, or a record of tensors."""
+        return k.start
+
+    def step(self, carried: Any, gradient: Gradient, k: Context) -> Any:
+        raise NotImplementedError
+
+    def end(self, carried: Any) -> State:
+        """The trained model, which is sent; what was carried is `k.carried`."""
+        state: State = carried
+        return state
+
+
 @dataclass(frozen=True)
 class Budget:
     """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
@@ -119,6 +146,7 @@ class Budget:
     momentum: float | None = None
     epochs: float | None = None
     lr: float | None = None
+    weight_decay: float | None = None
     part: Part = "all"
     shared_batches: bool = False
 
@@ -254,6 +282,7 @@ class Method:
     terms: tuple[Term, ...] = ()
     head: Head | None = None
     correction: Correction | None = None
+    solver: LocalSolver | None = None  # None: SGD
     message: Ingredient | None = None  # what is sent besides or in place of the trained weights; no part of the objective
     split: Split = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
@@ -286,7 +315,8 @@ class Method:
     def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
         slots: tuple[tuple[str, Ingredient | None], ...] = (
-            ("head", self.head), ("correction", self.correction), ("message", self.message), ("personal", self.personal),
+            ("head", self.head), ("correction", self.correction), ("solver", self.solver), ("message", self.message),
+            ("personal", self.personal),
         )  # fmt: skip
         for slot, one in slots:
             if one is not None:

@@ -19,7 +19,7 @@ from raffed.core.maths import cross_entropy
 from raffed.core.method import Method, Pass, Personal, Received, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State, moved
-from raffed.core.sgd import Beside, Solver, Trained, batch_stream, sgd
+from raffed.core.sgd import Beside, Solver, Trained, batch_stream, sgd, solve
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
 
@@ -64,11 +64,12 @@ def client_round(
     """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (style.md §4)."""
     k = _begin(m, b, vault, data, session, client)
     views = _views(m, b, vault, k)
-    trained = _train_shared(m, views, k, data, session)
+    train = _train_shared if m.solver is None else _train_by_rule
+    trained = train(m, views, k, data, session)
     k = k.but(state=trained.state, steps=trained.steps, lr_sum=trained.steps * session.local.rate(b.round))
     views = {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in views.items()}
     if "personal" in views:
-        views["personal"] = views["personal"].but(own=trained.own)
+        views["personal"] = views["personal"].but(own=trained.own, carried=trained.carried)
     views = _train_private(m, views, data, session)
     with torch.no_grad():
         done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
@@ -202,6 +203,19 @@ def _train_shared(m: Method, views: Views, k: Context, data: ClientData, session
     return Trained(state, loss / steps, steps, done.own)
 
 
+def _train_by_rule(m: Method, views: Views, k: Context, data: ClientData, session: Session) -> Trained:
+    """The method's own local solver on as many batches as SGD would take, rounded up to whole steps of the rule."""
+    rule, local, per = m.solver, session.local, m.solver.batches() if m.solver else 1
+    assert rule is not None
+    count = -(-local.steps(data.n, m.passes[0].epochs) // per) * per
+    batches = batch_stream(data.n, count, local, seeds.generator(session.seed, "batches", k.round, k.client, 0))
+    objective = shared_objective(m, views)
+    with _streams(session, k, 0) as augment:
+        done = solve(session.net, rule, views["solver"], objective, data, batches, local.clip_norm, augment)
+    _check(m, k, done.loss)
+    return done
+
+
 def _beside(m: Method, views: Views) -> Beside | None:
     own = m.personal.companion(views["personal"]) if m.personal is not None else None
     return None if own is None or m.personal is None else Beside(own, m.personal.dials, m.personal.turn)
@@ -219,7 +233,7 @@ def _train_private(m: Method, views: Views, data: ClientData, session: Session) 
     own = seeds.generator(session.seed, "private", view.round, view.client)
     draws = seeds.generator(session.seed, "batches", view.round, view.client, 0) if budget.shared_batches else own
     batches = batch_stream(data.n, steps, session.local, draws)
-    solver = _solver(session.local, Pass(momentum=budget.momentum), view.round, budget.lr_scale)
+    solver = _solver(session.local, Pass(momentum=budget.momentum, weight_decay=budget.weight_decay), view.round, budget.lr_scale)
     if budget.lr is not None:
         solver = replace(solver, lr=budget.lr)
 

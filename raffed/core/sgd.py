@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from raffed.core.context import NOTHING, ClientData, Forward
+from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.local import Local
-from raffed.core.method import Part
+from raffed.core.method import LocalSolver, Part
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 
@@ -35,6 +36,7 @@ class Trained:
     loss: float
     steps: int
     own: Params = NOTHING
+    carried: Any = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,37 @@ def sgd(
     seen = sum(len(index) for index in batches)
     own = companion.params.clone() if beside else NOTHING
     return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
+
+
+def solve(
+    net: Network,
+    rule: LocalSolver,
+    k: Context,
+    objective: Callable[[Forward, int], Tensor],
+    data: ClientData,
+    batches: Sequence[Tensor],
+    clip_norm: float | None = None,
+    augment: Augment | None = None,
+) -> Trained:
+    """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a step."""
+    carried, losses, per = rule.begin(k), [], rule.batches()
+    for first in range(0, len(batches), per):
+        group = [(data.x[index], data.y[index]) for index in batches[first : first + per]]
+        ready = [(x if augment is None else augment(x), y) for x, y in group]
+
+        def gradient(state: State, which: int, ready: list[Any] = ready, step: int = first // per) -> tuple[Params, Params]:
+            net.load(state)
+            leaves = net.leaves("all")
+            loss = objective(net.forward(*ready[which]), step)
+            grads = list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
+            losses.append(loss.detach())
+            if clip_norm is not None:
+                grads = _clipped(grads, clip_norm)
+            return Params(dict(zip(leaves, grads, strict=True))).clone(), net.snapshot().b
+
+        carried = rule.step(carried, gradient, k)
+    loss = float(torch.stack(losses).mean()) if losses else 0.0
+    return Trained(rule.end(carried), loss, len(batches), carried=carried)
 
 
 class _Companion:
