@@ -59,6 +59,8 @@ METHODS: dict[str, MethodInfo] = {
     "flda": MethodInfo("FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"),
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
     "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
+    "perfedavg": MethodInfo("Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"),
+    "pfedme": MethodInfo("pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
     "scamap": MethodInfo("ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"),
     "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),

@@ -37,6 +37,14 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
     "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
     "flda": {},
+    "pfedme": {
+        "lam": [-0.1, math.nan], "outer_lr": [-0.1], "personal_lr": [-0.1], "inner_steps": [0], "beta": [-0.1, 11.0],
+        "preset": ["x"],
+    },
+    "perfedavg": {
+        "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
+        "preset": ["x"],
+    },
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},
