@@ -160,7 +160,7 @@ def bare_context(**changes: Any) -> Context:
     nothing = State(Params({}), Params({}))
     usual: dict[str, Any] = {
         "spec": Spec(CLASSES, WIDTH, 4, 4), "run_seed": 0, "round": 0, "client": 0,
-        "class_counts": torch.ones(CLASSES, dtype=torch.int64), "start": nothing, "state": nothing,
+        "class_counts": torch.ones(CLASSES, dtype=torch.int64), "initial": nothing, "start": nothing, "state": nothing,
         "net": None, "features": None, "reestimate": lambda state: state,
     }  # fmt: skip
     return Context(**{**usual, **changes})

@@ -14,16 +14,24 @@ from raffed.core.maths import cross_entropy
 from raffed.core.method import Received, Spec
 from raffed.core.params import Params, State
 
+NOTHING = Params({})
+
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live."""
+    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live.
+
+    `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other weights, with gradient, in
+    the same mode; it leaves no trace in BatchNorm's statistics nor in the random stream.
+    """
 
     x: Tensor
     y: Tensor
     z: Tensor
     logits: Tensor
     w: Params
+    own: Params = NOTHING
+    through: Callable[[Params], tuple[Tensor, Tensor]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +51,11 @@ class ClientData:
 class Context:
     """What client `client` knows in round `round`.
 
-    `start`: the model as downloaded and joined with the client's own layers; `state`: the same after training;
-    `private`: the result of private training; `mine`, `server`: this ingredient's own memory and the server's message
-    to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `momentum` that of the
-    first pass; `drawn`: this term's random numbers for this step.
+    `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and joined with the
+    client's own layers; `state`: the same after training; `private`: the result of private training; `own`: the companion
+    after shared training; `carried`: what the method's local solver ended with; `mine`, `server`: this ingredient's own
+    memory and the server's message to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their
+    number, `momentum` that of the first pass; `drawn`: this term's random numbers for this step.
     """
 
     spec: Spec
@@ -54,6 +63,7 @@ class Context:
     round: int
     client: int
     class_counts: Tensor
+    initial: State
     start: State
     state: State
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]]
@@ -62,6 +72,8 @@ class Context:
     mine: Any = None
     server: Any = None
     private: State | None = None
+    own: Params = NOTHING
+    carried: Any = None
     steps: int = 0
     lr_sum: float = 0.0
     momentum: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +40,15 @@ class Score:
 
 def evaluate(net: Network, state: State, x: Tensor, y: Tensor, num_classes: int, chunk: int) -> Score:
     """Plain logits over all C classes, argmax; evaluation mode; changes nothing."""
+    return count(((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes)
+
+
+def count(batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int) -> Score:
+    """The score of any predictor: (logits [B, C], labels [B]) batch by batch, y [n] all labels together."""
     correct = torch.zeros(num_classes, dtype=torch.int64)
     total = torch.bincount(y.cpu(), minlength=num_classes)
     loss = 0.0
-    for logits, _, labels in net.chunks(state, x, y, chunk):
+    for logits, labels in batches:
         hits = labels[logits.argmax(-1) == labels]
         correct += torch.bincount(hits.cpu(), minlength=num_classes)
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))

@@ -106,13 +106,49 @@ class Correction(Ingredient):
         raise NotImplementedError
 
 
+Gradient = Callable[[State, int], tuple[Params, Params]]
+"""(a model, the number of one of the step's batches) → (gradient of the shared objective there, BatchNorm's statistics)."""
+
+
+class LocalSolver(Ingredient):
+    """Local training by a rule of its own in place of SGD on the shared objective (Per-FedAvg, pFedMe).
+
+    `step` is a dense function of tensors. Momentum and weight decay of the run do not apply; clip_norm does.
+    """
+
+    def batches(self) -> int:
+        """How many mini-batches one step takes."""
+        return 1
+
+    def begin(self, k: Context) -> Any:
+        """What the rule carries from step to step: a model, or a record of tensors."""
+        return k.start
+
+    def step(self, carried: Any, gradient: Gradient, k: Context) -> Any:
+        raise NotImplementedError
+
+    def end(self, carried: Any) -> State:
+        """The trained model, which is sent; what was carried is `k.carried`."""
+        state: State = carried
+        return state
+
+
 @dataclass(frozen=True)
 class Budget:
-    """Private training after the shared one: steps, and what it changes in the run's solver (None: as the run says)."""
+    """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
 
-    steps: int
+    steps, or epochs over the client's data where that is given. lr: a rate of its own instead of lr_scale times the
+    round's. shared_batches: the batches (and dropout, augmentation) of the first shared pass instead of its own.
+    """
+
+    steps: int = 0
     lr_scale: float = 1.0
     momentum: float | None = None
+    epochs: float | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    part: Part = "all"
+    shared_batches: bool = False
 
 
 class Personal(Ingredient):
@@ -124,6 +160,19 @@ class Personal(Ingredient):
     def loss(self, f: Forward, k: Context) -> Tensor | None:
         """An addition to the *shared* objective (FedPHP), or None."""
         return None
+
+    def companion(self, k: Context) -> Params | None:
+        """Parameters of its own that are trained beside the shared ones in every shared pass, or None.
+
+        Same batches, same solver, clipped apart. They enter `loss` as `f.own`; after training they are `k.own`.
+        """
+        return None
+
+    dials: ClassVar[tuple[str, ...]] = ()  # companions that `turn` moves instead of the solver
+
+    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
+        """The dials after step number `step` of a round, from their gradient; dense, a function of tensors."""
+        return dials
 
     def start(self, k: Context) -> State:
         """Where private training begins."""
@@ -140,6 +189,12 @@ class Personal(Ingredient):
     def model(self, k: Context) -> State:
         """The personalised model, given this ingredient's memory after `finish` in `k.mine`."""
         raise NotImplementedError
+
+    predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
+
+    def predict(self, x: Tensor, k: Context) -> Tensor:
+        """Logits [B, C] of the personalised model in evaluation mode."""
+        return k.net(self.model(k), x)[0]
 
 
 @dataclass(frozen=True)
@@ -227,6 +282,7 @@ class Method:
     terms: tuple[Term, ...] = ()
     head: Head | None = None
     correction: Correction | None = None
+    solver: LocalSolver | None = None  # None: SGD
     message: Ingredient | None = None  # what is sent besides or in place of the trained weights; no part of the objective
     split: Split = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
@@ -259,7 +315,8 @@ class Method:
     def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
         slots: tuple[tuple[str, Ingredient | None], ...] = (
-            ("head", self.head), ("correction", self.correction), ("message", self.message), ("personal", self.personal),
+            ("head", self.head), ("correction", self.correction), ("solver", self.solver), ("message", self.message),
+            ("personal", self.personal),
         )  # fmt: skip
         for slot, one in slots:
             if one is not None:

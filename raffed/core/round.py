@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Budget, Method, Pass, Received, Spec, Term
+from raffed.core.method import Budget, Method, Pass, Personal, Received, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State, moved
 from raffed.core.sgd import Solver, Trained, batch_stream
@@ -61,6 +61,10 @@ class ClientRound:
         """The personalised model of this client after this round: the trained one where the method has no other."""
         return self.trained if m.personal is None else m.personal.model(self.views["personal"])
 
+    def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
+        """Logits [B, C] of the personalised model after this round, also where it is more than one state."""
+        return personal.predict(x, self.views["personal"])
+
 
 def client_round(
     m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int
@@ -74,13 +78,17 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Ses
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     contexts = [_begin(m, b, guest, session) for guest in guests]
     views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
-    trained = _train_shared(m, views, contexts, guests, session)
+    train = _train_shared if m.solver is None else _train_by_rule
+    trained = train(m, views, contexts, guests, session)
     rate = session.local.rate(b.round)
     ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
     views = [
         {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in own.items()}
         for own, k in zip(views, ends, strict=True)
     ]
+    if m.personal is not None:
+        for own, t in zip(views, trained, strict=True):
+            own["personal"] = own["personal"].but(own=t.own, carried=t.carried)
     views = _train_private(m, views, guests, session)
     return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
 
@@ -171,7 +179,8 @@ def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
     draws = {slot: term for slot, term in m.ingredients() if isinstance(term, Term) and term.purpose is not None}
-    return Task(_objective(m), solver, one.part, correct, draws)
+    dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
+    return Task(_objective(m), solver, one.part, correct, dials, turn, m.solver, draws)
 
 
 def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
@@ -192,7 +201,7 @@ def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
 
     return Context(
         spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
-        start=start, state=start, net=net.apply, features=features,
+        initial=net.initial, start=start, state=start, net=net.apply, features=features,
         momentum=_solver(session.local, m.passes[0], b.round).momentum,
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip
@@ -214,51 +223,91 @@ def _train_shared(
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
-    drawn = None
+    drawn, companions = None, [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, _solver(local, one, round))
         drawn = [_drawing(task, own) for own in views] if drawn is None else drawn
         stretches = []
-        for state, guest, own, generators in zip(states, guests, views, drawn, strict=True):
-            draws = seeds.generator(session.seed, "batches", round, guest.client, number)
-            batches = batch_stream(guest.data.n, local.steps(guest.data.n, one.epochs), local, draws)
-            stretches.append(_stretch(session, round, guest, state, batches, own, number, generators))
+        for i, guest in enumerate(guests):
+            batches = _batches(session, round, guest, local.steps(guest.data.n, one.epochs), number)
+            made = _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i])
+            stretches.append(replace(made, own=companions[i]))
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
         states = [end.state for end in done]
-    return [Trained(state, loss / max(n, 1), n) for state, loss, n in zip(states, losses, steps, strict=True)]
+        companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
+    rows = zip(states, losses, steps, done, strict=True)
+    return [Trained(state, loss / max(n, 1), n, end.own) for state, loss, n, end in rows]
+
+
+def _train_by_rule(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Guest], session: Session
+) -> list[Trained]:
+    """The method's own local solver on as many batches as SGD would take, rounded up to whole steps of the rule."""
+    assert m.solver is not None
+    round, per = contexts[0].round, m.solver.batches()
+    task = _shared_task(m, m.passes[0], _solver(session.local, m.passes[0], round))
+    stretches = []
+    for k, guest, own in zip(contexts, guests, views, strict=True):
+        count = -(-session.local.steps(guest.data.n, m.passes[0].epochs) // per) * per
+        batches = _batches(session, round, guest, count, 0)
+        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task, own)))
+    done = session.execute(session.net, task, stretches, session.augment)
+    for k, end in zip(contexts, done, strict=True):
+        _check(m, k, end.loss)
+    return done
+
+
+def _batches(session: Session, round: int, guest: Guest, steps: int, number: int) -> list[Tensor]:
+    """A client's batches of one shared pass."""
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "batches", round, guest.client, number))
+
+
+def _companion(m: Method, views: Views) -> Params | None:
+    return m.personal.companion(views["personal"]) if m.personal is not None else None
 
 
 def _train_private(m: Method, views: list[Views], guests: Sequence[Guest], session: Session) -> list[Views]:
     """The personal ingredient's own training, on its own random stream, from its own start."""
     if m.personal is None:
         return views
-    personal, stretch = m.personal, len(m.passes)
+    personal = m.personal
     own = [mine["personal"] for mine in views]
     starts = [personal.start(view) for view in own]
-    budgets = [personal.budget(view) for view in own]
     ends = list(starts)
-    for kind in sorted({(b.lr_scale, b.momentum) for b in budgets if b is not None and b.steps}, key=str):
-        who = [i for i, b in enumerate(budgets) if b is not None and b.steps and (b.lr_scale, b.momentum) == kind]
-        solver = _solver(session.local, Pass(momentum=kind[1]), own[0].round, kind[0])
-        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver)
+    for budget, who in _alike([personal.budget(view) for view in own]):
+        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+        solver = _solver(session.local, override, own[0].round, budget.lr_scale)
+        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
+        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part)
         stretches = []
-        for i in who:
-            draws = seeds.generator(session.seed, "private", own[i].round, own[i].client)
-            batches = batch_stream(guests[i].data.n, _steps(budgets[i]), session.local, draws)
-            only = {"personal": own[i]}
-            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, only, stretch, {}))
-        for i, end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
+        for i, steps in who:
+            count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
+            batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
+            number = 0 if budget.shared_batches else len(m.passes)
+            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}))
+        for (i, _), end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
             _check(m, own[i], end.loss)
             ends[i] = end.state
     return [{**mine, "personal": view.but(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
 
 
-def _steps(budget: Budget | None) -> int:
-    return budget.steps if budget is not None else 0
+def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
+    """Clients whose private training differs in its number of steps alone: (the budget, [(which client, its steps)])."""
+    kinds: dict[Budget, list[tuple[int, int]]] = {}
+    for i, budget in enumerate(budgets):
+        if budget is not None and (budget.steps or budget.epochs):
+            kinds.setdefault(replace(budget, steps=0), []).append((i, budget.steps))
+    yield from kinds.items()
+
+
+def _private_batches(session: Session, round: int, guest: Guest, steps: int, shared: bool) -> list[Tensor]:
+    if shared:
+        return _batches(session, round, guest, steps, 0)
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client))
 
 
 def _stretch(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from raffed.core.context import ClientData, Forward
+from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.local import Local
-from raffed.core.method import Part
+from raffed.core.method import LocalSolver, Part
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 
@@ -34,6 +35,17 @@ class Trained:
     state: State
     loss: float
     steps: int
+    own: Params = NOTHING
+    carried: Any = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is trained beside the network: parameters, of them the `dials`, and how those are turned (Personal.turn)."""
+
+    own: Params
+    dials: tuple[str, ...] = ()
+    turn: Callable[[Params, Params, float, int], Params] | None = None
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
@@ -58,30 +70,37 @@ def sgd(
     part: Part = "all",
     correct: Callable[[Params], Params] | None = None,
     augment: Augment | None = None,
+    beside: Beside | None = None,
 ) -> Trained:
     """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
+
+    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own.
 
     v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
     net.load(start)
     leaves = net.leaves(part)
     names, live = list(leaves), list(leaves.values())
-    weights = [p.detach() for p in live]
+    companion = _Companion(beside)
+    weights = [p.detach() for p in (*live, *companion.stepped.values())]
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     total = torch.zeros((), device=net.device)
     for step, index in enumerate(batches):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         f = net.forward(x if augment is None else augment(x), y)
-        loss = objective(f, step)
-        grads = list(torch.autograd.grad(loss, live, materialize_grads=True))
+        loss = objective(replace(f, own=companion.params) if beside else f, step)
+        grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
+        grads, theirs = grads[: len(live)], grads[len(live) :]
         if solver.clip_norm is not None:
-            grads = _clipped(grads, solver.clip_norm)
+            grads, theirs = _clipped(grads, solver.clip_norm), _clipped(theirs, solver.clip_norm)
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
+        grads += companion.turned(theirs, solver.lr, step)
         fused_step(weights, grads, velocity, solver, first=step == 0)
         total += loss.detach() * len(y)
     seen = sum(index.numel() for index in batches)
-    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches))
+    own = companion.params.clone() if beside else NOTHING
+    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
 
 
 def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:
@@ -101,6 +120,60 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)
 
 
+def solve(
+    net: Network,
+    rule: LocalSolver,
+    k: Context,
+    objective: Callable[[Forward, int], Tensor],
+    data: ClientData,
+    batches: Sequence[Tensor],
+    clip_norm: float | None = None,
+    augment: Augment | None = None,
+) -> Trained:
+    """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a step."""
+    carried, losses, per = rule.begin(k), [], rule.batches()
+    for first in range(0, len(batches), per):
+        group = [(taken(data.x, index), data.y.index_select(0, index)) for index in batches[first : first + per]]
+        ready = [(x if augment is None else augment(x), y) for x, y in group]
+
+        def gradient(state: State, which: int, ready: list[Any] = ready, step: int = first // per) -> tuple[Params, Params]:
+            net.load(state)
+            leaves = net.leaves("all")
+            loss = objective(net.forward(*ready[which]), step)
+            grads = list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
+            losses.append(loss.detach())
+            if clip_norm is not None:
+                grads = _clipped(grads, clip_norm)
+            return Params(dict(zip(leaves, grads, strict=True))).clone(), net.snapshot().b
+
+        carried = rule.step(carried, gradient, k)
+    loss = float(torch.stack(losses).mean()) if losses else 0.0
+    return Trained(rule.end(carried), loss, len(batches), carried=carried)
+
+
+class _Companion:
+    """The live parameters of a `Beside`, those that the solver steps first, the dials last."""
+
+    def __init__(self, beside: Beside | None) -> None:
+        self._beside = beside or Beside(NOTHING)
+        own = {name: t.detach().clone().requires_grad_() for name, t in self._beside.own.tensors.items()}
+        self.params = Params(own)
+        self.stepped = {name: t for name, t in own.items() if name not in self._beside.dials}
+        self._dials = {name: own[name] for name in self._beside.dials}
+        self.live = [*self.stepped.values(), *self._dials.values()]
+
+    def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
+        """Turn the dials; the gradients of the others."""
+        stepped, slope = grads[: len(self.stepped)], dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
+        if self._dials and self._beside.turn is not None:
+            now = Params({name: t.detach() for name, t in self._dials.items()})
+            for name, value in self._beside.turn(now, Params(slope), lr, step).tensors.items():
+                self._dials[name].data.copy_(value)
+        return stepped
+
+
 def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
+    if not grads:
+        return grads
     norm = torch.nn.utils.get_total_norm(grads)
-    return torch._foreach_mul(grads, torch.clamp(limit / (norm + 1e-6), max=1.0))  # type: ignore[return-value]
+    return list(torch._foreach_mul(grads, torch.clamp(limit / (norm + 1e-6), max=1.0)))

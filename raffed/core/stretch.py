@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import ClientData, Context, Forward
-from raffed.core.method import Part, Term
+from raffed.core.method import LocalSolver, Part, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.sgd import Solver, Trained, sgd
+from raffed.core.sgd import Beside, Solver, Trained, sgd, solve
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
@@ -42,6 +42,9 @@ class Task:
     solver: Solver
     part: Part = "all"
     correct: Correct | None = None
+    dials: tuple[str, ...] = ()  # companions that `turn` moves (Personal.turn)
+    turn: Callable[[Params, Params, float, int], Params] | None = None
+    rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
 
 
@@ -53,6 +56,7 @@ class Stretch:
     batches: Sequence[Tensor]
     data: ClientData
     views: Views
+    own: Params | None = None  # the companion, trained beside the network
     augment: torch.Generator | None = None
     dropout: torch.Generator | None = None
     drawn: Mapping[str, torch.Generator] = field(default_factory=dict)
@@ -86,7 +90,10 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
     def objective(f: Forward, step: int) -> Tensor:
         return task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
+    if task.rule is not None:
+        return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
+    beside = None if own.own is None else Beside(own.own, task.dials, task.turn)
     return sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
-        part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend,
+        part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,
     )  # fmt: skip

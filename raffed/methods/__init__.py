@@ -33,20 +33,38 @@ class MethodInfo:
 
 
 METHODS: dict[str, MethodInfo] = {
+    "apfl": MethodInfo("APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"),
+    "ditto": MethodInfo("Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"),
+    "dittors": MethodInfo("DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"),
+    "fedadagrad": MethodInfo("FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"),
+    "fedadam": MethodInfo("FedAdam", "Reddi et al. 2021", "fedopt", "fedadam", "Adam on the server"),
     "fedavg": MethodInfo("FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"),
+    "fedavgm": MethodInfo("FedAvgM", "Hsu et al. 2019", "fedopt", "fedavgm", "momentum on the server"),
+    "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
     "feddc": MethodInfo("FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"),
     "feddyn": MethodInfo("FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"),
+    "fedmmd": MethodInfo("FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"),
     "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),
     "fednova": MethodInfo("FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"),
+    "fedper": MethodInfo("FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"),
     "fedphp": MethodInfo("FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"),
     "fedproc": MethodInfo("FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"),
+    "fedproto": MethodInfo("FedProto", "Tan et al. 2022", "fedproto", "fedproto", "class prototypes are shared, weights are not"),
     "fedprox": MethodInfo("FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"),
+    "fedrep": MethodInfo("FedRep", "Collins et al. 2021", "fedrep", "fedrep", "shared body, private head, trained in turn"),
+    "fedrod": MethodInfo("FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
+    "finetune": MethodInfo("FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"),
+    "flda": MethodInfo("FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"),
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
     "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
+    "perfedavg": MethodInfo("Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"),
+    "pfedme": MethodInfo("pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
     "scamap": MethodInfo("ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"),
     "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),
+    "solo": MethodInfo("SOLO", "local training", "solo", "solo", "local training only, nothing is sent"),
 }
 
 

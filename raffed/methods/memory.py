@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Summable, Wire
+from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
 from raffed.core.maths import one_hot
-from raffed.core.params import State
+from raffed.core.params import Params, State
 
 
 class ClassSums(Summable):
@@ -43,3 +43,9 @@ def class_sums(k: Context, state: State) -> ClassSums:
     for z, y in k.features(state):
         total += one_hot(y, k.spec.num_classes).T.to(torch.float64) @ z.to(torch.float64)
     return ClassSums(total.to(torch.float32), k.class_counts)
+
+
+class Companion(Private):
+    """Parameters that a client trains beside the shared ones and keeps."""
+
+    own: Params

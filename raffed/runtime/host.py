@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from raffed.core import seeds
 from raffed.core.boundary import Broadcast
 from raffed.core.context import ClientData
 from raffed.core.errors import StagePassedError
-from raffed.core.evaluate import Score, evaluate
+from raffed.core.evaluate import Score, count, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
 from raffed.core.network import Network
@@ -111,14 +112,19 @@ class Host:
         if not len(self.setup.partition.test[client]):
             return {}
         x, y = self._local_part(client)
-        states = {"global": done.start, "local": done.trained, "personal": done.personal_state(self.method)}
-        scores = {"global": self._tally(states["global"], x, y), "local": self._tally(states["local"], x, y)}
-        same = states["personal"] is states["local"]
-        return {**scores, "personal": scores["local"] if same else self._tally(states["personal"], x, y)}
+        scores = {"global": self._tally(done.start, x, y), "local": self._tally(done.trained, x, y)}
+        personal = self.method.personal
+        if personal is not None and personal.predicts:
+            return {**scores, "personal": self._tally_by(lambda part: done.personal_logits(personal, part), x, y)}
+        state = done.personal_state(self.method)
+        return {**scores, "personal": scores["local"] if state is done.trained else self._tally(state, x, y)}
 
     def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
-        score: Score = evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK)
-        return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
+        return as_tally(evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK))
+
+    def _tally_by(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tally:
+        parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
+        return as_tally(count(((predict(part), labels) for part, labels in parts), y, self.setup.dataset.num_classes))
 
     def _enter(self, stage: int | None) -> None:
         """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
@@ -172,6 +178,11 @@ class Host:
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
             self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
+
+
+def as_tally(score: Score) -> Tally:
+    """A score as plain numbers."""
+    return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
 
 
 def test_chunks(setup: Setup) -> int:

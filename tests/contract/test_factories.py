@@ -15,6 +15,36 @@ from tests.tiny import over_methods
 
 OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedavg": {},
+    "ditto": {"lam": [-0.1, math.nan], "epochs": [-1.0], "preset": ["map"]},
+    "dittors": {
+        "lam": [-0.1], "epochs": [-1.0], "alpha": [-0.1, 1.1], "mode": ["x"], "n_min": [0], "preset": ["author"],
+    },
+    "fedadagrad": {"server_lr": [0.0], "beta1": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"]},
+    "fedadam": {
+        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+    },
+    "fedyogi": {
+        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+    },
+    "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
+    "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedmmd": {"lam": [-0.1, math.nan]},
+    "fedper": {},
+    "fedproto": {"lam": [-0.1, math.nan]},
+    "fedrep": {"head_epochs": [-1.0, math.nan], "body_epochs": [-1.0], "preset": ["original "]},
+    "finetune": {"epochs": [-1.0, math.nan], "scope": ["body"]},
+    "solo": {"epochs": [-1.0, math.nan]},
+    "apfl": {"alpha": [-0.1, 1.1, math.nan]},
+    "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
+    "flda": {},
+    "pfedme": {
+        "lam": [-0.1, math.nan], "outer_lr": [-0.1], "personal_lr": [-0.1], "inner_steps": [0], "beta": [-0.1, 11.0],
+        "preset": ["x"],
+    },
+    "perfedavg": {
+        "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
+        "preset": ["x"],
+    },
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},

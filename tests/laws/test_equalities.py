@@ -13,15 +13,20 @@ import torch
 from torch import Tensor
 
 from raffed.core.method import Mean, Method, Pass
+from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
+from raffed.methods.fedaws import fedaws
 from raffed.methods.feddc import feddc
 from raffed.methods.feddyn import feddyn
+from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
 from raffed.methods.fednova import fednova
+from raffed.methods.fedopt import fedadam, fedavgm
 from raffed.methods.fedphp import fedphp
 from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
 from raffed.methods.scaffold import scaffold
@@ -47,6 +52,11 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "InterClass(0.0)": Method("x", terms=(InterClass(0.0),)),
     "InterClass(0.0, lite = 2)": Method("x", terms=(InterClass(0.0, lite=2),)),
     "MOON(0)": moon(0.0),
+    "FedMMD(0)": fedmmd(0.0),
+    "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
+    "FedAwS(0 steps)": fedaws(server_steps=0),
+    "Ditto": ditto(0.5),
+    "FedAvg+FT": finetune(),
     "ModelContrast(0.0)": Method("x", terms=(ModelContrast(0.0, 0.5),)),
     "all terms at 0": Method("x", terms=(Proximal(0.0), IntraClass(0.0), InterClass(0.0))),
     "RestrictedSoftmax(1.0)": Method("x", head=RestrictedSoftmax(1.0)),
@@ -70,7 +80,7 @@ def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, sett
 UNEQUAL: dict[str, Method] = {
     "FedProx": fedprox(0.1), "FedRS": fedrs(0.5), "FedMR intra": fedmr(0.1, 0.0), "FedMR inter": fedmr(0.0, 0.1),
     "FedPHP": fedphp(lam=0.5), "MOON": moon(1.0), "FedProc": fedproc(), "FedNova": fednova(), "FedDyn": feddyn(0.1),
-    "FedDC": feddc(0.1),
+    "FedDC": feddc(0.1), "FedMMD": fedmmd(1.0), "FedAwS": fedaws(), "FedAvgM": fedavgm(), "FedAdam": fedadam(),
 }  # fmt: skip
 
 

@@ -1,0 +1,72 @@
+"""APFL (Deng et al. 2020): a private model mixed with the shared one, trained through the mixture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.errors import check_range
+from raffed.core.maths import cross_entropy
+from raffed.core.method import Method, Personal
+from raffed.core.params import Params, State
+from raffed.methods.memory import Companion
+
+
+class MixedModel(Personal):
+    """v̄ = α v_k + (1 − α) w_k on parameters. On every mini-batch, besides FedAvg's step on w_k, v_k steps along the gradient
+    of f(v̄) formed before that step, α ∇f(v̄); w_k gets none of it.
+
+    v_k starts as the initial model and stays private. BatchNorm uses batch statistics in f(v̄) and re-estimates them for
+    scoring. Scored is the mixture with the locally trained w_k (as MLOPTPSU/FedTorch; others take w^{t+1}).
+    """
+
+    alpha: float
+
+    def client_init(self, k: Context) -> Companion:
+        return Companion(k.initial.w)
+
+    def companion(self, k: Context) -> Params:
+        own: Companion = k.mine
+        return own.own
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        assert f.through is not None
+        logits, _ = f.through(self.mixed(f.own, Params({n: t.detach() for n, t in f.w.tensors.items()})))
+        return cross_entropy(logits, f.y)
+
+    def mixed(self, own: Params, w: Params) -> Params:
+        """α v + (1 − α) w."""
+        alpha = own["alpha"] if "alpha" in own.names else self.alpha
+        return Params({n: alpha * own[n] + (1 - alpha) * t for n, t in w.tensors.items()})
+
+    def finish(self, k: Context) -> tuple[Companion, None]:
+        return Companion(k.own), None
+
+    def model(self, k: Context) -> State:
+        own: Companion = k.mine
+        return k.reestimate(State(self.mixed(own.own, k.w).clone(), k.state.b))
+
+
+class AdaptiveMixedModel(MixedModel):
+    """The same with a private α_k: α ← clip(α − η ⟨v − w, ∇f(v̄)⟩, 0, 1) once a round, at the first mini-batch."""
+
+    dials = ("alpha",)
+
+    def client_init(self, k: Context) -> Companion:
+        alpha = torch.full((1,), self.alpha, device=k.class_counts.device)
+        return Companion(Params({**k.initial.w.tensors, "alpha": alpha}).clone())
+
+    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
+        if step:
+            return dials
+        return Params({"alpha": (dials["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0)})
+
+
+def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:
+    """APFL, α in [0, 1] (its start where adaptive); the server is FedAvg's. Default 0.5, grid 0.25, 0.5, 0.75.
+
+    Row APFL of MpFedcon's Table 1 and GLDP's Table 2.
+    """
+    check_range("alpha", alpha, 0.0, 1.0)
+    return Method("APFL", personal=AdaptiveMixedModel(alpha) if adaptive else MixedModel(alpha))

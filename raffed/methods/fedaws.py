@@ -1,0 +1,60 @@
+"""FedAwS (Yu et al. 2020): after averaging the server spreads the class proxies (rows of the head) apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raffed.core.boundary import Private
+from raffed.core.context import ServerContext
+from raffed.core.errors import UsageError, check_range
+from raffed.core.method import Method, ServerRule
+from raffed.core.params import Params
+
+MOMENTUM = 0.9  # as in MAP's code
+
+
+class Spreadout(ServerRule):
+    """w^{t+1} = mean, then `steps` steps of SGD with momentum 0.9 and rate `lr` on the head's weight alone."""
+
+    nu: float
+    steps: int
+    lr: float
+
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+        if not self.steps:
+            return None, mean
+        proxies, velocity = mean["head.weight"].clone(), torch.zeros_like(mean["head.weight"])
+        for _ in range(self.steps):
+            live = proxies.requires_grad_()
+            (slope,) = torch.autograd.grad(spreadout(live, self.nu), live)
+            velocity = MOMENTUM * velocity + slope
+            proxies = proxies.detach() - self.lr * velocity
+        return None, Params({**mean.tensors, "head.weight": proxies}).clone()
+
+
+def spreadout(proxies: Tensor, nu: float) -> Tensor:
+    """R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½(1 − cos) in [0, 1], of proxies [C, D]  (form of MAP's code).
+
+    Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients and stay together.
+    """
+    unit = F.normalize(proxies, dim=-1)
+    count = proxies.shape[0]
+    gap = torch.relu(nu - (1 - unit @ unit.T) / 2).square()
+    return gap.masked_fill(torch.eye(count, dtype=torch.bool, device=proxies.device), 0.0).sum() / count**2
+
+
+def fedaws(nu: float = 0.8, server_steps: int = 30, server_lr: float = 0.1) -> Method:
+    """FedAwS as a baseline of MAP: clients train by cross-entropy. ν in [0, 1]; 0 steps: FedAvg.
+
+    MAP's code searches (0.9, 20, 1.0), (0.8, 30, 0.1), (0.5, 50, 0.01). The original takes one step, and its clients, who
+    own one class each, a positive-only loss. Row FedAwS of MAP's Tables I and II.
+    """
+    check_range("nu", nu, 0.0, 1.0)
+    check_range("server_lr", server_lr, 0.0, 100.0)
+    if server_steps < 0:
+        raise UsageError(f"server_steps = {server_steps}: the number of steps cannot be negative")
+    return Method("FedAwS", server=Spreadout(nu, server_steps, server_lr))

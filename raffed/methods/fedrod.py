@@ -1,0 +1,80 @@
+"""FedROD (Chen & Chao 2022), linear version: a generic head trained by balanced softmax, a personal head on top of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.errors import check_choice, check_range
+from raffed.core.maths import cross_entropy
+from raffed.core.method import Head, Method, Personal, in_part
+from raffed.core.params import Params, State
+from raffed.methods.memory import Companion
+
+PRESETS = ("original", "authors")
+
+
+class BalancedSoftmax(Head):
+    """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and no gradient.
+
+    multiplicative: (C·n_c/Σn)^γ z_c instead (MAP's released code has 4 for C; its constant is kept): not a balanced softmax,
+    a missing class keeps logit 0.
+    """
+
+    gamma: float
+    multiplicative: bool = False
+
+    def logits(self, a: Tensor, k: Context) -> Tensor:
+        n = k.class_counts.to(torch.float32)
+        if self.multiplicative:
+            return a * (4 * n / n.sum()).pow(self.gamma)
+        return a + n.pow(self.gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
+
+
+class PersonalHead(Personal):
+    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k stays private.
+
+    joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code. V_k starts as the initial head, which is
+    fresh and the same for everybody.
+    """
+
+    joint: bool = False
+
+    def client_init(self, k: Context) -> Companion:
+        return Companion(k.initial.w.only(n for n in k.initial.w.names if in_part(n, "head")))
+
+    def companion(self, k: Context) -> Params:
+        own: Companion = k.mine
+        return own.own
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        if self.joint:
+            return cross_entropy((_linear(f.own, f.z) + f.logits) / 2, f.y)
+        return cross_entropy(f.logits.detach() + _linear(f.own, f.z.detach()), f.y)
+
+    def finish(self, k: Context) -> tuple[Companion, None]:
+        return Companion(k.own), None
+
+    def model(self, k: Context) -> State:
+        scale = 0.5 if self.joint else 1.0
+        own: Companion = k.mine
+        both = {n: (k.w[n] + own.own[n]) * scale for n in own.own.names}
+        return State(Params({**k.w.tensors, **both}).clone(), k.state.b)
+
+
+def _linear(head: Params, z: Tensor) -> Tensor:
+    logits = z @ head["head.weight"].T
+    return logits + head["head.bias"] if "head.bias" in head.names else logits
+
+
+def fedrod(gamma: float = 1.0, preset: str = "original") -> Method:
+    """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of MAP's Tables I, II.
+
+    preset "authors": MAP's released code, which scales logits by (4 n_c/n)^γ and trains both heads jointly; it searches γ in
+    1, 0.5, 0.25. Gradients of the two heads are clipped apart.
+    """
+    check_range("gamma", gamma, 0.0, 10.0)
+    check_choice("preset", preset, PRESETS)
+    authors = preset == "authors"
+    return Method("FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors))

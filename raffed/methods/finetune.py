@@ -1,0 +1,44 @@
+"""FedAvg + fine-tuning: the global model adapted on the client's data, scored and discarded."""
+
+from __future__ import annotations
+
+from raffed.core.context import Context
+from raffed.core.errors import check_choice, check_range
+from raffed.core.method import Budget, Method, Part, Personal
+from raffed.core.params import State
+
+SCOPES = ("head", "all")
+
+
+class FineTuned(Personal):
+    """A copy of the downloaded w^t, trained for `epochs` by plain cross-entropy; keeps nothing.
+
+    Only in the last round unless every_round (before it, the downloaded model itself is scored).
+    """
+
+    epochs: float
+    scope: Part
+    every_round: bool
+
+    def start(self, k: Context) -> State:
+        return k.start
+
+    def budget(self, k: Context) -> Budget | None:
+        last = k.round == k.spec.rounds - 1
+        return Budget(epochs=self.epochs, part=self.scope, shared_batches=True) if last or self.every_round else None
+
+    def model(self, k: Context) -> State:
+        assert k.private is not None
+        return k.private
+
+
+def finetune(epochs: float = 10.0, scope: str = "head", every_round: bool = False) -> Method:
+    """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's Table 1.
+
+    Departure: the participants of the last round fine-tune what they downloaded for it, not every client w^T. scope "all"
+    moves the whole network. MAP's "Finetune" is FedAvg's own personalization score.
+    """
+    check_range("epochs", epochs, 0.0, 1e4)
+    check_choice("scope", scope, SCOPES)
+    part: Part = "head" if scope == "head" else "all"
+    return Method("FedAvg+FT", personal=FineTuned(epochs, part, every_round))

@@ -1,0 +1,69 @@
+"""FLDA (Peterson et al. 2019): each client mixes the shared model with a private one by a private gate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.maths import cross_entropy
+from raffed.core.method import Method, Personal
+from raffed.core.params import Params, State
+from raffed.methods.memory import Companion
+
+GATE = ("gate.weight", "gate.bias")
+
+
+class MixedExperts(Personal):
+    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G, π_k and the gate.
+
+    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as the
+    run's initial model, so it equals G in round 0 only. G alone is sent. π_k's BatchNorm uses batch statistics in training
+    and re-estimates them on the client's data for scoring.
+    """
+
+    predicts = True
+
+    def client_init(self, k: Context) -> Companion:
+        zero = {"gate.weight": torch.zeros(k.spec.feature_dim), "gate.bias": torch.zeros(1)}
+        on = {name: t.to(k.class_counts.device) for name, t in zero.items()}
+        return Companion(Params({**k.initial.w.tensors, **on}).clone())
+
+    def companion(self, k: Context) -> Params:
+        own: Companion = k.mine
+        return own.own
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        assert f.through is not None
+        logits, _ = f.through(_expert(f.own))
+        return cross_entropy(mixture(f.logits, logits, f.z, f.own), f.y) - k.ce(f)  # in place of the plain CE
+
+    def finish(self, k: Context) -> tuple[Companion, None]:
+        return Companion(k.own), None
+
+    def model(self, k: Context) -> State:
+        return k.state
+
+    def predict(self, x: Tensor, k: Context) -> Tensor:
+        own: Companion = k.mine
+        shared, z = k.net(k.state, x)
+        expert = k.reestimate(State(_expert(own.own).clone(), k.state.b))
+        return mixture(shared, k.net(expert, x)[0], z, own.own)
+
+
+def _expert(own: Params) -> Params:
+    return Params({name: t for name, t in own.tensors.items() if name not in GATE})
+
+
+def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
+    """α shared + (1 − α) private of logits [B, C], α [B, 1] from the shared features z [B, D]."""
+    alpha = torch.sigmoid(z @ gate["gate.weight"] + gate["gate.bias"])[:, None]
+    return alpha * shared + (1 - alpha) * private
+
+
+def flda() -> Method:
+    """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
+
+    MAP's released code counts the cross-entropy of the mixture twice; here it counts once.
+    """
+    return Method("FLDA", personal=MixedExperts())

@@ -1,0 +1,130 @@
+"""FedAwS, FedMMD and FedProto (baselines-map.md §5, §1, §9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raffed.core.method import Received
+from raffed.core.params import Params
+from raffed.methods.fedavg import fedavg
+from raffed.methods.fedaws import Spreadout, fedaws, spreadout
+from raffed.methods.fedmmd import fedmmd
+from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
+from raffed.methods.memory import ClassSums, Prototypes
+from raffed.methods.solo import solo
+from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
+
+G = torch.Generator().manual_seed(0)
+
+
+def spread(w: torch.Tensor, nu: float, steps: int, lr: float) -> torch.Tensor:
+    mean = Params({"body.fc": torch.ones(2), "head.weight": w}).clone()
+    after = Spreadout(nu, steps, lr).step(None, mean, mean, server_context())[1]
+    assert torch.equal(after["body.fc"], torch.ones(2))
+    return after["head.weight"]
+
+
+def test_0_server_steps_are_fedavg_and_30_leave_the_encoder_bit_for_bit() -> None:
+    """(a), (b)."""
+    plain, none, some = (Tiny(m, net=network(True)).run(1, [0, 1, 2, 3]) for m in (fedavg(), fedaws(server_steps=0), fedaws()))
+    assert same_bits(plain.server, none.server)
+    for n in plain.server.w.names:
+        assert torch.equal(plain.server.w[n], some.server.w[n]) == (n != "head.weight")
+
+
+def test_its_gradient_is_orthogonal_to_every_row() -> None:
+    """(c): scale invariance."""
+    w = torch.randn(6, 8, generator=G, dtype=torch.float64).requires_grad_()
+    (g,) = torch.autograd.grad(spreadout(w, 0.9), w)
+    assert float((g * w.detach()).sum(1).abs().max()) < 1e-15
+    assert float(g.abs().max()) > 1e-4
+
+
+def test_orthogonal_rows_feel_nothing_up_to_nu_one_half() -> None:
+    """(d): d = ½."""
+    w = torch.eye(4, dtype=torch.float64).requires_grad_()
+    assert float(torch.autograd.grad(spreadout(w, 0.5), w)[0].abs().max()) == 0.0
+    assert float(torch.autograd.grad(spreadout(w, 0.6), w)[0].abs().max()) > 0.0
+
+
+@pytest.mark.parametrize(("nu", "value"), [(0.9, 0.187778), (0.8, 0.117778)])
+def test_optimisation_from_random_rows_reaches_the_simplex_bound(nu: float, value: float) -> None:
+    """(e): C = 10, value of MAP's code, which includes the diagonal ν²/C."""
+    w = spread(torch.randn(10, 16, generator=G), nu, 3000, 1.0)
+    assert float(spreadout(w, nu)) + nu**2 / 10 == pytest.approx(value, abs=2e-4)
+    unit = torch.nn.functional.normalize(w, dim=-1)
+    distance = ((1 - unit @ unit.T) / 2).sum() / 90
+    assert float(distance) <= 10 / 18 + 1e-5  # C/(2(C − 1))
+
+
+def test_collapsed_rows_stay_together() -> None:
+    """(f)."""
+    w = torch.randn(5, 8, generator=G)
+    w[1] = w[3]
+    after = spread(w, 0.9, 20, 1.0)
+    torch.testing.assert_close(after[1], after[3], rtol=1e-5, atol=1e-5)
+    assert float((after[1] - w[1]).abs().max()) > 0.1
+
+
+def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> None:
+    """(b): MMD = 0 with zero gradient while local and global features agree; training statistics break that."""
+    local = replace(PLAIN, epochs=1, batch_size=64)
+    for norm in (False, True):
+        mine, plain = (Tiny(m, net=network(norm), local=local).visit(1) for m in (fedmmd(5.0), fedavg()))
+        gap = float((mine.trained.w - plain.trained.w).sq_norm())
+        assert gap > 1e-8 if norm else gap < 1e-14
+
+
+def test_fedmmd_after_the_first_step_is_another_method() -> None:
+    mine, plain = Tiny(fedmmd(1.0)).visit(1), Tiny(fedavg()).visit(1)
+    assert float((mine.trained.w - plain.trained.w).sq_norm()) > 1e-8
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_fedproto_without_pull_is_solo_bit_for_bit(norm: bool) -> None:
+    """(a): models and statistics; prototypes travel all the same."""
+    mine, alone = Tiny(fedproto(0.0), net=network(norm)).run(3), Tiny(solo(), net=network(norm)).run(3)
+    for client in alone.vaults:
+        assert same_bits(mine.vaults[client], alone.vaults[client])
+
+
+def test_fedproto_sends_class_sums_and_counts_and_no_weight() -> None:
+    """(f): C·(d + 1) numbers up; (e): all start from the same model."""
+    tiny = Tiny(fedproto(), net=network(norm=True))
+    starts = [tiny.visit(c).start for c in range(4)]
+    assert all(same_bits(s, starts[0]) for s in starts)
+    up = tiny.step([0, 1])[0].upload
+    assert sum(up.numbers().values()) == 3 * (5 + 1)
+    assert [t.shape for t in leaves(up)] == [torch.Size([3, 5]), torch.Size([3])]
+
+
+def test_the_pull_is_the_mean_squared_error_over_samples_with_a_prototype() -> None:
+    """Class 2 has none: its row is NaN and must not matter; gradient 2(h − g)/(d·anchors)."""
+    z, y = torch.randn(5, 4, generator=G, dtype=torch.float64).requires_grad_(), torch.tensor([0, 1, 2, 0, 2])
+    g, known = torch.randn(3, 4, generator=G, dtype=torch.float64), torch.tensor([True, True, False])
+    g[2] = float("nan")
+    loss = prototype_pull(z, y, g, known)
+    rows = [0, 1, 3]
+    d = z.detach()
+    assert float(loss.detach()) == pytest.approx(float((d[rows] - g[y[rows]]).square().mean()), rel=1e-12)
+    (slope,) = torch.autograd.grad(loss, z)
+    torch.testing.assert_close(slope[rows], 2 * (d[rows] - g[y[rows]]) / (4 * 3))
+    assert float(slope[[2, 4]].abs().max()) == 0.0
+    nobody = prototype_pull(z, y, g, torch.zeros(3, dtype=torch.bool))
+    assert float(nobody.detach()) == 0.0
+
+
+def test_prototypes_are_pooled_class_means_and_an_absent_class_keeps_its_last_one() -> None:
+    """(b), (c), (d): sums (0, 4) and counts (1, 3) → 1.0; class 1 was known, class 2 never seen."""
+    term, spec = PrototypePull(1.0), Tiny(fedproto()).spec
+    before = Prototypes(torch.tensor([[9.0], [7.0], [0.0]]), torch.tensor([False, True, False]))
+    got = ClassSums(torch.tensor([[4.0], [0.0], [0.0]]), torch.tensor([4, 0, 0]))
+    after = term.server_step(before, Received(2, sum=got), spec)
+    assert after.mean.tolist() == [[1.0], [7.0], [0.0]]
+    assert after.known.tolist() == [True, True, False]
+    first = ClassSums(torch.tensor([[0.0], [0.0], [5.0]]), torch.tensor([0, 0, 1]))
+    later = term.server_step(after, Received(1, sum=first), spec)
+    assert later.mean.tolist() == [[1.0], [7.0], [5.0]]  # not averaged with zeros

@@ -1,0 +1,230 @@
+"""What trains beside the shared model: FedROD, FLDA, APFL (baselines-map.md §11, §6; baselines-gldp-mpfedcon.md §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raffed.core.method import Method
+from raffed.core.params import Params
+from raffed.methods.apfl import AdaptiveMixedModel, apfl
+from raffed.methods.fedavg import fedavg
+from raffed.methods.fedrod import BalancedSoftmax, PersonalHead, fedrod
+from raffed.methods.flda import GATE, flda, mixture
+from raffed.methods.memory import Companion
+from raffed.methods.solo import solo
+from tests.tiny import PLAIN, Tiny, bare_context, clients, forward, network, same_bits
+
+SETTINGS: dict[str, Callable[[Method], Tiny]] = {
+    "plain": Tiny,
+    "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
+    "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
+    "clipped": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.3)),
+}
+
+
+def own(tiny: Tiny, client: int) -> Params:
+    kept = tiny.vaults[client].slots["personal"]
+    assert isinstance(kept, Companion)
+    return kept.own
+
+
+def with_own(tiny: Tiny, client: int, **changes: torch.Tensor) -> None:
+    """Change some of a client's companions."""
+    vault = tiny.vaults[client]
+    changed = Companion(Params({**own(tiny, client).tensors, **changes}).clone())
+    tiny.vaults[client] = vault.but(slots={**vault.slots, "personal": changed})
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("method", [fedrod(0.0), apfl(0.0), apfl(0.3), apfl(1.0), apfl(0.5, True)], ids=repr)
+def test_the_server_is_fedavgs_bit_for_bit(method: Method, setting: str) -> None:
+    """FedROD (a) at γ = 0, APFL (1) for every α: what trains beside has its own gradient norm and leaves no random trace."""
+    mine, plain = SETTINGS[setting](method), SETTINGS[setting](fedavg())
+    for _ in range(3):
+        mine.step()
+        plain.step()
+        assert same_bits(mine.server, plain.server)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+def test_balanced_softmax_is_the_plain_one_when_all_counts_are_equal(gamma: float) -> None:
+    """FedROD (b)."""
+    a, k = torch.randn(5, 3, dtype=torch.float64), bare_context(class_counts=torch.tensor([4, 4, 4]))
+    logits = BalancedSoftmax(gamma).logits(a, k)
+    torch.testing.assert_close(logits.log_softmax(-1), a.log_softmax(-1))
+
+
+@pytest.mark.parametrize("gamma", [0.25, 1.0])
+def test_its_gradient_is_the_softmax_with_prior_minus_one_hot_and_0_for_missing_classes(gamma: float) -> None:
+    """FedROD (c): no NaN from log 0."""
+    a, y = torch.randn(6, 3, dtype=torch.float64).requires_grad_(), torch.tensor([0, 1, 0, 0, 1, 0])
+    k = bare_context(class_counts=torch.tensor([4, 2, 0]))
+    (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(BalancedSoftmax(gamma).logits(a, k), y), a)
+    weights = torch.tensor([4.0, 2.0, 0.0], dtype=torch.float64).pow(gamma) * a.detach().exp()
+    wanted = weights / weights.sum(-1, keepdim=True) - torch.eye(3, dtype=torch.float64)[y]
+    torch.testing.assert_close(g, wanted / 6)
+    assert torch.equal(g[:, 2], torch.zeros(6, dtype=torch.float64))
+
+
+def test_the_generic_heads_missing_rows_stay_bit_for_bit_without_weight_decay() -> None:
+    """FedROD (d): client 0 holds classes 0 and 1 of 3."""
+    done = Tiny(fedrod(), local=replace(PLAIN, weight_decay=0.0)).visit(0)
+    moved = [not torch.equal(done.trained.w["head.weight"][c], done.start.w["head.weight"][c]) for c in range(3)]
+    assert moved == [True, True, False]
+
+
+def test_the_shared_model_does_not_depend_on_the_personal_heads() -> None:
+    """FedROD (e): replace V_k, same upload; the joint preset does depend on it."""
+    for preset, same in (("original", True), ("authors", False)):
+        tiny = Tiny(fedrod(preset=preset)).run(1, [0, 1, 2, 3])
+        before = tiny.visit(1)
+        with_own(tiny, 1, **{"head.weight": torch.randn(3, 5, generator=torch.Generator().manual_seed(1))})
+        after = tiny.visit(1)
+        assert same_bits(before.upload, after.upload) == same
+        assert not same_bits(before.vault, after.vault)
+
+
+def test_with_a_zero_personal_head_both_scores_use_the_same_logits() -> None:
+    """FedROD (f)."""
+    tiny = Tiny(fedrod()).run(1, [0, 1])
+    view = tiny.context(1, "personal", mine=Companion(own(tiny, 1).zeros()))
+    state = PersonalHead().model(view)
+    assert same_bits(tiny.net.apply(state, tiny.data[1].x), tiny.net.apply(tiny.last[1].trained, tiny.data[1].x))
+
+
+def test_the_personal_prediction_is_the_sum_of_both_heads() -> None:
+    tiny = Tiny(fedrod()).run(2, [0, 1])
+    done, x = tiny.last[1], tiny.data[1].x
+    logits, z = tiny.net.apply(done.trained, x)
+    wanted = logits + z @ own(tiny, 1)["head.weight"].T + own(tiny, 1)["head.bias"]
+    torch.testing.assert_close(tiny.net.apply(done.personal_state(tiny.method), x)[0], wanted)
+
+
+def test_a_gate_wide_open_leaves_the_private_model_alone_and_trains_fedavgs() -> None:
+    """FLDA (a): b_k = +40, u_k = 0, no decay."""
+    local = replace(PLAIN, weight_decay=0.0)
+    tiny, plain = Tiny(flda(), local=local).run(1, [0, 1]), Tiny(fedavg(), local=local)
+    plain.server = tiny.server
+    with_own(tiny, 1, **{"gate.bias": torch.full((1,), 40.0), "gate.weight": torch.zeros(5)})
+    before, done = own(tiny, 1), tiny.visit(1)
+    after = done.vault.slots["personal"].own  # type: ignore[attr-defined]
+    assert all(float((before[n] - after[n]).abs().max()) < 1e-7 for n in before.names)
+    torch.testing.assert_close(done.trained.w.flat, plain.visit(1).trained.w.flat, rtol=1e-5, atol=1e-6)
+
+
+def test_a_closed_gate_leaves_the_shared_model_alone_and_trains_the_private_one_like_solo() -> None:
+    """FLDA (b): b_k = −40."""
+    local = replace(PLAIN, weight_decay=0.0)
+    tiny, alone = Tiny(flda(), local=local).run(1, [0, 1]), Tiny(solo(), local=local).run(1, [0, 1])
+    initial = tiny.net.initial.w.tensors
+    with_own(tiny, 1, **{**initial, "gate.bias": torch.full((1,), -40.0), "gate.weight": torch.zeros(5)})
+    done = tiny.visit(1)
+    torch.testing.assert_close(done.trained.w.flat, done.start.w.flat, rtol=1e-6, atol=1e-6)
+    alone.vaults = {}
+    wanted, got = alone.visit(1, broadcast=alone.server.broadcast()).trained.w, done.vault.slots["personal"].own  # type: ignore[attr-defined]
+    for n in wanted.names:
+        torch.testing.assert_close(got[n], wanted[n], rtol=1e-5, atol=1e-6)
+    logits = done.personal_logits(tiny.method.personal, tiny.data[1].x)  # type: ignore[arg-type]
+    expert = done.trained.but(w=Params({n: got[n] for n in wanted.names}))
+    torch.testing.assert_close(logits, tiny.net.apply(expert, tiny.data[1].x)[0])
+
+
+def test_the_gates_gradient_is_the_formula() -> None:
+    """FLDA (c): ∂L/∂α = Σ_c (p_c − y_c)(G_c − π_c), times α(1 − α) h for u."""
+    g = torch.Generator().manual_seed(0)
+    shared, private = (torch.randn(1, 3, generator=g, dtype=torch.float64) for _ in range(2))
+    z = torch.randn(1, 5, generator=g, dtype=torch.float64)
+    u, b = torch.randn(5, generator=g, dtype=torch.float64).requires_grad_(), torch.zeros(1, dtype=torch.float64)
+    mixed = mixture(shared, private, z, Params({"gate.weight": u, "gate.bias": b}))
+    (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(mixed, torch.tensor([2])), u)
+    alpha = torch.sigmoid(z @ u.detach())
+    p = mixed.detach().softmax(-1) - torch.tensor([[0.0, 0.0, 1.0]])
+    wanted = (p * (shared - private)).sum() * alpha * (1 - alpha) * z[0]
+    torch.testing.assert_close(slope, wanted)
+
+
+def test_no_private_expert_or_gate_is_uploaded_and_the_gate_starts_half_open() -> None:
+    """FLDA (d) and G2; client memory P + d + 1."""
+    tiny = Tiny(flda()).run(1, [0, 1])
+    assert tiny.last[0].upload.w.names == tiny.net.initial.w.names
+    assert own(tiny, 0).numel() == tiny.net.initial.w.numel() + 5 + 1
+    fresh = tiny.method.personal.client_init(tiny.context(0, "personal")).own  # type: ignore[union-attr]
+    assert all(float(fresh[n].abs().max()) == 0.0 for n in GATE)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_apfl_with_alpha_1_trains_solos_model_bit_for_bit(norm: bool) -> None:
+    """APFL (3): v̄ = v, on the same batches with the same participation."""
+    mine, alone = Tiny(apfl(1.0), net=network(norm)).run(4), Tiny(solo(), net=network(norm)).run(4)
+    assert set(mine.vaults) == set(alone.vaults)
+    for client in mine.vaults:
+        assert same_bits(own(mine, client), alone.vaults[client].v)
+
+
+def test_apfl_with_alpha_0_never_moves_v_and_scores_fedavgs_model() -> None:
+    """APFL (2), without decay and momentum to move it."""
+    local = replace(PLAIN, weight_decay=0.0)
+    mine, plain = Tiny(apfl(0.0), local=local).run(3), Tiny(fedavg(), local=local).run(3)
+    for client, done in mine.last.items():
+        assert same_bits(own(mine, client), mine.net.initial.w)
+        assert same_bits(done.personal_state(mine.method).w, plain.last[client].trained.w)
+
+
+def test_the_private_gradient_is_alpha_times_that_at_the_mixture() -> None:
+    """APFL (4): one step without momentum: v⁺ = v − η α ∇f(αv + (1 − α)w)."""
+    local = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
+    tiny = Tiny(apfl(0.3), local=local).run(2, [0, 1, 2, 3])
+    before, start = own(tiny, 1), tiny.visit(1).start
+    mixed = {n: (0.3 * before[n] + 0.7 * start.w[n]).requires_grad_() for n in start.w.names}
+    z = torch.tanh(tiny.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
+    logits = z @ mixed["head.weight"].T + mixed["head.bias"]
+    grads = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, tiny.data[1].y), list(mixed.values()))
+    after = tiny.visit(1).vault.slots["personal"].own  # type: ignore[attr-defined]
+    for n, g in zip(mixed, grads, strict=True):
+        torch.testing.assert_close(after[n], before[n] - 0.1 * 0.3 * g, rtol=1e-5, atol=1e-6)
+
+
+def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_first_batch() -> None:
+    """APFL step 4: α ← clip(α − η⟨v − w, ∇f(v̄)⟩, 0, 1), at v̄ formed before the step; later batches leave it."""
+    local = replace(PLAIN, batch_size=64)
+    one, many = Tiny(apfl(0.5, True), local=local), Tiny(apfl(0.5, True), local=replace(local, epochs=3))
+    for tiny in (one, many):
+        tiny.run(1, [0, 1, 2, 3])
+        with_own(tiny, 1, alpha=torch.tensor([0.4]))
+    many.server, many.vaults = one.server, one.vaults
+    before, start = own(one, 1), one.visit(1).start
+    mixed = {n: (0.4 * before[n] + 0.6 * start.w[n]).requires_grad_() for n in start.w.names}
+    z = torch.tanh(one.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
+    logits = z @ mixed["head.weight"].T + mixed["head.bias"]
+    grads = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, one.data[1].y), list(mixed.values()))
+    slope = sum(float(((before[n] - start.w[n]) * g).sum()) for n, g in zip(mixed, grads, strict=True))
+    assert abs(slope) > 1e-4
+    for tiny in (one, many):
+        after = tiny.visit(1).vault.slots["personal"].own  # type: ignore[attr-defined]
+        assert float(after["alpha"]) == pytest.approx(0.4 - 0.1 * slope, abs=1e-5)
+
+
+def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
+    """APFL (5): first visit from the initial model; clip."""
+    assert float(Tiny(apfl(0.5, True)).visit(1).vault.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
+    rule = AdaptiveMixedModel(0.5)
+    for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
+        turned = rule.turn(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, 0)
+        assert float(turned["alpha"]) == pytest.approx(wanted)
+
+
+def test_parameter_mixing_is_logit_mixing_for_a_linear_model() -> None:
+    """APFL (4): the head is linear, so with equal bodies mixed heads give mixed logits."""
+    tiny = Tiny(apfl(0.3)).run(1, [0, 1])
+    w = tiny.last[1].trained.w
+    v = Params({n: t if n.startswith("body") else t + 1.0 for n, t in w.tensors.items()})
+    mixed = tiny.method.personal.mixed(v, w)  # type: ignore[union-attr]
+    x, b = tiny.data[1].x, tiny.net.initial
+    logits = [tiny.net.apply(b.but(w=p), x)[0] for p in (mixed, v, w)]
+    torch.testing.assert_close(logits[0], 0.3 * logits[1] + 0.7 * logits[2], rtol=1e-5, atol=1e-5)
+    assert forward(x, tiny.data[1].y).through is None
+    assert len(clients()) == 4

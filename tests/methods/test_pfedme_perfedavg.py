@@ -1,0 +1,219 @@
+"""Local solvers of their own: pFedMe and Per-FedAvg (baselines-map.md §7, §8; baselines-gldp-mpfedcon.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from raffed.core.local import Local
+from raffed.core.method import Gradient, Mean, Method, Pass
+from raffed.core.params import Params, State
+from raffed.core.seeds import generator
+from raffed.core.sgd import batch_stream
+from raffed.methods.perfedavg import Meta, MetaSteps, perfedavg
+from raffed.methods.pfedme import Envelope, MoreauSteps, pfedme
+from tests.quadratics import quadratics, x_of
+from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits, tree_stack
+
+K = bare_context()
+A, B = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+W = torch.tensor([0.3, 0.7], dtype=torch.float64)
+
+
+def at(w: Tensor) -> State:
+    return State(Params({"w": w}), Params({}))
+
+
+def gradient_of(slope: Callable[[Tensor], Tensor], seen: list[int] | None = None) -> Gradient:
+    def gradient(state: State, which: int) -> tuple[Params, Params]:
+        if seen is not None:
+            seen.append(which)
+        return Params({"w": slope(state.w["w"])}), state.b
+
+    return gradient
+
+
+def envelope(rule: MoreauSteps, w: float, a: float = 2.0, b: float = 3.0) -> tuple[float, float]:
+    """(θ, w_k) after one mini-batch of f = a/2 (x − b)², both starting at w."""
+    start = at(torch.tensor(w, dtype=torch.float64))
+    done = rule.step(Envelope(start.w, start), gradient_of(lambda x: a * (x - b)), K)
+    return float(done.theta.w["w"]), float(done.w["w"])
+
+
+def test_many_inner_steps_reach_the_proximal_point_and_the_outer_step_moves_towards_it() -> None:
+    """pFedMe (a): θ = (ab + λw)/(a + λ) = 0.794118; w ← w − ηλ(w − θ) = 0.522059."""
+    theta, w = envelope(MoreauSteps(15.0, 0.005, 0.01, 500), 0.5)
+    assert theta == pytest.approx(0.794118, abs=1e-6)
+    assert w == pytest.approx(0.522059, abs=1e-6)
+
+
+def test_five_inner_steps_go_as_far_as_the_contraction_says() -> None:
+    """(b): θ_K = θ* + ρ^K (w − θ*), ρ = 1 − η_p(a + λ): 0.678264."""
+    assert envelope(MoreauSteps(15.0, 0.005, 0.01, 5), 0.5)[0] == pytest.approx(0.678264, abs=1e-6)
+
+
+def test_without_lambda_the_copy_never_moves_and_one_step_moves_it_by_the_product_of_rates() -> None:
+    """(c), (e): −η λ η_p ∇f(ω); the authors' form has no λ."""
+    assert envelope(MoreauSteps(0.0, 0.005, 0.01, 5), 0.5)[1] == 0.5
+    assert envelope(MoreauSteps(15.0, 0.005, 0.01, 1), 0.5)[1] == pytest.approx(0.5 + 0.005 * 15 * 0.01 * 5.0, abs=1e-12)
+    assert envelope(MoreauSteps(15.0, 0.9, 0.01, 1, True), 0.5)[1] == pytest.approx(0.5 + 0.9 * 0.01 * 5.0, abs=1e-12)
+
+
+def test_the_server_mixes_by_beta() -> None:
+    """(d): β = 1 is the mean of the w_k, β = 0 stands still."""
+    one, none = Tiny(pfedme(beta=1.0)), Tiny(pfedme(beta=0.0))
+    done = one.step([0, 2])
+    mean = done[0].upload.w * (8 / 14) + done[2].upload.w * (6 / 14)
+    torch.testing.assert_close(one.server.w.flat, mean.flat, rtol=1e-5, atol=1e-6)
+    assert same_bits(none.run(2).server.w, none.net.initial.w)
+
+
+def test_the_personal_model_is_theta_and_not_what_is_uploaded() -> None:
+    tiny = Tiny(pfedme(), net=network(norm=True)).run(2, [0, 1])
+    done = tiny.last[0]
+    theta = done.personal_state(tiny.method)
+    assert same_bits(done.trained.w, done.upload.w)
+    assert float((theta.w - done.trained.w).sq_norm()) > 1e-6
+    assert tiny.vaults == {}
+
+
+def test_pfedme_in_whole_rounds_is_the_formula_on_quadratics() -> None:
+    """Two clients, two mini-batch steps a round, written out."""
+    tiny = quadratics(pfedme(2.0, 0.1, 0.05, 3), lr=9.0, steps=2, sizes=(1, 1), h=(1.0, 3.0), b=(1.0, -2.0)).run(2, [0, 1])
+    x = 0.0
+    for _ in range(2):
+        ends = []
+        for h, b in ((1.0, 1.0), (3.0, -2.0)):
+            w = theta = x
+            for _ in range(2):
+                for _ in range(3):
+                    theta -= 0.05 * (h * (theta - b) + 2.0 * (theta - w))
+                w -= 0.1 * 2.0 * (w - theta)
+            ends.append(w)
+        x = sum(ends) / 2
+    assert x_of(tiny.server.w) == pytest.approx(x, abs=1e-6)
+
+
+def meta(mode: str, alpha: float, beta: float, slope: Callable[[Tensor], Tensor], delta: float = 1e-3) -> Tensor:
+    """The direction −(w⁺ − w)/β of one meta-step at W."""
+    rule = MetaSteps(alpha, beta, mode, delta)
+    after = rule.step(Meta(at(W), at(W).w.zeros()), gradient_of(slope), K).model.w["w"]
+    return (W - after) / beta
+
+
+@pytest.mark.parametrize("delta", [1e-3, 0.1, 1.0])
+def test_on_a_quadratic_the_directions_are_those_of_the_sheet(delta: float) -> None:
+    """Per-FedAvg (b), (2): FO (−0.1325, 1.6675); HF = exact (I − αA)∇f(w − α∇f(w)) = (−0.1894, 1.5074) for any δ."""
+    fo, hf = (meta(mode, 0.1, 0.5, lambda w: A @ w - B, delta) for mode in ("fo", "hf"))
+    assert fo.tolist() == pytest.approx([-0.1325, 1.6675], abs=5e-5)
+    assert hf.tolist() == pytest.approx([-0.1894, 1.5074], abs=5e-5)
+    exact = (torch.eye(2, dtype=torch.float64) - 0.1 * A) @ (A @ (W - 0.1 * (A @ W - B)) - B)
+    torch.testing.assert_close(hf, exact, rtol=1e-9, atol=1e-9)
+
+
+def test_for_a_linear_function_and_for_alpha_0_both_modes_are_sgd() -> None:
+    """(e), (a)."""
+    for alpha, slope in ((0.1, lambda w: B + 0 * w), (0.0, lambda w: A @ w - B)):
+        fo, hf = (meta(mode, alpha, 0.5, slope) for mode in ("fo", "hf"))
+        torch.testing.assert_close(fo, hf, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(fo, slope(W), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["fo", "hf"])
+def test_beta_0_leaves_the_meta_model_bit_for_bit(mode: str) -> None:
+    """(c): restored before the outer step."""
+    done = Tiny(perfedavg(0.1, 0.0, mode)).visit(1)
+    assert same_bits(done.trained.w, done.start.w)
+
+
+@pytest.mark.parametrize(("mode", "order"), [("fo", [0, 1]), ("hf", [0, 1, 2, 2])])
+def test_every_gradient_uses_a_batch_of_its_own(mode: str, order: list[int]) -> None:
+    """(d), (4): D, D', D'' are disjoint draws of one shuffle."""
+    seen: list[int] = []
+    rule = MetaSteps(0.1, 0.1, mode, 1e-3)
+    rule.step(Meta(at(W), at(W).w.zeros()), gradient_of(lambda w: w, seen), K)
+    assert seen == order
+    tiny = Tiny(perfedavg(mode=mode))
+    count = tiny.visit(3).steps
+    assert count == (4 if mode == "fo" else 3)  # 11 samples are 3 batches
+    batches = batch_stream(11, count, PLAIN, generator(0, "batches", 0, 3, 0))[: rule.batches()]
+    assert len(set(torch.cat(batches).tolist())) == sum(len(b) for b in batches)
+
+
+def test_with_alpha_0_it_is_fedavg_with_plain_sgd_at_rate_beta_on_every_second_batch() -> None:
+    """(1), to float accuracy: 8 samples, batches of 4, so D is the first half and D' the second."""
+    tiny = Tiny(perfedavg(0.0, 0.1, adapt_steps=0)).run(1, [0, 1])
+    start, data = tiny.visit(0).start, tiny.data[0]
+    index = batch_stream(8, 2, PLAIN, generator(0, "batches", 1, 0, 0))[1]
+    w = {n: t.clone().requires_grad_() for n, t in start.w.tensors.items()}
+    z = torch.tanh(data.x[index] @ w["body.fc.weight"].T + w["body.fc.bias"])
+    loss = torch.nn.functional.cross_entropy(z @ w["head.weight"].T + w["head.bias"], data.y[index])
+    grads = torch.autograd.grad(loss, list(w.values()))
+    after = tiny.visit(0).trained.w
+    for n, g in zip(w, grads, strict=True):
+        torch.testing.assert_close(after[n], start.w[n] - 0.1 * g, rtol=1e-5, atol=1e-6)
+
+
+def test_the_score_follows_one_step_of_rate_alpha_and_leaves_the_meta_model_untouched() -> None:
+    """(5): whole data in one batch: θ = w_k − α∇f(w_k), whatever momentum and decay the run has."""
+    local = Local(lr=9.0, momentum=0.9, weight_decay=0.5, batch_size=64, epochs=2)
+    tiny = Tiny(perfedavg(0.2, 0.1), local=local)
+    done, data = tiny.visit(1), tiny.data[1]
+    w = {n: t.clone().requires_grad_() for n, t in done.trained.w.tensors.items()}
+    z = torch.tanh(data.x @ w["body.fc.weight"].T + w["body.fc.bias"])
+    loss = torch.nn.functional.cross_entropy(z @ w["head.weight"].T + w["head.bias"], data.y)
+    adapted = done.personal_state(tiny.method).w
+    for (n, t), g in zip(w.items(), torch.autograd.grad(loss, list(w.values())), strict=True):
+        torch.testing.assert_close(adapted[n], t.detach() - 0.2 * g, rtol=1e-5, atol=1e-6)
+    assert same_bits(done.upload.w, done.trained.w)
+    unadapted = Tiny(perfedavg(0.2, 0.1, adapt_steps=0), local=local).visit(1)
+    assert same_bits(unadapted.views["personal"].private, unadapted.trained)
+
+
+def test_the_authors_preset_leaks_the_inner_gradient_into_the_outer_step() -> None:
+    """[C]: v ← 0.9 v + g, w̃ = w − αv, v ← 0.9 v + q, w ← w − βv; scored without adaptation."""
+    rule = MetaSteps(0.1, 0.5, "fo", 1e-3, leak=True)
+    v = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    after = rule.step(Meta(at(W), Params({"w": v})), gradient_of(lambda w: A @ w - B), K)
+    inner = 0.9 * v + A @ W - B
+    outer = 0.9 * inner + A @ (W - 0.1 * inner) - B
+    torch.testing.assert_close(after.model.w["w"], W - 0.5 * outer)
+    torch.testing.assert_close(after.velocity["w"], outer)
+    assert perfedavg(preset="authors").personal.steps == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", [pfedme(), perfedavg(), perfedavg(mode="hf")], ids=repr)
+def test_momentum_and_decay_of_the_run_do_not_apply(method: Method) -> None:
+    one, two = (Tiny(method, local=Local(0.1, rho, wd, 4, 1)).visit(1).trained for rho, wd in ((0.9, 0.1), (0.0, 0.0)))
+    assert same_bits(one, two)
+
+
+@pytest.mark.parametrize(
+    "rule", [MoreauSteps(2.0, 0.1, 0.05, 3), MetaSteps(0.1, 0.1, "fo", 1e-2), MetaSteps(0.1, 0.1, "hf", 1e-2)]
+)
+def test_a_step_of_many_clients_at_once_is_the_loops(rule: MoreauSteps | MetaSteps) -> None:
+    """The rule is a dense function: vmap over stacked carried records and stacked data equals one at a time."""
+    g = torch.Generator().manual_seed(0)
+    points, targets = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
+    carried = [rule.begin(bare_context(start=at(p))) for p in points]
+
+    def one(record: object, target: Tensor) -> object:
+        return rule.step(record, gradient_of(lambda w: (w - target).tanh()), K)  # type: ignore[arg-type]
+
+    together = vmap(one)(tree_stack(carried), targets)
+    for client in range(4):
+        alone = one(carried[client], targets[client])
+        a, b = rule.end(alone), rule.end(together)  # type: ignore[arg-type]
+        torch.testing.assert_close(b.w["w"][client], a.w["w"])
+
+
+def test_uniform_means_and_batchnorm_statistics_of_the_trained_model_are_sent() -> None:
+    tiny = Tiny(perfedavg(), net=network(norm=True))
+    done = tiny.step([0, 3])
+    torch.testing.assert_close(tiny.server.w.flat, ((done[0].upload.w + done[3].upload.w) / 2).flat, rtol=1e-5, atol=1e-6)
+    assert not same_bits(done[0].upload.b, done[0].start.b)
+    assert Method("x", passes=(Pass(),), mean=Mean(by="clients")).solver is None
