@@ -13,7 +13,7 @@ from typing import Any
 from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.core.local import Local
 
-EXECUTIONS = ("ray", "serial")
+EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
@@ -70,7 +70,8 @@ class Numerics:
 class Runtime:
     """Where and how it runs; changes no bit of the result.
 
-    execution: ray or serial. actors: client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
+    execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts. actors:
+    client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
     clients_per_actor: 1 is one actor a client; 0 = auto. gpu_fraction: share of a GPU each actor is pinned to, 1/k; 0 = CPU.
     threads: torch threads per actor. address: a Ray cluster ("auto": the one this machine belongs to; None: start one
     here). max_restarts: how often lost actors are replaced in a run. checkpoint_every: rounds between checkpoints;

@@ -46,7 +46,8 @@ class Noise:
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[tuple[int, ...]]]:
         """Inside, the layers note what shapes they want and drop nothing."""
-        self._shapes = shapes = []
+        shapes: list[tuple[int, ...]] = []
+        self._shapes = shapes
         try:
             yield shapes
         finally:

@@ -43,7 +43,7 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     used = n - n % local.batch_size if whole else n
     while len(batches) < steps:
         order = torch.randperm(n, generator=generator)
-        batches.extend(order[:used].split(local.batch_size))
+        batches.extend(torch.split(order[:used], local.batch_size))
     return batches[:steps]
 
 

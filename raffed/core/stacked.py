@@ -176,11 +176,8 @@ class _Memory:
 
     def __init__(self, members: list[Views]) -> None:
         self._template = {slot: view.but(client=-1, features=_refused, reestimate=_refused) for slot, view in members[0].items()}
-        if not self._template:
-            self._leaves, self._spec, self._last = [], pytree.tree_flatten({})[1], None
-            return
         values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
-        self._leaves, self._spec = stacked_records(values)
+        self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[Any, _Taken] | None = None
 
     def taken(self, pick: Any) -> _Taken:
@@ -235,13 +232,13 @@ def stacked_params(points: Sequence[Params]) -> Tensors:
 
 
 def _unstacked(tensors: Tensors, layout: Layout, k: int) -> list[Params]:
-    """k points, the rows of one buffer [k, layout.size]."""
+    """k points, each with a buffer of its own: a vault that keeps one does not hold on to the others."""
     if not layout.names:
         return [Params({})] * k
     flat = next(iter(tensors.values())).new_zeros(k, layout.size)
     for name, count, at in zip(layout.names, layout.counts, layout.offsets, strict=True):
         flat[:, at : at + count] = tensors[name].reshape(k, count)
-    return [Params.from_flat(layout, row) for row in flat.unbind()]
+    return [Params.from_flat(layout, row.clone()) for row in flat.unbind()]
 
 
 def _taken(tensors: Tensors, pick: Any) -> Tensors:

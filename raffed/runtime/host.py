@@ -28,7 +28,7 @@ from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
-GUEST_BYTES = 512 * 2**20  # prepared data of clients that are lent to this host, kept up to here
+DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -47,7 +47,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
 
 
 class Host:
-    """Trains and scores clients, one after the other. Prepared data are kept for the clients at `home` (default: all)."""
+    """Trains and scores clients. Prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all) first."""
 
     def __init__(
         self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
@@ -64,7 +64,7 @@ class Host:
         augmented = bend if transform.augments else None
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
-        self._guest_bytes = 0
+        self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
@@ -72,8 +72,9 @@ class Host:
 
     def warm_up(self) -> None:
         """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
-        if self.setup.partition.stages is None:  # else the round decides which part of them is there
-            for client in sorted(self._home):
+        staged = self.setup.partition.stages is not None  # then the round decides which part of the data is there
+        for client in () if staged else sorted(self._home):
+            if self._kept_bytes < DATA_BYTES // 2:
                 self._client(client)
         x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
         f = self.net.forward(x.to(self.device), y.to(self.device))
@@ -128,7 +129,7 @@ class Host:
         self._stage = stage
         self._data.clear()
         self._local_test.clear()
-        self._guest_bytes = 0
+        self._kept_bytes = 0
 
     def _client(self, client: int) -> ClientData:
         if client in self._data:
@@ -149,11 +150,11 @@ class Host:
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
-        """Whether prepared data stay here: always at home, and what is lent while there is room."""
+        """Whether prepared data stay here: while there is room, of which guests get half."""
         size = x.numel() * x.element_size()
-        if client not in self._home and self._guest_bytes + size > GUEST_BYTES:
+        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
             return False
-        self._guest_bytes += 0 if client in self._home else size
+        self._kept_bytes += size
         return True
 
     def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:

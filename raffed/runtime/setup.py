@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
+    choice: Mapping[str, Any] | None = None  # what `execution = auto` decided, for run.json
 
     @property
     def method(self) -> Method:
