@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from raffed.core.config import Data, Federation, Model, RunConfig, Runtime
+    from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.core.local import Local
     from raffed.experiments.run import RunResult, resume, run
 
-__all__ = ["Data", "Federation", "Local", "Model", "RunConfig", "RunResult", "Runtime", "__version__", "resume", "run"]
+__all__ = [
+    "Data", "Federation", "Local", "Model", "Numerics", "RunConfig", "RunResult", "Runtime", "__version__", "resume", "run",
+]  # fmt: skip
 
 _HOMES = {
     "Local": "raffed.core.local",
-    **dict.fromkeys(("Data", "Federation", "Model", "RunConfig", "Runtime"), "raffed.core.config"),
+    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,9 @@ from raffed.core.local import Local
 from raffed.core.method import Method, Received, Spec
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.round import ClientRound, Session, client_round, server_init, server_round
+from raffed.core.round import ClientRound, Guest, Session, client_round, client_rounds, server_init, server_round
+from raffed.core.stacked import stacked
+from raffed.core.stretch import Augmentation, one_by_one
 from raffed.methods import METHODS
 from raffed.models.net import Net
 
@@ -31,6 +33,9 @@ CLASSES, FEATURES, WIDTH = 3, 4, 5
 OWNED = ((0, 1), (1, 2), (0,), (0, 1, 2))  # client 2 holds one class, client 3 all of them
 SIZES = (8, 10, 6, 11)  # with batches of 4 no batch has a single sample, which BatchNorm could not train on
 over_methods = pytest.mark.parametrize("name", METHODS)
+NOISY = Augmentation(  # one number an image, added to all of it
+    lambda batch, g: torch.randn(batch, generator=g), lambda x, drawn: x + 0.1 * drawn.view(-1, *(1,) * (x.dim() - 1))
+)
 PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
 
@@ -73,15 +78,21 @@ class Tiny:
     seed: int = 0
     visits: int = 4
     rounds: int = 10
-    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    augment: Augmentation | None = None
+    cohort: bool = False
 
     def __post_init__(self) -> None:
         samples = sum(one.n for one in self.data)
         self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits, self.rounds, samples)
-        self.session = Session(self.net, self.local, self.seed, self.spec, self.augment)
+        self.arrange()
         self.server: Server = server_init(self.method, self.net.initial, self.spec)
         self.vaults: dict[int, Vault] = {}
         self.last: dict[int, ClientRound] = {}
+
+    def arrange(self) -> None:
+        """The session, after a change of how this federation trains."""
+        execute = stacked if self.cohort else one_by_one
+        self.session = Session(self.net, self.local, self.seed, self.spec, self.augment, execute)
 
     def drawn(self) -> tuple[int, ...]:
         """Half of the clients, ascending."""
@@ -97,9 +108,12 @@ class Tiny:
         """One round with these participants, trained and folded in the order given."""
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        fold, done = Fold(), {}
+        fold, sent = Fold(), self.server.broadcast()
+        guests = [Guest(client, self.vaults.get(client), self.data[client]) for client in chosen]
+        together = [guests] if self.cohort else [[guest] for guest in guests]
+        rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]
+        done = dict(zip(chosen, rounds, strict=True))
         for client, weight in zip(chosen, weights, strict=True):
-            done[client] = self.visit(client)
             fold.add(client, weight, done[client].upload, "test")
         for client, one in done.items():
             if not one.vault.empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.cli.config import read_config
+from raffed.cli.options import Flags, run_options
 from raffed.cli.screen import Screen, duration, make_screen, plain
 from raffed.core.errors import UsageError
 
@@ -127,17 +130,27 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
 
 
+@run_options(without=["data.root"])
 def doctor(
+    flags: Flags,
+    file: Annotated[Path | None, typer.Argument(help="TOML file of a run to be measured.", metavar="EXPERIMENT.toml")] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Start a small Ray as well (seconds).")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look at this machine and say what to do about what is wrong."""
-    from raffed.cli.tables import console, line
-    from raffed.experiments.doctor import examine
+    """Look at this machine and say what to do about what is wrong.
 
+    With a run (its file or its options): train a few of its clients as well, and say what one costs and how to place them.
+    """
+    from raffed.cli.tables import console, line
+    from raffed.experiments.doctor import examine, sized
+
+    findings = examine(data_root, ray)
+    if file or flags:
+        where = {} if data_root is None else {"data.root": data_root}
+        findings = itertools.chain(findings, sized(read_config(file, {**flags, **where})))
     states = []
-    for one in examine(data_root, ray):
+    for one in findings:
         states.append(one.state)
         if as_json:
             print(json.dumps({"event": "finding", **vars(one)}), flush=True)

@@ -97,7 +97,7 @@ def models() -> None:
         for name, info in MODELS.items()
     ]
     show(("name", "network", "inputs in papers", "layers (C: classes)", "source"), rows)
-    typer.echo("--model-arg head_bias=true|false for all, --model-arg hidden=[64,64] for mlp and mlpnet.")
+    typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28.")
 
 
 def splits(
@@ -122,7 +122,7 @@ def splits(
 
     parsed = parse_split(split)
     pool = load_dataset(dataset, data_root, download)
-    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test)
+    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test, pool.y_test)
     _show_split(partition, pool.y_train)
     if draw is not None:
         _draw(partition, pool.y_train, pool.name, draw)

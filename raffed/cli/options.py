@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from raffed.core.config import EXECUTIONS, STYLES, RunConfig
+from raffed.core.config import EXECUTIONS, PRECISIONS, STYLES, RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.models import MODELS
@@ -16,6 +16,7 @@ from raffed.models import MODELS
 Flags = dict[str, Any]  # dotted field of RunConfig → value as typed; only what was typed
 
 WHAT, TRAIN, FED, WHERE = "What to run", "Local training", "Federation", "Where it runs (changes no bit of the result)"
+NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
 
 
 class Flag(NamedTuple):
@@ -53,6 +54,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
+    Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
+    Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),
     Flag("runtime.actors", "--actors", int, WHERE, "Client actors; 0: as many as cores or GPU shares."),
     Flag("runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."),

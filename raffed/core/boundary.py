@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from raffed.core.errors import BoundaryError
 from raffed.core.frozen import Frozen, fields_of
@@ -106,7 +105,8 @@ def _refuse(where: str, value: Any) -> None:
                 raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
         return
     if isinstance(value, Tensor | Params | State):
-        if any(tensor.requires_grad for tensor in pytree.tree_leaves(value)):
+        parts = (value.w, value.b) if isinstance(value, State) else (value,)
+        if any(part.requires_grad for part in parts):
             raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
         return
     if value is not None and not isinstance(value, Wire | int | float | str):

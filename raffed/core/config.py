@@ -13,7 +13,8 @@ from typing import Any
 from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.core.local import Local
 
-EXECUTIONS = ("ray", "serial")
+EXECUTIONS = ("ray", "serial", "auto")
+PRECISIONS = ("fp32", "bf16")
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
@@ -54,10 +55,23 @@ class Federation:
 
 
 @dataclass(frozen=True)
+class Numerics:
+    """How the arithmetic is carried out: named modes, each deterministic, whose results differ by rounding.
+
+    cohort: clients stacked and stepped together (0: one after the other; bit-equal to itself for any placement).
+    precision: fp32, or bf16 for the forward and backward passes with fp32 weights, losses, sums and evaluation.
+    """
+
+    cohort: int = 0
+    precision: str = "fp32"
+
+
+@dataclass(frozen=True)
 class Runtime:
     """Where and how it runs; changes no bit of the result.
 
-    execution: ray or serial. actors: client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
+    execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts. actors:
+    client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
     clients_per_actor: 1 is one actor a client; 0 = auto. gpu_fraction: share of a GPU each actor is pinned to, 1/k; 0 = CPU.
     threads: torch threads per actor. address: a Ray cluster ("auto": the one this machine belongs to; None: start one
     here). max_restarts: how often lost actors are replaced in a run. checkpoint_every: rounds between checkpoints;
@@ -85,6 +99,7 @@ class RunConfig:
     model: Model = field(default_factory=Model)
     local: Local = field(default_factory=Local)
     federation: Federation = field(default_factory=Federation)
+    numerics: Numerics = field(default_factory=Numerics)
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
 
@@ -92,6 +107,10 @@ class RunConfig:
         _check_local(self.local)
         _check_federation(self.federation)
         _check_runtime(self.runtime)
+        check_choice("numerics.precision", self.numerics.precision, PRECISIONS)
+        _at_least("numerics.cohort", self.numerics.cohort, 0)
+        if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
+            raise UsageError("numerics.cohort stacks clients of one actor, runtime.clients_per_actor = 1 gives each its own")
         check_choice("data.transform", self.data.transform, STYLES)
         if self.data.local_test is not None:
             check_range("data.local_test", self.data.local_test, 0.0, 0.9)
@@ -111,7 +130,9 @@ class RunConfig:
     def from_dict(values: Mapping[str, Any]) -> RunConfig:
         """From nested mappings (a TOML file, run.json); unknown keys are errors that list the nearest."""
         parts: dict[str, Any] = {}
-        sections = {"data": Data, "model": Model, "local": Local, "federation": Federation, "runtime": Runtime}
+        sections = {
+            "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "runtime": Runtime,
+        }  # fmt: skip
         _known("", values, [f.name for f in dataclasses.fields(RunConfig)])
         for name, value in values.items():
             parts[name] = _section(name, sections[name], value) if name in sections else value

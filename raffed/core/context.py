@@ -22,7 +22,7 @@ class Forward:
     """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live.
 
     `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other weights, with gradient, in
-    the same mode; it leaves no trace in BatchNorm's statistics nor in the random stream.
+    the same mode and with the same dropout; it leaves no trace in BatchNorm's statistics nor in a random stream.
     """
 
     x: Tensor

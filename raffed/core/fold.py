@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,13 +38,19 @@ class Fold:
 
     def add(self, client: int, weight: float, upload: Upload, where: str) -> None:
         """Add p_i · (w_i, b_i) and the messages of one client. `where` opens the message of a NumericsError."""
-        self._w.add(upload.w, weight, f"{where}, client {client}")
-        self._b.add(upload.b, weight, f"{where}, client {client}, buffers")
-        for slot, wire in upload.slots.items():
-            if isinstance(wire, Summable):
-                self._sums.setdefault(slot, WireSum()).add(wire, f"{where}, client {client}")
-            else:
-                self._each.setdefault(slot, []).append((client, wire))
+        self.add_all([client], [weight], [upload], where)
+
+    def add_all(self, clients: Sequence[int], weights: Sequence[float], uploads: Sequence[Upload], where: str) -> None:
+        """Several clients at once; the same sums as one by one."""
+        whos = [f"{where}, client {client}" for client in clients]
+        self._w.add_all([one.w for one in uploads], weights, whos)
+        self._b.add_all([one.b for one in uploads], weights, [f"{who}, buffers" for who in whos])
+        for client, who, upload in zip(clients, whos, uploads, strict=True):
+            for slot, wire in upload.slots.items():
+                if isinstance(wire, Summable):
+                    self._sums.setdefault(slot, WireSum()).add(wire, who)
+                else:
+                    self._each.setdefault(slot, []).append((client, wire))
 
     def merge(self, partial: Partial) -> None:
         """Add what another actor folded."""

@@ -18,6 +18,8 @@ class Frozen:
 
     _compare: ClassVar[bool] = False  # tensors have no single truth value; recipes (Ingredient) turn this on
 
+    _names: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=cls._compare)(cls)
@@ -32,6 +34,7 @@ class Frozen:
                 object.__setattr__(made, name, child)
             return made
 
+        cls._names = names
         known = REGISTRY.get(cls.__qualname__)
         if known is not None and known.__module__ != cls.__module__:
             raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {known.__module__} has a record of this name; rename one")
@@ -45,4 +48,4 @@ class Frozen:
 
 def fields_of(value: Frozen) -> dict[str, Any]:
     """Field name → value, in the order of declaration."""
-    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
+    return {name: getattr(value, name) for name in value._names}

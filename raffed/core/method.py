@@ -170,8 +170,8 @@ class Personal(Ingredient):
 
     dials: ClassVar[tuple[str, ...]] = ()  # companions that `turn` moves instead of the solver
 
-    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
-        """The dials after step number `step` of a round, from their gradient; dense, a function of tensors."""
+    def turn(self, dials: Params, slope: Params, lr: float, step: Tensor) -> Params:
+        """The dials after step number `step` [] of a pass, from their gradient; dense, a function of tensors."""
         return dials
 
     def start(self, k: Context) -> State:

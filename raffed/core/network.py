@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from raffed.core.context import Forward
+from raffed.core.dropout import Noise, replace_dropout
 from raffed.core.method import Part, in_part
 from raffed.core.params import Layout, Params, State
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
-_DROPOUT = nn.modules.dropout._DropoutNd
 
 
 class Network:
     """A module whose parameters are views of one flat buffer, so loading a client's weights is one copy.
 
     `module` returns (logits [B, C], z [B, D]) and names its parameters `body.*` and `head.*`. The module given becomes
-    the scratch copy; nothing else may hold on to it.
+    the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast; weights, logits,
+    features and gradients stay float32, so losses, memories and sums know nothing of it. Evaluation is float32 always.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", precision: str = "fp32") -> None:
         self.device = torch.device(device)
+        self._low = precision == "bf16"
+        self.noise = Noise()
+        self.has_dropout = replace_dropout(module, self.noise)
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
@@ -39,8 +44,10 @@ class Network:
             owner, _, leaf = name.rpartition(".")
             self._module.get_submodule(owner)._buffers[leaf] = view
         self._norms = [m for m in self._module.modules() if isinstance(m, _BATCH_NORM)]
-        self.has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in self._module.modules())
+        self._channels_last = any(isinstance(m, nn.Conv2d) for m in self._module.modules())
         self._live = Params(self._params)
+        self._buffers = dict(self._module.named_buffers())
+        self._noise_shapes: dict[tuple[tuple[int, ...], bool], list[tuple[int, ...]]] = {}
 
     @property
     def w_layout(self) -> Layout:
@@ -55,6 +62,12 @@ class Network:
         head = self._module.get_submodule("head")
         assert isinstance(head, nn.Linear)
         return head.in_features
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """x [n, ...] in the memory format in which this network is fastest: channels last for images and convolutions."""
+        if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
+            return x
+        return x.to(memory_format=torch.channels_last)  # `contiguous` would leave one channel as it is
 
     def load(self, state: State) -> None:
         """Put a state into the scratch copy."""
@@ -74,16 +87,50 @@ class Network:
         return chosen
 
     def forward(self, x: Tensor, y: Tensor) -> Forward:
-        """A training pass of the scratch copy, with gradients."""
-        logits, z = self._module(x)
-        return Forward(x, y, z, logits, self._live, through=lambda w: self._through(w, x))
+        """A training pass of the scratch copy, with gradients; dropout draws from `noise`'s generator."""
+        x = self.arranged(x)
+        self.noise.last = []
+        with self._cast():
+            logits, z = self._module(x)
+        drawn = self.noise.last
+        return Forward(x, y, *self._full(z, logits), self._live, through=lambda w: self._through(w, self._buffers, x, drawn))
 
-    def _through(self, w: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        buffers = {name: buffer.clone() for name, buffer in self._module.named_buffers()}
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices, enabled=self.has_dropout):
-            logits, z = functional_call(self._module, {**w.tensors, **buffers}, (x,))
+    def forward_with(self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Forward:
+        """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
+
+        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`.
+        """
+        with self.noise.given(drawn), self._cast():
+            logits, z = functional_call(self._module, {**w, **b}, (x,))
+        full = self._full(z, logits)
+        return Forward(x, y, *full, Params(w), through=lambda other: self._through(other, b, x, drawn))
+
+    def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """(logits, z) under other weights with the same dropout; the statistics it updates are copies."""
+        copies = {name: tensor.clone() for name, tensor in b.items()}
+        with self.noise.given(drawn), self._cast():
+            logits, z = functional_call(self._module, {**w.tensors, **copies}, (x,))
+        z, logits = self._full(z, logits)
         return logits, z
+
+    def _cast(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self._low else nullcontext()
+
+    def _full(self, z: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return (z.float(), logits.float()) if self._low else (z, logits)
+
+    def noise_shapes(self, x: Tensor) -> list[tuple[int, ...]]:
+        """Shape of the uniform numbers each dropout layer wants for the batch x [B, ...], in order of use."""
+        if not self.has_dropout:
+            return []
+        trail = tuple(x.shape[1:])
+        key = trail, self._module.get_submodule("body").training  # a resting body drops nothing
+        if key not in self._noise_shapes:
+            b = {name: tensor.clone() for name, tensor in self._buffers.items()}
+            with torch.no_grad(), self.noise.recorded() as shapes:
+                functional_call(self._module, b, (x[:1].expand(2, *trail),))  # two: BatchNorm refuses one sample
+            self._noise_shapes[key] = [shape[1:] for shape in shapes]
+        return [(len(x), *shape) for shape in self._noise_shapes[key]]
 
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits, z) of any state in evaluation mode, without gradient; leaves every state as it was."""

@@ -37,6 +37,11 @@ class Layout:
         return tuple(prod(shape) for shape in self.shapes)
 
     @cached_property
+    def numel(self) -> int:
+        """How many numbers, gaps not counted."""
+        return sum(self.counts)
+
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         starts, at = [], 0
         for count in self.counts:
@@ -116,6 +121,13 @@ class Params:
             return self._flat.device
         return next((t.device for t in self.tensors.values()), torch.device("cpu"))
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether any tensor of this point carries gradient history."""
+        if self._flat is not None:
+            return self._flat.requires_grad
+        return any(tensor.requires_grad for tensor in self.tensors.values())
+
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
@@ -134,7 +146,7 @@ class Params:
 
     def numel(self) -> int:
         """How many numbers this is (gaps of the buffer not counted)."""
-        return sum(self.layout.counts)
+        return self.layout.numel
 
     def _map(self, op: Callable[[Tensor], Tensor]) -> Params:
         if self._flat is not None and self._layout is not None:
@@ -190,6 +202,8 @@ class Params:
 
     def clone(self) -> Params:
         """An own copy in one flat buffer, without history."""
+        if not len(self):
+            return self
         return Params.from_flat(self.layout, self.flat.detach().clone() if self.is_flat else self.flat)
 
     def only(self, names: Iterable[str]) -> Params:
@@ -222,6 +236,8 @@ def moved(value: Any, device: torch.device) -> Any:
         return value.to(device)
     if isinstance(value, Frozen):
         return value.but(**{name: moved(one, device) for name, one in fields_of(value).items()})
+    if isinstance(value, dict):
+        return {name: moved(one, device) for name, one in value.items()}
     return value
 
 

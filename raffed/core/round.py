@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,29 +11,38 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Private, Server, Upload, Vault, Wire
-from raffed.core.context import ClientData, Context, Forward, ServerContext
+from raffed.core.context import NOTHING, ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Method, Pass, Personal, Received, Spec, Term
+from raffed.core.method import Budget, Method, Pass, Personal, Received, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State, moved
-from raffed.core.sgd import Beside, Solver, Trained, batch_stream, sgd, solve
+from raffed.core.sgd import Solver, Trained, batch_stream
+from raffed.core.stretch import Augmentation, Execute, Objective, Stretch, Task, Views, draws_of, one_by_one, with_draws
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
-
-Views = dict[str, Context]
 
 
 @dataclass(frozen=True)
 class Session:
-    """What does not change from round to round: the network, how clients train, the seed, the augmentation."""
+    """What does not change from round to round: the network, how clients train, the seed, the augmentation, the execution."""
 
     net: Network
     local: Local
     seed: int
     spec: Spec
-    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    augment: Augmentation | None = None
+    execute: Execute = one_by_one
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A client that takes part: its number, what it kept, its data."""
+
+    client: int
+    vault: Vault | None
+    data: ClientData
 
 
 @dataclass(frozen=True)
@@ -62,23 +70,36 @@ def client_round(
     m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int
 ) -> ClientRound:
     """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (style.md §4)."""
-    k = _begin(m, b, vault, data, session, client)
-    views = _views(m, b, vault, k)
-    train = _train_shared if m.solver is None else _train_by_rule
-    trained = train(m, views, k, data, session)
-    k = k.but(state=trained.state, steps=trained.steps, lr_sum=trained.steps * session.local.rate(b.round))
-    views = {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in views.items()}
-    if "personal" in views:
-        views["personal"] = views["personal"].but(own=trained.own, carried=trained.carried)
-    views = _train_private(m, views, data, session)
+    return client_rounds(m, b, [Guest(client, vault, data)], session)[0]
+
+
+def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Session) -> list[ClientRound]:
+    """The rounds of several clients, trained by `session.execute`: one after the other, or as one stack."""
+    b = b if b.w.device == session.net.device else moved(b, session.net.device)
+    contexts = [_begin(m, b, guest, session) for guest in guests]
+    views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
+    trained = _train_shared(m, views, contexts, guests, session)
+    rate = session.local.rate(b.round)
+    ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
+    views = [
+        {slot: v.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum, own=t.own, carried=t.carried) for slot, v in own.items()}
+        for own, k, t in zip(views, ends, trained, strict=True)
+    ]
+    views = _train_private(m, views, guests, session)
+    return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
+
+
+def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
+    """What a client keeps and what it sends."""
     with torch.no_grad():
         done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
-        sent = m.split.shared(k.w).clone()  # an upload shares no storage with the vault
+        sent = m.split.shared(k.w)
+        sent = sent.clone() if m.keeps_state else sent  # an upload shares no storage with the vault
         for slot, one in m.ingredients():
             sent = one.outgoing(sent, views[slot])
     local_buffers = m.split.buffers == "local"
     upload = Upload(
-        n=data.n if m.mean.by == "samples" else None,
+        n=n if m.mean.by == "samples" else None,
         w=sent,
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
@@ -130,40 +151,51 @@ def scored(m: Method, s: Server) -> Broadcast:
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """CE(head(logits), y) + Σ terms: what stage 1 minimises. `drawn` numbers come from each term's own stream."""
-    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
-    streams = {
-        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
-        for slot, one in terms
-        if one.purpose is not None
-        for v in [views[slot]]
-    }
+    """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
+    task = _shared_task(m, m.passes[0], Solver(0.0, 0.0, 0.0))
+    own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task, views))
+    return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
-    def objective(f: Forward, step: int) -> Tensor:
+
+def _objective(m: Method) -> Objective:
+    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+
+    def objective(f: Forward, views: Views) -> Tensor:
         logits = f.logits if head is None else head.logits(f.logits, views["head"])
         loss = cross_entropy(logits, f.y)
         for slot, one in terms:
-            view = views[slot]
-            if slot in streams:
-                view = view.but(drawn=one.draw(len(f.y), streams[slot]))
-            loss = loss + one.loss(f, view)
-        if m.personal is not None:
-            extra = m.personal.loss(f, views["personal"])
-            loss = loss if extra is None else loss + extra
-        return loss
+            loss = loss + one.loss(f, views[slot])
+        extra = None if m.personal is None else m.personal.loss(f, views["personal"])
+        return loss if extra is None else loss + extra
 
     return objective
 
 
-def _begin(m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int) -> Context:
-    net, batch = session.net, session.local.batch_size
-    start = joined(m, b, vault, net)
+def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
+    correction = m.correction
+    correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
+    draws = {slot: term for slot, term in m.ingredients() if isinstance(term, Term) and term.purpose is not None}
+    return Task(_objective(m), solver, one.part, correct, draws, m.personal, m.solver)
+
+
+def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
+    """A client's streams for the terms that draw; they go on from pass to pass."""
+    return {
+        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
+        for slot, one in task.draws.items()
+        for v in [views[slot]]
+    }
+
+
+def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
+    net, batch, data = session.net, session.local.batch_size, guest.data
+    start = joined(m, b, guest.vault, net)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
 
     return Context(
-        spec=session.spec, run_seed=session.seed, round=b.round, client=client, class_counts=data.class_counts,
+        spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
         initial=net.initial, start=start, state=start, net=net.apply, features=features,
         momentum=_solver(session.local, m.passes[0], b.round).momentum,
         reestimate=lambda state: net.reestimate(state, data.x, batch),
@@ -174,96 +206,107 @@ def _views(m: Method, b: Broadcast, vault: Vault | None, k: Context) -> Views:
     """For every ingredient the context with its own memory and its own message, nobody else's."""
     kept, device = vault.slots if vault else {}, k.w0.device
     return {
-        slot: k.but(
-            mine=moved(kept[slot], device) if slot in kept else one.client_init(k),
-            server=moved(b.slots.get(slot), device),
-        )
+        slot: k.but(mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot))
         for slot, one in m.ingredients()
     }
 
 
-def _train_shared(m: Method, views: Views, k: Context, data: ClientData, session: Session) -> Trained:
-    objective, correction, local = shared_objective(m, views), m.correction, session.local
-    state, loss, steps, beside = k.start, 0.0, 0, _beside(m, views)
+def _train_shared(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Guest], session: Session
+) -> list[Trained]:
+    """The passes of every client; loss and steps over all of them."""
+    local, round = session.local, contexts[0].round
+    states, beside = [k.start for k in contexts], [_companion(m, own) for own in views]
+    carried = [None] * len(guests)
+    losses, steps = [0.0] * len(guests), [0] * len(guests)
+    drawn = None
+    whole = m.solver.batches() if m.solver is not None else 1  # mini-batches of one step
     for number, one in enumerate(m.passes):
-        count = local.steps(data.n, one.epochs)
-        draws = seeds.generator(session.seed, "batches", k.round, k.client, number)
-        batches = batch_stream(data.n, count, local, draws)
-        correct = None
-        if correction is not None:
-            view = views["correction"]
-            correct = lambda g, view=view: correction.gradient(g, view)  # noqa: E731
-        with _streams(session, k, number) as augment:
-            done = sgd(session.net, state, objective, data, batches, _solver(local, one, k.round),
-                       part=one.part, correct=correct, augment=augment, beside=beside)  # fmt: skip
-        _check(m, k, done.loss)
-        state, steps = done.state, steps + done.steps
-        loss += done.loss * done.steps
-        beside = replace(beside, own=done.own) if beside else None
-    return Trained(state, loss / steps, steps, done.own)
+        task = _shared_task(m, one, _solver(local, one, round))
+        drawn = [_drawing(task, own) for own in views] if drawn is None else drawn
+        stretches = []
+        for state, guest, own, generators, c in zip(states, guests, views, drawn, beside, strict=True):
+            draws = seeds.generator(session.seed, "batches", round, guest.client, number)
+            count = -(-local.steps(guest.data.n, one.epochs) // whole) * whole
+            batches = batch_stream(guest.data.n, count, local, draws)
+            made = _stretch(session, round, guest, state, batches, own, number, generators)
+            stretches.append(replace(made, own=c))
+        done = session.execute(session.net, task, stretches, session.augment)
+        for i, end in enumerate(done):
+            _check(m, contexts[i], end.loss)
+            losses[i] += end.loss * end.steps
+            steps[i] += end.steps
+        states, beside, carried = [end.state for end in done], [end.own for end in done], [end.carried for end in done]
+    ends = zip(states, losses, steps, beside, carried, strict=True)
+    return [Trained(state, loss / max(n, 1), n, own, last) for state, loss, n, own, last in ends]
 
 
-def _train_by_rule(m: Method, views: Views, k: Context, data: ClientData, session: Session) -> Trained:
-    """The method's own local solver on as many batches as SGD would take, rounded up to whole steps of the rule."""
-    rule, local, per = m.solver, session.local, m.solver.batches() if m.solver else 1
-    assert rule is not None
-    count = -(-local.steps(data.n, m.passes[0].epochs) // per) * per
-    batches = batch_stream(data.n, count, local, seeds.generator(session.seed, "batches", k.round, k.client, 0))
-    objective = shared_objective(m, views)
-    with _streams(session, k, 0) as augment:
-        done = solve(session.net, rule, views["solver"], objective, data, batches, local.clip_norm, augment)
-    _check(m, k, done.loss)
-    return done
-
-
-def _beside(m: Method, views: Views) -> Beside | None:
+def _companion(m: Method, views: Views) -> Params:
     own = m.personal.companion(views["personal"]) if m.personal is not None else None
-    return None if own is None or m.personal is None else Beside(own, m.personal.dials, m.personal.turn)
+    return NOTHING if own is None else own
 
 
-def _train_private(m: Method, views: Views, data: ClientData, session: Session) -> Views:
+def _train_private(m: Method, views: list[Views], guests: Sequence[Guest], session: Session) -> list[Views]:
     """The personal ingredient's own training, on its own random stream, from its own start."""
     if m.personal is None:
         return views
-    personal, view = m.personal, views["personal"]
-    budget = personal.budget(view)
-    if budget is None or (budget.steps == 0 and not budget.epochs):
-        return {**views, "personal": view.but(private=personal.start(view))}
-    steps = budget.steps if budget.epochs is None else session.local.steps(data.n, budget.epochs)
-    own = seeds.generator(session.seed, "private", view.round, view.client)
-    draws = seeds.generator(session.seed, "batches", view.round, view.client, 0) if budget.shared_batches else own
-    batches = batch_stream(data.n, steps, session.local, draws)
-    solver = _solver(session.local, Pass(momentum=budget.momentum, weight_decay=budget.weight_decay), view.round, budget.lr_scale)
-    if budget.lr is not None:
-        solver = replace(solver, lr=budget.lr)
+    own = [mine["personal"] for mine in views]
+    ends = [m.personal.start(view) for view in own]
+    budgets = [m.personal.budget(view) for view in own]
+    steps = [_steps(b, guest.data.n, session.local) for b, guest in zip(budgets, guests, strict=True)]
+    kinds = [None if b is None else replace(b, steps=0, epochs=None) for b in budgets]  # what a stack must have in common
+    for kind in sorted({kind for kind in kinds if kind is not None}, key=repr):
+        who = [i for i in range(len(guests)) if kinds[i] == kind and steps[i]]
+        task = _private_task(m.personal, kind, session.local, own[0].round)
+        some = [_private_stretch(m, kind, own[i], guests[i], ends[i], steps[i], session) for i in who]
+        for i, end in zip(who, session.execute(session.net, task, some, session.augment) if who else [], strict=True):
+            _check(m, own[i], end.loss)
+            ends[i] = end.state
+    return [{**mine, "personal": view.but(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
 
-    def objective(f: Forward, step: int) -> Tensor:
-        return personal.private_loss(f, view)
 
-    with _streams(session, view, 0 if budget.shared_batches else len(m.passes)) as augment:
-        done = sgd(session.net, personal.start(view), objective, data, batches, solver, part=budget.part, augment=augment)
-    _check(m, view, done.loss)
-    return {**views, "personal": view.but(private=done.state)}
+def _private_task(personal: Personal, kind: Budget, local: Local, round: int) -> Task:
+    solver = _solver(local, Pass(momentum=kind.momentum, weight_decay=kind.weight_decay), round, kind.lr_scale)
+    solver = solver if kind.lr is None else replace(solver, lr=kind.lr)
+    return Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, kind.part)
+
+
+def _private_stretch(
+    m: Method, kind: Budget, k: Context, guest: Guest, start: State, steps: int, session: Session
+) -> Stretch:
+    """On a random stream of its own, or on that of the first shared pass."""
+    own = seeds.generator(session.seed, "private", k.round, k.client)
+    draws = seeds.generator(session.seed, "batches", k.round, k.client, 0) if kind.shared_batches else own
+    batches = batch_stream(guest.data.n, steps, session.local, draws)
+    number = 0 if kind.shared_batches else len(m.passes)
+    return _stretch(session, k.round, guest, start, batches, {"personal": k}, number, {})
+
+
+def _steps(budget: Budget | None, n: int, local: Local) -> int:
+    if budget is None or budget.epochs is None:
+        return budget.steps if budget is not None else 0
+    return local.steps(n, budget.epochs) if budget.epochs else 0
+
+
+def _stretch(
+    session: Session, round: int, guest: Guest, start: State, batches: list[Tensor], views: Views, number: int,
+    drawn: dict[str, torch.Generator],
+) -> Stretch:  # fmt: skip
+    """A client's stretch, with dropout and augmentation each from its own derived stream."""
+    key = round, guest.client, number
+    bends = session.augment is not None
+    return Stretch(
+        start, batches, guest.data, views,
+        augment=seeds.generator(session.seed, "augment", *key) if bends else None,
+        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key) if session.net.has_dropout else None,
+        drawn=drawn,
+    )  # fmt: skip
 
 
 def _solver(local: Local, one: Pass, round: int, scale: float = 1.0) -> Solver:
     momentum = local.momentum if one.momentum is None else one.momentum
     decay = local.weight_decay if one.weight_decay is None else one.weight_decay
     return Solver(local.rate(round) * scale, momentum, decay, local.clip_norm)
-
-
-@contextlib.contextmanager
-def _streams(session: Session, k: Context, stretch: int) -> Iterator[Callable[[Tensor], Tensor] | None]:
-    """Dropout and augmentation of one stretch of training, each from its own derived stream."""
-    with contextlib.ExitStack() as stack:
-        if session.net.has_dropout:
-            value = seeds.seed(session.seed, "dropout", k.round, k.client, stretch)
-            stack.enter_context(seeds.forked(value, (session.net.device,)))
-        if session.augment is None:
-            yield None
-        else:
-            draws, transform = seeds.generator(session.seed, "augment", k.round, k.client, stretch), session.augment
-            yield lambda x: transform(x, draws)
 
 
 def _check(m: Method, k: Context, loss: float) -> None:

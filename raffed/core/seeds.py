@@ -30,6 +30,13 @@ def generator(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more
     return torch.Generator().manual_seed(seed(run, purpose, round, client, *more))
 
 
+def generator_on(
+    device: torch.device, run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int
+) -> torch.Generator:
+    """A generator on a device, for numbers too many to be drawn on the CPU and moved: dropout's."""
+    return torch.Generator(device).manual_seed(seed(run, purpose, round, client, *more))
+
+
 def rng(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> np.random.Generator:
     """The same for NumPy: client sampling, sharers."""
     return np.random.Generator(np.random.PCG64(seed(run, purpose, round, client, *more)))
@@ -39,7 +46,7 @@ def rng(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int)
 def forked(value: int, devices: tuple[torch.device, ...] = ()) -> Iterator[None]:
     """Run the body with torch's global generators set to `value`, and put them back afterwards.
 
-    Only for code of torch that knows no generator argument: layer initialisation and dropout.
+    Only for code of torch that knows no generator argument: layer initialisation.
     """
     cuda = [d for d in devices if d.type == "cuda"]
     with torch.random.fork_rng(devices=cuda):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.local import Local
-from raffed.core.method import LocalSolver, Part
+from raffed.core.method import LocalSolver, Part, Personal
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 
@@ -30,7 +30,7 @@ class Solver:
 
 @dataclass(frozen=True)
 class Trained:
-    """loss: mean over the samples seen, as trained (all terms)."""
+    """loss: mean over the samples seen, as trained (all terms). own: the companion; carried: of a rule of its own."""
 
     state: State
     loss: float
@@ -39,22 +39,14 @@ class Trained:
     carried: Any = None
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What is trained beside the network: parameters, of them the `dials`, and how those are turned (Personal.turn)."""
-
-    own: Params
-    dials: tuple[str, ...] = ()
-    turn: Callable[[Params, Params, float, int], Params] | None = None
-
-
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
     """Index batches: the data shuffled anew for every epoch until there are `steps` of them."""
     batches: list[Tensor] = []
     whole = local.drop_last and n >= local.batch_size
+    used = n - n % local.batch_size if whole else n
     while len(batches) < steps:
         order = torch.randperm(n, generator=generator)
-        batches.extend(torch.split(order[: n - n % local.batch_size if whole else n], local.batch_size))
+        batches.extend(torch.split(order[:used], local.batch_size))
     return batches[:steps]
 
 
@@ -69,25 +61,26 @@ def sgd(
     part: Part = "all",
     correct: Callable[[Params], Params] | None = None,
     augment: Augment | None = None,
-    beside: Beside | None = None,
+    own: Params = NOTHING,
+    personal: Personal | None = None,
 ) -> Trained:
     """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
 
-    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own.
+    `own`, the companion of `personal`, is trained beside it by the same solver, clipped apart and never corrected.
 
     v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
     net.load(start)
     leaves = net.leaves(part)
     names, live = list(leaves), list(leaves.values())
-    companion = _Companion(beside)
+    companion = _Companion(own, personal)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
-    velocity = [torch.zeros_like(w) for w in weights] if solver.momentum else []
+    velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     total = torch.zeros((), device=net.device)
     for step, index in enumerate(batches):
-        x, y = data.x[index], data.y[index]
+        x, y = taken(data.x, index), data.y.index_select(0, index)
         f = net.forward(x if augment is None else augment(x), y)
-        loss = objective(replace(f, own=companion.params) if beside else f, step)
+        loss = objective(replace(f, own=companion.params) if len(own) else f, step)
         grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = grads[: len(live)], grads[len(live) :]
         if solver.clip_norm is not None:
@@ -95,16 +88,11 @@ def sgd(
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
         grads += companion.turned(theirs, solver.lr, step)
-        grads = [g.contiguous() for g in grads]  # the fused kernel reads memory in order, whatever the strides say
-        torch._fused_sgd_(
-            weights, grads, velocity,
-            weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
-            dampening=0.0, nesterov=False, maximize=False, is_first_step=False,
-        )  # fmt: skip
+        fused_step(weights, grads, velocity, solver, first=step == 0)
         total += loss.detach() * len(y)
-    seen = sum(len(index) for index in batches)
-    own = companion.params.clone() if beside else NOTHING
-    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
+    seen = sum(index.numel() for index in batches)
+    mean = float(total) / seen if seen else 0.0
+    return Trained(net.snapshot(), mean, len(batches), companion.params.clone() if len(own) else NOTHING)
 
 
 def solve(
@@ -120,7 +108,7 @@ def solve(
     """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a step."""
     carried, losses, per = rule.begin(k), [], rule.batches()
     for first in range(0, len(batches), per):
-        group = [(data.x[index], data.y[index]) for index in batches[first : first + per]]
+        group = [(taken(data.x, index), data.y.index_select(0, index)) for index in batches[first : first + per]]
         ready = [(x if augment is None else augment(x), y) for x, y in group]
 
         def gradient(state: State, which: int, ready: list[Any] = ready, step: int = first // per) -> tuple[Params, Params]:
@@ -139,24 +127,42 @@ def solve(
 
 
 class _Companion:
-    """The live parameters of a `Beside`, those that the solver steps first, the dials last."""
+    """The live parameters trained beside the network: those that the solver steps first, the dials last."""
 
-    def __init__(self, beside: Beside | None) -> None:
-        self._beside = beside or Beside(NOTHING)
-        own = {name: t.detach().clone().requires_grad_() for name, t in self._beside.own.tensors.items()}
-        self.params = Params(own)
-        self.stepped = {name: t for name, t in own.items() if name not in self._beside.dials}
-        self._dials = {name: own[name] for name in self._beside.dials}
+    def __init__(self, own: Params, personal: Personal | None) -> None:
+        self._personal = personal
+        dials = personal.dials if personal is not None else ()
+        live = {name: t.detach().clone().requires_grad_() for name, t in own.tensors.items()}
+        self.params = Params(live)
+        self.stepped = {name: t for name, t in live.items() if name not in dials}
+        self._dials = {name: t for name, t in live.items() if name in dials}
         self.live = [*self.stepped.values(), *self._dials.values()]
 
     def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
         """Turn the dials; the gradients of the others."""
-        stepped, slope = grads[: len(self.stepped)], dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
-        if self._dials and self._beside.turn is not None:
+        slope = dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
+        if self._dials and self._personal is not None:
             now = Params({name: t.detach() for name, t in self._dials.items()})
-            for name, value in self._beside.turn(now, Params(slope), lr, step).tensors.items():
+            for name, value in self._personal.turn(now, Params(slope), lr, torch.tensor(step)).tensors.items():
                 self._dials[name].data.copy_(value)
-        return stepped
+        return grads[: len(self.stepped)]
+
+
+def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:
+    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory and becomes g + wd·w."""
+    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order, whatever the strides say
+    torch._fused_sgd_(
+        weights, ordered, velocity,
+        weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
+        dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
+    )  # fmt: skip
+
+
+def taken(x: Tensor, index: Tensor) -> Tensor:
+    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into channels-first ones."""
+    if x.dim() == 4 and x.stride(1) == 1:
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
 
 
 def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:

@@ -8,6 +8,7 @@ aggregation as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from raffed.core.errors import NumericsError
 from raffed.core.params import Params
 
 BITS = 44
-BLOCK = 1 << 17  # numbers rounded at a time: 670,000 take 5.1 ms this way, 14.3 ms in one piece (fresh pages)
+BLOCK = 1 << 16  # numbers rounded at a time: the intermediate float64 and int64 stay in the cache
 
 
-def to_fixed(values: Tensor, weight: float, bits: int, what: str) -> Tensor:
-    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1].
+def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
+    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that broadcast.
 
     Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are checked, not the
     products: means of values inside the range stay inside it, so weights that add up to 1 cannot make a sum wrap round.
@@ -67,6 +68,24 @@ class PointSum:
                 to_fixed(point[name], weight, BITS, f"{what}, tensor {name}")
             raise
         self.total = total
+
+    def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
+        """Add several points: the same integers as one by one, in few operations where the points are small."""
+        per_point = max(points[0].layout.size, 1)
+        at_once = max(1, BLOCK // per_point)
+        for i in range(0, len(points), at_once):
+            some, p = points[i : i + at_once], torch.tensor(weights[i : i + at_once], dtype=torch.float64)
+            if len(some) == 1:
+                self.add(some[0], weights[i], whats[i])
+                continue
+            try:
+                flats = torch.stack([point.flat for point in some])
+                part = to_fixed(flats, p[:, None].to(flats.device), BITS, whats[i]).sum(0)
+            except NumericsError:
+                for point, weight, what in zip(points, weights, whats, strict=True):
+                    self.add(point, weight, what)  # again, one by one, so that the message names the client and the tensor
+                raise
+            self.total = part if self.total is None else self.total.add_(part)
 
     def merge(self, other: NDArray[np.int64] | None) -> None:
         """Add another partial sum, as it came from an actor."""

@@ -9,30 +9,37 @@ from pathlib import Path
 import numpy as np
 
 from raffed.core.errors import UsageError, check_range
-from raffed.data import schemes
+from raffed.data import schemes, stages
 from raffed.data.files import IntArray
 from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partition, write_partition
 from raffed.data.randomness import stream
 from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
+from raffed.data.stages import Stages
 
-__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "make_partition", "parse_split"]
+__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "Stages", "make_partition", "parse_split"]
 
-DEFAULT_LOCAL_TEST = {"dirichlet": 0.2, "dirichlet-client": 0.2, "incomplete": 0.2, "natural": 0.2, "shards": 0.2}
+_FIFTH = dict.fromkeys(("dirichlet", "dirichlet-client", "incomplete", "natural", "shards"), 0.2)
+DEFAULT_LOCAL_TEST = {**_FIFTH, "lognormal": 0.1}
+BRINGS_TESTS = ("equal", "stages")  # cut from the benchmark's own test set
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """train[k], test[k]: int64 indices into the training pool that client k trains on and tests on locally.
+    """train[k], test[k]: int64 indices that client k trains on and tests on locally.
 
-    No index occurs twice; train[k] is never empty, test[k] may be. `recipe` says how it was made, as json values:
-    split, seed, local_test, leftovers (samples nobody has), moved (to clients that would have had too few),
-    samples (in the pool) and labels_sha256 (of the pool's labels).
+    train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test" (then clients
+    may share test samples). No index occurs twice but for recipe["reused"] of them, never at one client; train[k] is never
+    empty, test[k] may be. With `stages` the lists are the stages' parts one after the other. `recipe` says how it was made,
+    as json values: split, seed, local_test, leftovers (samples nobody has), moved (to clients that would have had too few),
+    reused, stale (later stages without a new class), samples (in the pool) and labels_sha256 (of the pool's labels).
     """
 
     train: Lists
     test: Lists
     num_classes: int
     recipe: Recipe = field(default_factory=dict)
+    test_pool: str = "train"
+    stages: Stages | None = None
 
     @property
     def num_clients(self) -> int:
@@ -44,21 +51,35 @@ class Partition:
         counts = [np.bincount(labels[own], minlength=self.num_classes) for own in self.train]
         return np.stack(counts).astype(np.int64)
 
+    def train_at(self, client: int, stage: int | None) -> IntArray:
+        """What a client trains on in a stage, counted from 0; None: in all of them."""
+        if self.stages is None or stage is None:
+            return self.train[client]
+        ends = np.cumsum(self.stages.train[client])
+        return self.train[client][ends[stage] - self.stages.train[client, stage] : ends[stage]]
+
+    def test_at(self, client: int, stage: int | None) -> IntArray:
+        """What a client tests on locally after a stage: the test parts of all stages up to this one (A_sel's test set)."""
+        if self.stages is None or stage is None:
+            return self.test[client]
+        return self.test[client][: int(self.stages.test[client, : stage + 1].sum())]
+
     def sha256(self) -> str:
-        """Equal if and only if all clients get the same lists in the same order, whatever the recipe says."""
-        return hash_of_lists(self.train, self.test)
+        """Equal if and only if all clients get the same lists in the same order at the same times, whatever the recipe says."""
+        return hash_of_lists(self.train, self.test, self.test_pool, self.stages)
 
     def save(self, path: str | Path) -> None:
         """Write an npz file without pickles; it is there whole or not at all."""
-        write_partition(Path(path).expanduser(), self.train, self.test, self.num_classes, self.recipe)
+        where = Path(path).expanduser()
+        write_partition(where, self.train, self.test, self.num_classes, self.recipe, self.test_pool, self.stages)
 
     @staticmethod
-    def load(path: str | Path, pool_size: int | None = None) -> Partition:
+    def load(path: str | Path, pool_size: int | None = None, test_size: int | None = None) -> Partition:
         """Read a file that anyone may have made. Raises UsageError unless it is a whole and possible partition.
 
-        pool_size: number of training samples; with it, every index must be below it.
+        pool_size, test_size: numbers of samples of the training pool and the test set; with them, indices must be below.
         """
-        return Partition(*read_partition(Path(path).expanduser(), pool_size))
+        return Partition(*read_partition(Path(path).expanduser(), pool_size, test_size))
 
 
 def make_partition(
@@ -68,23 +89,28 @@ def make_partition(
     groups: IntArray | None,
     seed: int,
     local_test: float | None = None,
+    test_labels: IntArray | None = None,
 ) -> Partition:
     """Divide the training pool with these labels, int64 [N], among the split's clients.
 
     groups: int64 [N], used by 'natural' alone. seed >= 0 decides everything that is random.
     local_test: share f in [0, 0.9] of each client's shuffled samples, the first max(int(f n), 1), kept for testing;
-    not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.2 otherwise. A file brings its own.
+    not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.1 for lognormal, 0.2 otherwise. A file brings its own, and
+    `equal` and `stages` take theirs from the benchmark's test set, whose labels are test_labels.
     Raises UsageError for a split that this data cannot be given.
     """
     _check_request(split, labels, num_classes, groups, seed)
+    if split.scheme in ("file", *BRINGS_TESTS) and local_test is not None:
+        raise UsageError(f"{split.text} brings its own local test parts; leave local_test out")
     if split.scheme == "file":
-        return _from_file(split, labels, num_classes, local_test)
+        return _from_file(split, labels, num_classes, test_labels)
+    if split.scheme in BRINGS_TESTS:
+        return _with_benchmark_tests(split, labels, num_classes, seed, test_labels)
     share = DEFAULT_LOCAL_TEST.get(split.scheme, 0.0) if local_test is None else local_test
     check_range("local_test", share, 0, 0.9)
     parts, statistics = _clients(split, labels, num_classes, groups, seed, minimum=2 if share > 0 else 1)
     cuts = [max(int(share * len(part)), 1) if share > 0 else 0 for part in parts]
-    recipe: Recipe = {"split": split.text, "seed": seed, "local_test": share, **statistics}
-    recipe |= {"samples": len(labels), "labels_sha256": _labels_sha256(labels)}
+    recipe = _made(split, labels, seed) | {"local_test": share, **statistics}
     train = tuple(part[cut:] for part, cut in zip(parts, cuts, strict=True))
     test = tuple(part[:cut] for part, cut in zip(parts, cuts, strict=True))
     return Partition(train, test, num_classes, recipe)
@@ -92,7 +118,7 @@ def make_partition(
 
 def _clients(
     split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int, minimum: int
-) -> tuple[list[IntArray], dict[str, int]]:
+) -> tuple[list[IntArray], Recipe]:
     """One shuffled list of at least `minimum` samples per client; and how many were left over and moved."""
     if split.clients is not None and minimum * split.clients > len(labels):
         raise UsageError(
@@ -108,7 +134,56 @@ def _clients(
     for client, part in enumerate(parts):
         if len(part) < minimum:
             raise UsageError(f"{split.text}: client {client} has {len(part)} samples, not {_needs(minimum)}")
-    return parts, {"leftovers": len(labels) - sum(len(part) for part in parts), "moved": moved}
+    return parts, _unused(parts, len(labels)) | {"moved": moved}
+
+
+def _with_benchmark_tests(
+    split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None
+) -> Partition:
+    """`equal` and `stages`: clients' test parts come from the benchmark's test set, with their training classes."""
+    if test_labels is None or len(test_labels) == 0:
+        raise UsageError(f"{split.text}: this data set has no test set of its own to cut local test parts from")
+    clients, each = split.clients or 0, split.classes or 0
+    pools = [schemes.shuffled_classes(y, num_classes, seed, purpose)
+             for y, purpose in ((labels, "class order"), (test_labels, "test order"))]  # fmt: skip
+    if split.scheme == "equal":
+        train, test = schemes.equal(pools[0], pools[1], clients, each, "duplicates" in split.options, seed)
+        recipe = _made(split, labels, seed) | _unused(train, len(labels))
+        return Partition(tuple(train), tuple(test), num_classes, recipe, "test")
+    return _in_stages(split, labels, num_classes, seed, pools, len(test_labels))
+
+
+def _in_stages(
+    split: Split, labels: IntArray, num_classes: int, seed: int, pools: list[list[IntArray]], test_size: int
+) -> Partition:
+    """`stages`: units of equal size, each with test samples in its own mix, joined to one list a client."""
+    clients, count, words = split.clients or 0, split.stages or 1, split.options
+    algorithm = next((word for word in words if word in stages.ALGORITHMS), stages.ALGORITHMS[0])
+    units, stale = stages.units(
+        pools[0], clients, split.classes or 0, count, split.imbalance or 1.0, split.n_max, algorithm, seed
+    )
+    mix, rng = "balanced" if "balanced" in words else "matched", stream(seed, "stage tests")
+    mixes = np.stack([np.bincount(labels[unit], minlength=num_classes) for unit in units]).reshape(clients, count, -1)
+    size = test_size // len(units)
+    tests = [part for own in mixes for part in stages.matching_tests(own, pools[1], size, mix, rng)]
+    lengths, joined = [], []
+    for parts in (units, tests):
+        lengths.append(np.array([len(part) for part in parts], dtype=np.int64).reshape(clients, count))
+        joined.append(tuple(np.concatenate(parts[k * count : (k + 1) * count]) for k in range(clients)))
+    recipe = _made(split, labels, seed) | _unused(list(joined[0]), len(labels)) | {"stale": stale}
+    when = Stages(lengths[0], lengths[1], "outer" if "outer" in words else "inner")
+    return Partition(joined[0], joined[1], num_classes, recipe, "test", when)
+
+
+def _made(split: Split, labels: IntArray, seed: int) -> Recipe:
+    return {"split": split.text, "seed": seed, "samples": len(labels), "labels_sha256": _labels_sha256(labels)}
+
+
+def _unused(parts: list[IntArray], samples: int) -> Recipe:
+    """Samples that nobody has, and how often one is listed again."""
+    listed = np.concatenate(parts)
+    used = len(np.unique(listed))
+    return {"leftovers": samples - used, "reused": len(listed) - used}
 
 
 def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int) -> list[IntArray]:
@@ -129,13 +204,13 @@ def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray 
         return schemes.dirichlet_client(labels, num_classes, clients, alpha, seed)
     if split.scheme == "shards":
         return schemes.shards(labels, num_classes, clients, split.shards or 0, seed)
+    if split.scheme == "lognormal":
+        return schemes.lognormal(schemes.shuffled_classes(labels, num_classes, seed), clients, split.classes or 0, seed)
     raise UsageError(f"unknown split scheme {split.scheme!r}; known: {', '.join(info.name for info in SPLITS)}")
 
 
-def _from_file(split: Split, labels: IntArray, num_classes: int, local_test: float | None) -> Partition:
-    if local_test is not None:
-        raise UsageError(f"{split.text} brings its own local test parts; leave local_test out")
-    partition = Partition.load(split.path or "", pool_size=len(labels))
+def _from_file(split: Split, labels: IntArray, num_classes: int, test_labels: IntArray | None) -> Partition:
+    partition = Partition.load(split.path or "", len(labels), None if test_labels is None else len(test_labels))
     if partition.num_classes != num_classes:
         raise UsageError(f"{split.path} is for {partition.num_classes} classes, the data has {num_classes}")
     if partition.recipe.get("labels_sha256", _labels_sha256(labels)) != _labels_sha256(labels):

@@ -7,65 +7,120 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import UsageError, check_range
+from raffed.core.errors import UsageError, check_choice, check_range
 from raffed.data.files import IntArray, read_npz
+from raffed.data.stages import ORDERS, Stages
 
 Recipe = dict[str, str | int | float | None]
 Lists = tuple[IntArray, ...]
 Stored = dict[str, npt.NDArray[np.generic]]
 
-FORMAT = 1
+FORMAT = 1  # lists of the training pool alone
+TIMED = 2  # also: test parts from the test set, and stages
 MAX_BYTES = 2**29  # 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
-_NAMES = ("format", "num_classes", "recipe", "sha256", *_INTEGER_ROWS)
+_STAGE_ROWS = ("train_stages", "test_stages")
+_NAMES = ("num_classes", "recipe", "sha256", *_INTEGER_ROWS)
+Whole = tuple[Lists, Lists, int, Recipe, str, Stages | None]
 
 
-def hash_of_lists(train: Sequence[IntArray], test: Sequence[IntArray]) -> str:
-    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64."""
+def hash_of_lists(
+    train: Sequence[IntArray], test: Sequence[IntArray], test_pool: str = "train", stages: Stages | None = None
+) -> str:
+    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64.
+
+    Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
+    """
     digest = hashlib.sha256()
     for role, parts in (("train", train), ("test", test)):
         digest.update(role.encode())
         for values in (_lengths(parts), *parts):
             digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
+    if test_pool != "train":
+        digest.update(f"test pool {test_pool}".encode())
+    if stages is not None:
+        digest.update(f"{stages.order} {stages.train.shape}".encode())
+        for values in (stages.train, stages.test):
+            digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 
-def write_partition(path: Path, train: Lists, test: Lists, num_classes: int, recipe: Recipe) -> None:
+def write_partition(
+    path: Path, train: Lists, test: Lists, num_classes: int, recipe: Recipe, test_pool: str, stages: Stages | None
+) -> None:
     """Write under a temporary name first, so that the file is whole or not there."""
+    none = np.zeros((len(train), 0), dtype=np.int64)
+    timed: dict[str, Any] = {
+        "test_pool": np.str_(test_pool),
+        "stage_order": np.str_(ORDERS[0] if stages is None else stages.order),
+        "train_stages": none if stages is None else stages.train,
+        "test_stages": none if stages is None else stages.test,
+    }
+    plain = test_pool == "train" and stages is None
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as target:
         np.savez_compressed(
             target,
-            format=np.int64(FORMAT),
+            format=np.int64(FORMAT if plain else TIMED),
             num_classes=np.int64(num_classes),
             train_lengths=_lengths(train),
             train_indices=_joined(train),
             test_lengths=_lengths(test),
             test_indices=_joined(test),
             recipe=np.str_(json.dumps(recipe, sort_keys=True)),
-            sha256=np.str_(hash_of_lists(train, test)),
+            sha256=np.str_(hash_of_lists(train, test, test_pool, stages)),
+            **({} if plain else timed),
         )
     os.replace(temporary, path)
 
 
-def read_partition(path: Path, pool_size: int | None) -> tuple[Lists, Lists, int, Recipe]:
-    """(train, test, num_classes, recipe) of a whole and possible partition; anything else raises UsageError."""
-    stored = read_npz(path, _NAMES, UsageError, MAX_BYTES)
-    if (version := _one_integer(path, "format", stored)) != FORMAT:
-        raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT}")
+def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
+    """(train, test, num_classes, recipe, test_pool, stages) of a whole and possible partition; else raises UsageError."""
+    version = _one_integer(path, "format", read_npz(path, ("format",), UsageError, MAX_BYTES))
+    if version not in (FORMAT, TIMED):
+        raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}")
+    timed = (*_STAGE_ROWS, "test_pool", "stage_order") if version == TIMED else ()
+    stored = read_npz(path, (*_NAMES, *timed), UsageError, MAX_BYTES)
     num_classes = _one_integer(path, "num_classes", stored)
     check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
     rows = {name: _integer_row(path, name, stored) for name in _INTEGER_ROWS}
     train = _cut(path, "train", rows)
     test = _cut(path, "test", rows)
-    _check_lists(path, train, test, pool_size)
-    if str(stored["sha256"]) != hash_of_lists(train, test):
+    recipe = _recipe(path, stored)
+    test_pool = str(stored["test_pool"]) if timed else "train"
+    check_choice(f"{path}: test_pool", test_pool, ("train", "test"))
+    _check_lists(path, train, test if test_pool == "train" else (), recipe.get("reused", 0), pool_size)
+    if len(train) != len(test):
+        raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+    if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
+        raise UsageError(f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples")
+    stages = _stages(path, stored, train, test) if timed else None
+    if str(stored["sha256"]) != hash_of_lists(train, test, test_pool, stages):
         raise UsageError(f"{path}: the index lists do not have the stored sha256; the file is damaged or edited")
-    return train, test, num_classes, _recipe(path, stored)
+    return train, test, num_classes, recipe, test_pool, stages
+
+
+def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | None:
+    """The stages' lengths, which must add up to the lists'; None where there are no stages."""
+    order = str(stored["stage_order"])
+    check_choice(f"{path}: stage_order", order, ORDERS)
+    found = []
+    for name, lists in zip(_STAGE_ROWS, (train, test), strict=True):
+        values = stored[name]
+        if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != len(lists):
+            raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({len(lists)}, stages)")
+        lengths = values.astype(np.int64)
+        if lengths.size and (lengths.min() < (name == "train_stages") or (lengths.sum(1) != _lengths(lists)).any()):
+            raise UsageError(f"{path}: {name} do not cut the clients' lists into stages")
+        found.append(lengths)
+    if found[0].shape != found[1].shape:
+        raise UsageError(f"{path}: {found[0].shape[1]} train and {found[1].shape[1]} test stages")
+    return Stages(found[0], found[1], order) if found[0].shape[1] else None
 
 
 def _lengths(parts: Sequence[IntArray]) -> IntArray:
@@ -100,15 +155,18 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
     return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
 
 
-def _check_lists(path: Path, train: Lists, test: Lists, pool_size: int | None) -> None:
-    if not train or len(train) != len(test):
+def _check_lists(path: Path, train: Lists, test: Lists, reused: object, pool_size: int | None) -> None:
+    if not train or len(test) not in (0, len(train)):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
     everything = _joined(train + test)
-    if len(np.unique(everything)) != len(everything):
-        raise UsageError(f"{path}: a sample is listed twice")
+    if len(everything) - len(np.unique(everything)) != reused:
+        raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
+    for part in zip(train, *((test,) if test else ()), strict=True):
+        if len(np.unique(_joined(part))) != sum(map(len, part)):
+            raise UsageError(f"{path}: a sample is listed twice for one client")
     if pool_size is not None and int(everything.max()) >= pool_size:
         raise UsageError(f"{path}: index {everything.max()}, but the data has {pool_size} training samples")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from raffed.core.errors import UsageError
+from raffed.data import class_sets
 from raffed.data.files import IntArray
 from raffed.data.randomness import stream
 
@@ -126,6 +127,57 @@ def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: in
     return [np.concatenate([pieces[piece] for piece in row]) for row in order]
 
 
+def equal(
+    train: Sequence[IntArray], test: Sequence[IntArray], clients: int, each: int, duplicates: bool, seed: int
+) -> tuple[list[IntArray], list[IntArray]]:
+    """MpFedcon's (N, S): S classes a client in equal counts, class c cut into S·N/C shards, test images by the same sets.
+
+    train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a class twice.
+    Where classes differ in size, the smallest sets the shard size; the rest stays unused.
+    """
+    what = f"equal:{clients}:{each}"
+    slots = class_sets.equal_slots(len(train), clients, each, what)
+    sizes = [min(map(len, pool)) // int(slots[0]) for pool in (train, test)]
+    if min(sizes) == 0:
+        least = min(map(len, (*train, *test)))
+        raise UsageError(f"{what}: {int(slots[0])} shards of a class, but the smallest has {least} samples")
+    rng = stream(seed, "equal")
+    drawn: Sequence[Iterable[int]] = (
+        class_sets.cut_lists(len(train), clients, each, rng) if duplicates else class_sets.draw_sets(slots, clients, each, rng)
+    )
+    given = [0] * len(train)
+    parts: tuple[list[IntArray], list[IntArray]] = ([], [])
+    for own in drawn:
+        cuts = []
+        for label in sorted(own):
+            cuts.append((label, given[label]))
+            given[label] += 1
+        for part, pool, size in zip(parts, (train, test), sizes, strict=True):
+            part.append(np.concatenate([pool[label][k * size : (k + 1) * size] for label, k in cuts]))
+    return parts
+
+
+def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -> list[IntArray]:
+    """MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C), n_u = 58 + LogNormal(4, 1) samples (mean 148), at most 500.
+
+    ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning again. Differs from
+    FedRep's script, whose images are reused by many clients and number 190 on average.
+    """
+    if each > len(classes):
+        raise UsageError(f"lognormal:{clients}:{each}: {each} classes a client, but the data has {len(classes)}")
+    sizes = np.minimum(np.floor(58 + stream(seed, "lognormal").lognormal(4.0, 1.0, size=clients)), 500)
+    given = [0] * len(classes)
+    parts = []
+    for client, size in enumerate(sizes.astype(np.int64).tolist()):
+        part = []
+        for label in sorted((client + step) % len(classes) for step in range(each)):
+            count = min(max(size // each, 2), len(classes[label]))
+            part.append(classes[label][(given[label] + np.arange(count)) % max(len(classes[label]), 1)])
+            given[label] += count
+        parts.append(np.concatenate(part))
+    return parts
+
+
 def natural(groups: IntArray, clients: int | None) -> list[IntArray]:
     """One client a group, in the order of the group numbers; with `clients`, the first ones only."""
     order = np.argsort(groups, kind="stable")
@@ -157,9 +209,9 @@ def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], i
     return mended, sum(len(gift) for gift in gifts)
 
 
-def shuffled_classes(labels: IntArray, num_classes: int, seed: int) -> list[IntArray]:
+def shuffled_classes(labels: IntArray, num_classes: int, seed: int, purpose: str = "class order") -> list[IntArray]:
     """The indices of every class, each shuffled once, from one stream in label order."""
-    rng = stream(seed, "class order")
+    rng = stream(seed, purpose)
     return [rng.permutation(np.flatnonzero(labels == label).astype(np.int64)) for label in range(num_classes)]
 
 

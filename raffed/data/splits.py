@@ -23,13 +23,21 @@ class SplitInfo(NamedTuple):
 SPLITS: tuple[SplitInfo, ...] = (
     SplitInfo("dirichlet", "dirichlet:CLIENTS:ALPHA", "each class over clients by Dir(alpha) (Yurochkin et al. 2019)"),
     SplitInfo("dirichlet-client", "dirichlet-client:CLIENTS:ALPHA", "each client's classes by Dir(alpha) (MAP)"),
+    SplitInfo("equal", "equal:CLIENTS:CLASSES[:duplicates]", "equal counts of CLASSES classes, test parts alike (MpFedcon)"),
     SplitInfo("file", "file:PATH", "a partition.npz that was saved before"),
     SplitInfo("iid", "iid:CLIENTS", "every class spread evenly over all clients"),
     SplitInfo("incomplete", "incomplete:CLIENTS", "a random set of 2..C classes for each client (MAP)"),
+    SplitInfo("lognormal", "lognormal:CLIENTS:CLASSES", "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"),
     SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer; the first CLIENTS of them"),
     SplitInfo("pXcY", "pCLIENTScCLASSES, e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
     SplitInfo("shards", "shards:CLIENTS:SHARDS", "SHARDS label-sorted pieces a client (McMahan et al. 2017)"),
+    SplitInfo(
+        "stages",
+        "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE[:OPTION...]",
+        "CLASSES classes a stage, equal sizes, a global long tail (GLDP); options outer, *_shards, balanced, nMAX",
+    ),
 )
+OPTIONS = ("outer", "sorted_shards", "fedrep_shards", "balanced")
 _INFO = {info.name: info for info in SPLITS}
 
 
@@ -37,7 +45,8 @@ _INFO = {info.name: info for info in SPLITS}
 class Split:
     """A parsed split. `scheme` is a name of SPLITS; `clients` is None where the data or the file decides.
 
-    classes: per client (pXcY); shards: per client (shards); alpha > 0 (dirichlet*); path (file).
+    classes: per client (pXcY, equal, lognormal) or stage (stages); shards: per client (shards); alpha > 0 (dirichlet*);
+    path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options: words of `stages` and `equal`.
     """
 
     scheme: str
@@ -46,13 +55,21 @@ class Split:
     shards: int | None = None
     alpha: float | None = None
     path: str | None = None
+    stages: int | None = None
+    imbalance: float | None = None
+    n_max: int | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """The canonical spelling, which `parse_split` reads back to an equal Split."""
         if self.scheme == "pXcY":
             return f"p{self.clients}c{self.classes}"
-        rest = (self.clients, self.shards, self.alpha, self.path)
+        rest: list[object] = [self.clients, self.classes, self.shards, self.alpha, self.path, self.stages]
+        if self.imbalance is not None:
+            rest.append(f"if{self.imbalance:.0f}" if self.imbalance.is_integer() else f"if{self.imbalance}")
+        rest += self.options
+        rest.append(None if self.n_max is None else f"n{self.n_max}")
         return ":".join([self.scheme, *(str(part) for part in rest if part is not None)])
 
 
@@ -72,10 +89,30 @@ def parse_split(text: str) -> Split:
     if scheme == "natural" and len(fields) <= 1 and text[-1:] != ":":
         return Split(scheme, clients=_whole(text, fields[0], scheme) if fields else None)
     if scheme in ("dirichlet", "dirichlet-client") and len(fields) == 2:
-        return Split(scheme, clients=_whole(text, fields[0], scheme), alpha=_alpha(text, fields[1], scheme))
+        return Split(scheme, clients=_whole(text, fields[0], scheme), alpha=_number(text, fields[1], scheme, "alpha", 1e-6))
     if scheme == "shards" and len(fields) == 2:
         return Split(scheme, clients=_whole(text, fields[0], scheme), shards=_whole(text, fields[1], scheme))
+    if scheme in ("equal", "lognormal") and len(fields) >= 2:
+        clients, classes = (_whole(text, field, scheme) for field in fields[:2])
+        if fields[2:] == [] or (scheme, fields[2:]) == ("equal", ["duplicates"]):
+            return Split(scheme, clients=clients, classes=classes, options=tuple(fields[2:]))
+    if scheme == "stages" and len(fields) >= 4:
+        return _stages(text, fields)
     raise _nonsense(text, scheme)
+
+
+def _stages(text: str, fields: list[str]) -> Split:
+    clients, classes, stages = (_whole(text, field, "stages") for field in fields[:3])
+    words = [word.strip().lower() for word in fields[4:]]
+    sizes = [word for word in words if re.fullmatch(r"n\d{1,9}", word, re.ASCII)]
+    options = tuple(word for word in OPTIONS if word in words)
+    match = re.fullmatch(r"\s*if(.+)", fields[3], re.IGNORECASE)
+    once = len(set(words)) == len(words) == len(options) + len(sizes) and len(sizes) <= 1
+    if not match or not once or {"sorted_shards", "fedrep_shards"} <= set(options):
+        raise _nonsense(text, "stages")
+    imbalance = _number(text, match[1], "stages", "imbalance", 1.0)
+    n_max = _whole(text, sizes[0][1:], "stages") if sizes else None
+    return Split("stages", clients, classes, stages=stages, imbalance=imbalance, n_max=n_max, options=options)
 
 
 def _nonsense(text: str, scheme: str) -> UsageError:
@@ -93,10 +130,10 @@ def _whole(text: str, field: str, scheme: str) -> int:
     return int(field)
 
 
-def _alpha(text: str, field: str, scheme: str) -> float:
+def _number(text: str, field: str, scheme: str, what: str, low: float) -> float:
     try:
-        alpha = float(field)
+        value = float(field)
     except ValueError as cause:
         raise _nonsense(text, scheme) from cause
-    check_range(f"split {text!r}: alpha", alpha, 1e-6, 1e6)
-    return alpha
+    check_range(f"split {text!r}: {what}", value, low, 1e6)
+    return value

@@ -80,7 +80,16 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
     """
     if not t.augments or len(x) == 0:
         return x
-    draws = torch.rand((len(x), 4), generator=generator, dtype=torch.float64)
+    return augment_by(x, t, augment_draws(len(x), generator))
+
+
+def augment_draws(batch: int, generator: torch.Generator) -> Tensor:
+    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle of every image."""
+    return torch.rand((batch, 4), generator=generator, dtype=torch.float64)
+
+
+def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
+    """The batch x [B, C, H, W] bent by the numbers `draws` [B, 4], image by image."""
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.rotation_degrees:

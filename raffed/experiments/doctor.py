@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from raffed.core.config import RunConfig
 from raffed.core.errors import RaffedError
 from raffed.data.catalogue import DATASETS
 
@@ -38,6 +39,25 @@ def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding
     yield from _data(data_root)
     if ray:
         yield _ray()
+
+
+def sized(config: RunConfig) -> Iterator[Finding]:
+    """What one client of a run costs here, and how to place the run: a probe of a few seconds."""
+    from raffed.runtime.autosize import choose, measure
+    from raffed.runtime.setup import prepare
+
+    setup = prepare(config)
+    probe = measure(setup, "cuda" if config.runtime.gpu_fraction else "cpu")
+    first = next(iter(probe.seconds.values()))
+    for size, seconds in probe.seconds.items():
+        what = "one by one" if size == 1 else f"stacks of {size}"
+        yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {seconds / first:.2f} of one by one")
+    cost = f"{probe.steps} steps, {probe.steps * first:.2g} s one by one"
+    yield Finding("a client", f"{cost}, {probe.client_bytes / 1e6:.0f} MB at its peak")
+    chosen = choose(setup, probe)
+    cohort = f" --cohort {chosen.cohort}" if chosen.cohort else ""
+    actors = f" --actors {chosen.actors}" if chosen.execution == "ray" else ""
+    yield Finding("fastest here", chosen.why, "ok", f"--execution {chosen.execution}{actors}{cohort}")
 
 
 def _python() -> Finding:

@@ -18,6 +18,7 @@ from raffed.experiments.folder import RunFolder
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
+from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
 
@@ -100,7 +101,9 @@ class Federation:
         weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         versions = tuple(self.versions.get(client, 0) for client in participants)
-        partial, reports = self.runtime.train(Job(self.server.broadcast(), participants, weights, versions, measure))
+        stacks = make_stacks(participants, sizes, self.setup.config.numerics.cohort)
+        job = Job(self.server.broadcast(), participants, weights, versions, measure, stacks)
+        partial, reports = self.runtime.train(job)
         self.versions.update(dict.fromkeys(participants, number + 1))
         fold = Fold()
         fold.merge(partial)

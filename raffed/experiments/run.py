@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from raffed.runtime.base import Runtime
     from raffed.runtime.setup import Setup
 
+log = logging.getLogger(__name__)
 Watcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
 
@@ -90,8 +92,12 @@ def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None 
 
 def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None) -> None:
     check_names(config)
+    setup = None
+    if config.runtime.execution == "auto":
+        setup = _decided(_ready(config, path, resumed), resumed)
+        config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
-    for event in carried(config, path, resumed, stop or _never):
+    for event in carried(config, path, resumed, stop or _never, setup):
         if watch is not None:
             watch(event)
 
@@ -106,19 +112,33 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
     return prepare(config)
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop) -> Iterator[RoundEvent]:
-    setup = _ready(config, path, resumed)
+def _decided(setup: Setup, resumed: bool) -> Setup:
+    """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps its arithmetic."""
+    from dataclasses import replace
+
+    from raffed.runtime import autosize
+
+    gpu = "cuda" if setup.config.runtime.gpu_fraction else "cpu"
+    given = setup.config.numerics.cohort
+    probe = autosize.measure(setup, gpu, (max(given, 1),) if given or resumed else None)
+    choice = autosize.choose(setup, probe)
+    log.info("execution auto: %s", choice.why)
+    return replace(setup, config=autosize.decided(setup.config, choice), choice=choice.describe(probe))
+
+
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+    setup = setup or _ready(config, path, resumed)
     from raffed.experiments.folder import VAULTS
     from raffed.runtime.serial import SerialRuntime
 
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop) -> Iterator[RoundEvent]:
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
     from raffed.runtime.ray_start import RaySession
 
     with RaySession(config.runtime.address) as session:
-        setup = _ready(config, path, resumed)  # torch and the data load while Ray starts
+        setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.folder import VAULTS, mark_interrupted
         from raffed.runtime.ray_launch import launched
@@ -139,7 +159,7 @@ def conduct_at(setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: 
     from raffed.experiments.folder import RunFolder
 
     folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-    folder.note(placement=runtime.placement())
+    folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
     return conduct(setup, folder, runtime, stop)
 
 

@@ -3,12 +3,13 @@
     net = build("lenet", in_shape=(1, 32, 32), num_classes=10, seed=7)
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
-A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the two MLPs.
+A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where there is any.
 To add one: a factory `(in_shape, num_classes, *, keywords) -> Net` in this package, and one entry in MODELS.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -73,8 +74,19 @@ def _check_args(name: str, factory: Factory, args: dict[str, object]) -> None:
     if unknown:
         accepted = ", ".join(f"{key}={value!r}" for key, value in known.items())
         raise UsageError(f"{name}: unknown keyword {', '.join(map(repr, unknown))}; it accepts {accepted}")
-    if not isinstance(args.get("head_bias", True), bool):
-        raise UsageError(f"{name}: head_bias = {args['head_bias']!r} is neither True nor False")
+    for key, value in args.items():
+        _check_kind(f"{name}: {key} = {value!r}", value, known[key])
+
+
+def _check_kind(what: str, value: object, default: object) -> None:
+    """Yes or no, a whole number or a number, as the default is; the factory checks ranges, and lists."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UsageError(f"{what} is neither True nor False")
+    elif isinstance(default, int | float):
+        kinds = (int,) if isinstance(default, int) else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise UsageError(f"{what} is not {'an integer' if kinds == (int,) else 'a number'}")
 
 
 def _checked_shape(name: str, in_shape: Sequence[int]) -> Shape:
@@ -90,73 +102,46 @@ def _positive(what: str, value: object) -> int:
     raise UsageError(f"{what} must be an integer of at least 1, got {value!r}")
 
 
-def _mlp() -> Factory:
-    from raffed.models.mlp import mlp
+def _from(module: str, name: str) -> Loader:
+    """Fetches factory `name` of raffed/models/`module`.py when it is called, and torch with it."""
 
-    return mlp
+    def load() -> Factory:
+        factory: Factory = getattr(importlib.import_module(f"raffed.models.{module}"), name)
+        return factory
 
-
-def _mlpnet() -> Factory:
-    from raffed.models.mlp import mlpnet
-
-    return mlpnet
-
-
-def _lenet() -> Factory:
-    from raffed.models.cnn import lenet
-
-    return lenet
-
-
-def _lenet_authors() -> Factory:
-    from raffed.models.cnn import lenet_authors
-
-    return lenet_authors
-
-
-def _simplecnn() -> Factory:
-    from raffed.models.cnn import simplecnn
-
-    return simplecnn
-
-
-def _tfcnn() -> Factory:
-    from raffed.models.cnn import tfcnn
-
-    return tfcnn
-
-
-def _femnist_cnn() -> Factory:
-    from raffed.models.cnn import femnist_cnn
-
-    return femnist_cnn
-
-
-def _resnet8() -> Factory:
-    from raffed.models.resnet import resnet8
-
-    return resnet8
-
-
-def _resnet18() -> Factory:
-    from raffed.models.resnet import resnet18
-
-    return resnet18
+    return load
 
 
 _MAP = "Li et al., MAP, TKDE 2024"
 _FEDMR = "FedMR, TMLR 2023"
+_MPFEDCON = "MpFedcon 2022"
 
 MODELS: dict[str, ModelInfo] = {
     info.name: info
     for info in (
+        ModelInfo(
+            "cnn5",
+            "5-layer CNN with projection",
+            "conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, 256, C",
+            ((3, 32, 32), (1, 28, 28)),
+            _MPFEDCON,
+            _from("projected", "cnn5"),
+        ),
+        ModelInfo(
+            "efficientnet_b0",
+            "EfficientNet-B0 + 640",
+            "torchvision's B0 features, global mean, dropout 0.2, 640 ReLU, C",
+            ((3, 200, 200),),
+            f"{_FEDMR}; FLamby",
+            _from("efficientnet", "efficientnet_b0"),
+        ),
         ModelInfo(
             "femnist_cnn",
             "CNN for handwritten characters",
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, mean-pool to 4x4, flatten 1024, C",
             ((1, 28, 28),),
             f"{_MAP}, code",
-            _femnist_cnn,
+            _from("cnn", "femnist_cnn"),
         ),
         ModelInfo(
             "lenet",
@@ -164,7 +149,15 @@ MODELS: dict[str, ModelInfo] = {
             "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400, 120 ReLU, 84 ReLU, C",
             ((1, 32, 32), (1, 28, 28), (3, 32, 32)),
             f"{_MAP}; LeCun et al. 1998",
-            _lenet,
+            _from("cnn", "lenet"),
+        ),
+        ModelInfo(
+            "lenet_2d",
+            "LeNet-2d",
+            "lenet, 84 ReLU, 2, C (relu: ReLU on the 2-d feature)",
+            ((1, 32, 32), (1, 28, 28)),
+            f"{_MAP}, Figs. 5 and 8",
+            _from("cnn", "lenet_2d"),
         ),
         ModelInfo(
             "lenet_authors",
@@ -172,7 +165,15 @@ MODELS: dict[str, ModelInfo] = {
             "conv5 16, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400 (256 on 28x28), C",
             ((1, 32, 32), (1, 28, 28)),
             f"{_MAP}, code",
-            _lenet_authors,
+            _from("cnn", "lenet_authors"),
+        ),
+        ModelInfo(
+            "lenet_dlg",
+            "LeNet of gradient leakage",
+            "3 times conv5 12, sigmoid (strides 2, 2, 1), flatten 768, C (fc_layers: 1 to 3)",
+            ((3, 32, 32),),
+            f"{_MPFEDCON}; Zhu et al. 2019",
+            _from("projected", "lenet_dlg"),
         ),
         ModelInfo(
             "mlp",
@@ -180,7 +181,15 @@ MODELS: dict[str, ModelInfo] = {
             "flatten, 64 ReLU, 64 ReLU, C (widths: hidden)",
             ((1, 8, 8),),
             "raffed, for tests and tiny images",
-            _mlp,
+            _from("mlp", "mlp"),
+        ),
+        ModelInfo(
+            "mlp5",
+            "MLP with projection",
+            "flatten, 512 ReLU, 256 ReLU | 256 ReLU, 256, C",
+            ((1, 28, 28),),
+            _MPFEDCON,
+            _from("projected", "mlp5"),
         ),
         ModelInfo(
             "mlpnet",
@@ -188,7 +197,7 @@ MODELS: dict[str, ModelInfo] = {
             "flatten 1024, 512 ReLU, 512 ReLU, C (widths: hidden)",
             ((1, 32, 32), (1, 28, 28)),
             _MAP,
-            _mlpnet,
+            _from("mlp", "mlpnet"),
         ),
         ModelInfo(
             "resnet18",
@@ -196,7 +205,23 @@ MODELS: dict[str, ModelInfo] = {
             "conv3 64, BN, ReLU, 4 stages of 2 basic blocks 64/128/256/512, global mean, C",
             ((3, 32, 32), (1, 28, 28)),
             f"{_FEDMR}; GLDP; MOON's code",
-            _resnet18,
+            _from("resnet", "resnet18"),
+        ),
+        ModelInfo(
+            "resnet20",
+            "ResNet-20",
+            "conv3 16, BN, ReLU, 3 stages of 3 basic blocks 16/32/64, global mean, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("resnet", "resnet20"),
+        ),
+        ModelInfo(
+            "resnet56",
+            "ResNet-56",
+            "conv3 16, BN, ReLU, 3 stages of 9 basic blocks 16/32/64, global mean, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("resnet", "resnet56"),
         ),
         ModelInfo(
             "resnet8",
@@ -204,7 +229,7 @@ MODELS: dict[str, ModelInfo] = {
             "conv3 16, BN, ReLU, 3 stages of 1 basic block 16/32/64, global mean, C",
             ((1, 8, 8), (1, 28, 28), (3, 32, 32)),
             "raffed, a BatchNorm stand-in for resnet18 on a CPU",
-            _resnet8,
+            _from("resnet", "resnet8"),
         ),
         ModelInfo(
             "simplecnn",
@@ -212,7 +237,7 @@ MODELS: dict[str, ModelInfo] = {
             "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten, 120 ReLU, 84 ReLU, C",
             ((3, 32, 32), (1, 28, 28)),
             f"{_FEDMR}, code",
-            _simplecnn,
+            _from("cnn", "simplecnn"),
         ),
         ModelInfo(
             "tfcnn",
@@ -220,7 +245,55 @@ MODELS: dict[str, ModelInfo] = {
             "conv3 32, ReLU, max-pool, conv3 64, ReLU, max-pool, conv3 64, ReLU, max-pool, flatten 1024, C",
             ((3, 32, 32),),
             f"{_MAP}, code",
-            _tfcnn,
+            _from("cnn", "tfcnn"),
+        ),
+        ModelInfo(
+            "vgg11",
+            "VGG11",
+            "conv3 64 M 128 M 256 256 M 512 512 M 512 512 M (ReLU after each; M: max-pool), flatten 512, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("vgg", "vgg11"),
+        ),
+        ModelInfo(
+            "vgg11_bn",
+            "VGG11-BN",
+            "vgg11 with BN after each convolution",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("vgg", "vgg11_bn"),
+        ),
+        ModelInfo(
+            "vgg16_bn",
+            "VGG16-BN",
+            "conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten 512, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("vgg", "vgg16_bn"),
+        ),
+        ModelInfo(
+            "vgg8",
+            "VGG8",
+            "conv3 64 M 128 M 256 M 512 M 512 M (ReLU after each; M: max-pool), flatten 512, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("vgg", "vgg8"),
+        ),
+        ModelInfo(
+            "vgg8_bn",
+            "VGG8-BN",
+            "vgg8 with BN after each convolution",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            _from("vgg", "vgg8_bn"),
+        ),
+        ModelInfo(
+            "wrn28",
+            "WRN-28-10",
+            "conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C (widen: 10)",
+            ((3, 32, 32),),
+            f"{_FEDMR}, code",
+            _from("wrn", "wrn28"),
         ),
     )
 }

@@ -26,6 +26,21 @@ def lenet(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     return net
 
 
+def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias: bool = False) -> Net:
+    """LeNet-5 with a further layer from 84 to 2, whose output is drawn (MAP, Figs. 5 and 8); `init_map`.
+
+    z is 2 wide, signed unless `relu`. The sheet's "84 → 2" is read as a layer more, not as 2 in the place of 84.
+    """
+    net = lenet(in_shape, num_classes)
+    assert isinstance(net.body, nn.Sequential)
+    net.body.add_module("fc3", nn.Linear(84, 2))
+    if relu:
+        net.body.add_module("relu5", nn.ReLU())
+    net = Net(net.body, nn.Linear(2, num_classes, bias=head_bias))
+    init_map(net)
+    return net
+
+
 def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     """LeNet of the MAP authors' released code: two 5x5 convolutions of 16 with ReLU and max-pool, then the head; `init_map`.
 

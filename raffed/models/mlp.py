@@ -35,7 +35,7 @@ def mlpnet(
 
 
 def _stack(name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: Sequence[int], head_bias: bool) -> Net:
-    sizes = [math.prod(in_shape), *_checked_widths(name, hidden)]
+    sizes = [math.prod(in_shape), *checked_widths(name, hidden)]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1))
     for i, (width_in, width_out) in enumerate(itertools.pairwise(sizes), start=1):
         layers[f"fc{i}"] = nn.Linear(width_in, width_out)
@@ -43,9 +43,9 @@ def _stack(name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: 
     return Net(nn.Sequential(layers), nn.Linear(sizes[-1], num_classes, bias=head_bias))
 
 
-def _checked_widths(name: str, hidden: Sequence[int]) -> list[int]:
+def checked_widths(name: str, hidden: Sequence[int], keyword: str = "hidden") -> list[int]:
     """At least one width: without a hidden layer the body would have no parameter to share."""
     listed = isinstance(hidden, (tuple, list)) and len(hidden) > 0
     if not listed or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in hidden):
-        raise UsageError(f"{name}: hidden = {hidden!r} is not a list of one or more widths, each an integer >= 1")
+        raise UsageError(f"{name}: {keyword} = {hidden!r} is not a list of one or more widths, each an integer >= 1")
     return list(hidden)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from raffed.models.net import GlobalMean, Net, init_convs, refuse_shape
+from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
 
@@ -33,6 +33,26 @@ def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net
     """
     _check_side("resnet8", in_shape, 8)
     return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias)
+
+
+def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+    """ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; z is the pooled map, 64 wide, >= 0.
+
+    272,464 parameters and 1,589 buffer entries on 3x32x32 with 10 classes; `init_map`.
+    """
+    return _map_resnet("resnet20", in_shape, num_classes, 3, head_bias)
+
+
+def resnet56(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+    """ResNet-56, as `resnet20` with 9 blocks a stage: 855,760 parameters, 4,313 buffer entries on 3x32x32 with 10 classes."""
+    return _map_resnet("resnet56", in_shape, num_classes, 9, head_bias)
+
+
+def _map_resnet(name: str, in_shape: Shape, num_classes: int, blocks: int, head_bias: bool) -> Net:
+    _check_side(name, in_shape, 8)
+    net = _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=blocks, head_bias=head_bias)
+    init_map(net)
+    return net
 
 
 def _check_side(name: str, in_shape: Shape, least: int) -> None:

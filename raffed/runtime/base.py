@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
+
+Row = tuple[int, float, int]  # client, p_i, version of its vault
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,9 @@ class Job:
     """One round's work.
 
     `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the number of rounds
-    that were done when it last took part, 0 for never. `measure`: score the participants' models as well.
+    that were done when it last took part, 0 for never. `measure`: score the participants' models as well. `stacks`: the
+    participants in groups that are trained together, the same wherever they are trained; of one client each unless the
+    run says cohort.
     """
 
     broadcast: Broadcast
@@ -22,22 +27,23 @@ class Job:
     weights: tuple[float, ...]
     versions: tuple[int, ...]
     measure: bool
+    stacks: tuple[tuple[int, ...], ...]
 
     @property
     def round(self) -> int:
         return self.broadcast.round
 
-    def share(self, clients: frozenset[int]) -> Share:
-        """The part of the job that falls to these clients; the broadcast travels on its own."""
-        rows = zip(self.participants, self.weights, self.versions, strict=True)
-        return Share(tuple(row for row in rows if row[0] in clients), self.measure)
+    def share(self, stacks: Sequence[tuple[int, ...]]) -> Share:
+        """The part of the job with these stacks; the broadcast travels on its own."""
+        rows = {row[0]: row for row in zip(self.participants, self.weights, self.versions, strict=True)}
+        return Share(tuple(tuple(rows[client] for client in stack) for stack in stacks), self.measure)
 
 
 @dataclass(frozen=True)
 class Share:
-    """One actor's part of a job: (client, p_i, vault version) of each of its participants."""
+    """One actor's part of a job."""
 
-    rows: tuple[tuple[int, float, int], ...]
+    stacks: tuple[tuple[Row, ...], ...]
     measure: bool
 
 

@@ -18,13 +18,17 @@ from raffed.core.evaluate import Score, count, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
 from raffed.core.network import Network
-from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, ClientRound, Session, client_round, joined
-from raffed.data.transforms import augment, prepare
+from raffed.core.params import State, moved
+from raffed.core.round import EVAL_CHUNK, ClientRound, Guest, Session, client_rounds, joined
+from raffed.core.stacked import stacked
+from raffed.core.stretch import Augmentation, one_by_one
+from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
 from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
+
+GUEST_BYTES = 512 * 2**20  # prepared data of clients that are lent to this host, kept up to here
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -38,7 +42,8 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     """The run's network with its initial weights, the same on every host."""
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
-    return Network(build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args), device)
+    module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
+    return Network(module, device, config.numerics.precision)
 
 
 class Host:
@@ -53,10 +58,12 @@ class Host:
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = (lambda x, g: augment(x, transform, g)) if transform.augments else None
+        bend = Augmentation(augment_draws, lambda x, draws: augment_by(x, transform, draws)) if transform.augments else None
         spec = make_spec(setup, self.net.feature_dim)
-        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend)
+        execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
+        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
+        self._guest_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
@@ -71,21 +78,23 @@ class Host:
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
-        """A round of these clients, folded; their reports in the same order."""
+        """A round of these clients, folded; their reports in order of client."""
         fold, reports = Fold(), []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
-        down = broadcast.nbytes()
-        for client, weight, version in share.rows:
+        down, here = broadcast.nbytes(), moved(broadcast, self.device)
+        for stack in share.stacks:
             began = time.perf_counter()
-            vault = self.store.get(client, version)
-            done = client_round(self.method, broadcast, vault, self._client(client), self.session, client)
-            scores = self._score(client, done) if share.measure else {}
-            self.store.put(client, broadcast.round + 1, done.vault)
-            fold.add(client, weight, done.upload, where)
-            spent = time.perf_counter() - began
-            n = len(self.setup.partition.train[client])
-            reports.append(Report(client, n, done.loss, done.steps, done.upload.nbytes(), down, spent, scores))
-        return fold.export(), reports
+            guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
+            rounds = client_rounds(self.method, here, guests, self.session)
+            scores = [self._score(g.client, done) if share.measure else {} for g, done in zip(guests, rounds, strict=True)]
+            for guest, done in zip(guests, rounds, strict=True):
+                self.store.put(guest.client, broadcast.round + 1, done.vault)
+            fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
+            spent = (time.perf_counter() - began) / len(stack)
+            for guest, done, score in zip(guests, rounds, scores, strict=True):
+                up = done.upload.nbytes()
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score))
+        return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         """Chunk → tally of the global model on these chunks of the global test set."""
@@ -115,7 +124,7 @@ class Host:
             return self._data[client]
         x, y = self._samples(self.setup.partition.train[client])
         made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
-        if client in self._home:
+        if self._keeps(client, x):
             self._data[client] = made
         return made
 
@@ -123,21 +132,29 @@ class Host:
         if client in self._local_test:
             return self._local_test[client]
         made = self._samples(self.setup.partition.test[client])
-        if client in self._home:
+        if self._keeps(client, made[0]):
             self._local_test[client] = made
         return made
+
+    def _keeps(self, client: int, x: Tensor) -> bool:
+        """Whether prepared data stay here: always at home, and what is lent while there is room."""
+        size = x.numel() * x.element_size()
+        if client not in self._home and self._guest_bytes + size > GUEST_BYTES:
+            return False
+        self._guest_bytes += 0 if client in self._home else size
+        return True
 
     def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         dataset = self.setup.dataset
         x = prepare(dataset.x_train[index], self.transform, dataset.max_value)
-        return x.to(self.device), torch.from_numpy(dataset.y_train[index]).to(self.device)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(dataset.y_train[index]).to(self.device)
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
             images, labels = self.setup.test_set()
             part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
-            self._test[chunk] = x.to(self.device), torch.tensor(labels[part], device=self.device)
+            self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from raffed.core.config import RunConfig
 from raffed.core.errors import UsageError
 
+Stack = tuple[int, ...]  # clients trained together
 ACTOR_BYTES = 450 * 2**20  # a process with torch and a small network: measured 315 MB of its own, plus data and room
 
 
@@ -43,28 +45,41 @@ class Plan:
             "num_gpus": self.num_gpus,
         }
 
-    def shares(self, participants: Sequence[int], work: Sequence[int]) -> list[list[int]]:
-        """Actor → this round's participants. `work`: steps of each; homes first, then the excess to whoever has least.
+    def shares(self, stacks: Sequence[Stack], work: Sequence[int], without: Collection[int] = ()) -> list[list[Stack]]:
+        """Actor → this round's stacks. `work`: steps of each; homes first, then the excess to whoever has least.
 
-        No actor exceeds the mean by more than one client's work, unless the plan is sticky.
+        A stack is at home where its first client is. No actor exceeds the mean by more than one stack's work, unless the
+        plan is sticky. `without`: actors that get nothing.
         """
         home = {client: actor for actor, clients in enumerate(self.homes) for client in clients}
-        shares: list[list[int]] = [[] for _ in self.homes]
-        loads = [0.0] * len(self.homes)
-        mean = sum(work) / len(self.homes)
-        moved: list[tuple[int, int]] = []
-        for client, steps in zip(participants, work, strict=True):
-            actor = home[client]
+        shares: list[list[Stack]] = [[] for _ in self.homes]
+        loads = [math.inf if actor in without else 0.0 for actor in range(len(self.homes))]
+        mean = sum(work) / (len(self.homes) - len(without))
+        moved: list[tuple[int, Stack]] = []
+        for stack, steps in zip(stacks, work, strict=True):
+            actor = home[stack[0]]
             if self.sticky or loads[actor] + steps / 2 <= mean:
-                shares[actor].append(client)
+                shares[actor].append(stack)
                 loads[actor] += steps
             else:
-                moved.append((steps, client))
-        for steps, client in sorted(moved, key=lambda one: (-one[0], one[1])):
+                moved.append((steps, stack))
+        for steps, stack in sorted(moved, key=lambda one: (-one[0], one[1])):
             actor = min(range(len(loads)), key=lambda a: (loads[a], a))
-            shares[actor].append(client)
+            shares[actor].append(stack)
             loads[actor] += steps
         return shares
+
+
+def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) -> tuple[Stack, ...]:
+    """The participants in stacks of at most `cohort` clients (0: of one), those of similar size together.
+
+    By decreasing training size, equal sizes by number; the last stack is what is left. A function of the round's participants
+    alone, never of who happens to share an actor, so the bits are the same for any placement.
+    """
+    if cohort < 2:
+        return tuple((client,) for client in participants)
+    order = sorted(participants, key=lambda client: (-sizes[client], client))
+    return tuple(tuple(order[i : i + cohort]) for i in range(0, len(order), cohort))
 
 
 def make_plan(config: RunConfig, clients: int, resources: Resources) -> Plan:

@@ -29,7 +29,7 @@ class ClientActor:
 
         self._host = Host(setup, Path(vaults), _device(), home=frozenset(home))
         self._host.warm_up()
-        self._answer: tuple[int, tuple[Partial, list[Report]]] | None = None
+        self._answers: dict[tuple[int, Share], tuple[Partial, list[Report]]] = {}
         self._seconds = time.perf_counter() - began
 
     def ready(self) -> dict[str, Any]:
@@ -39,9 +39,11 @@ class ClientActor:
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """One round of this actor's share; the broadcast is read from the object store, without a copy."""
-        if self._answer is None or self._answer[0] != broadcast.round:
-            self._answer = broadcast.round, self._host.train(broadcast, share)
-        return self._answer[1]
+        key = broadcast.round, share
+        if key not in self._answers:
+            self._answers = {old: answer for old, answer in self._answers.items() if old[0] == broadcast.round}
+            self._answers[key] = self._host.train(broadcast, share)
+        return self._answers[key]
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         return self._host.evaluate(broadcast, chunks)

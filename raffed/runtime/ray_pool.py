@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
@@ -32,68 +32,98 @@ class RayPool:
     def __init__(self, setup: Setup, setup_ref: Any, plan: Plan, vaults: Path, actors: list[Any], start: Start) -> None:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
-        self._restarts = 0
+        self._restarts, self._retired = 0, set[int]()
         self._chunks = test_chunks(setup)
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        work = [self._setup.config.local.steps(len(self._setup.partition.train[c])) for c in job.participants]
+        local, sizes = self._setup.config.local, self._setup.sizes
+        work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         sent = _shared(job.broadcast)
         calls: dict[int, Call] = {}
-        for actor, clients in enumerate(self._plan.shares(job.participants, work)):
-            if clients:
-                calls[actor] = "train", (sent, job.share(frozenset(clients)))
+        for actor, stacks in enumerate(self._plan.shares(job.stacks, work, self._retired)):
+            if stacks:
+                calls[actor] = "train", (sent, job.share(stacks))
         fold = Fold()
         reports: dict[int, Report] = {}
-        for partial, theirs in self._ask(calls).values():
+        for partial, theirs in self._ask(calls):
             fold.merge(partial)
             reports.update({report.client: report for report in theirs})
         return fold.export(), [reports[client] for client in job.participants]
 
     def evaluate(self, broadcast: Broadcast) -> Tally:
-        count = len(self._actors)
-        sent = _shared(broadcast)
+        sent, left = _shared(broadcast), self._left()
         calls: dict[int, Call] = {
-            actor: ("evaluate", (sent, range(actor, self._chunks, count))) for actor in range(min(count, self._chunks))
+            actor: ("evaluate", (sent, range(i, self._chunks, len(left))))
+            for i, actor in enumerate(left[: self._chunks])
         }
         tallies: dict[int, Tally] = {}
-        for answer in self._ask(calls).values():
+        for answer in self._ask(calls):
             tallies.update(answer)
         return total(tallies)
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
-        calls: dict[int, Call] = {
-            actor: ("digests", ({c: versions[c] for c in home if c in versions},))
-            for actor, home in enumerate(self._plan.homes)
-        }
-        return {client: text for answer in self._ask(calls).values() for client, text in answer.items()}
+        homes = enumerate(self._plan.homes)
+        mine = {actor: {c: versions[c] for c in home if c in versions} for actor, home in homes}
+        for gone in self._retired:  # their clients' vaults are in the store
+            mine[self._left()[0]].update(mine.pop(gone))
+        calls: dict[int, Call] = {actor: ("digests", (those,)) for actor, those in mine.items()}
+        return {client: text for answer in self._ask(calls) for client, text in answer.items()}
 
     def placement(self) -> dict[str, object]:
         """Waits until every actor has loaded torch and its data."""
-        places = self._ask(dict.fromkeys(range(len(self._actors)), ("ready", ()))).values()
-        return {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": list(places)}
+        places = self._ask(dict.fromkeys(self._left(), ("ready", ())))
+        about = {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": places}
+        return {**about, "retired": sorted(self._retired)} if self._retired else about
 
     def close(self) -> None:
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         self._actors = []
 
-    def _ask(self, calls: dict[int, Call]) -> dict[int, Any]:
-        """Call actors and wait for all; an actor that is lost is replaced and asked again. Answers by actor number."""
-        pending = {self._call(actor, call): actor for actor, call in calls.items()}
+    def _ask(self, calls: dict[int, Call]) -> list[Any]:
+        """Call actors and wait for all, answers by actor number. An actor that is lost is replaced and asked again; one that
+        ran out of memory is not: its calls go to another."""
+        pending = {self._call(actor, call): (actor, actor, call) for actor, call in calls.items()}
         answers: dict[int, Any] = {}
         while pending:
             (ref,), _ = ray.wait(list(pending), num_returns=1)
-            actor = pending.pop(ref)
+            asked, actor, call = pending.pop(ref)
             try:
-                answers[actor] = ray.get(ref)
+                answers[asked] = ray.get(ref)
+                continue
             except RayActorError as error:
-                self._replace(actor, error)
-                pending[self._call(actor, calls[actor])] = actor
-            except RayTaskError as error:
-                if isinstance(error.cause, RaffedError):
-                    raise error.cause from error
-                raise
-        return {actor: answers[actor] for actor in sorted(answers)}
+                if actor in self._retired or _out_of_memory(error):
+                    actor = self._retire(actor, error)
+                else:
+                    self._replace(actor, error)
+            except (RayTaskError, OutOfMemoryError) as error:
+                if not _out_of_memory(error):
+                    cause = getattr(error, "cause", None)
+                    if isinstance(cause, RaffedError):
+                        raise cause from error
+                    raise
+                actor = self._retire(actor, error)
+            pending[self._call(actor, call)] = asked, actor, call
+        return [answers[asked] for asked in sorted(answers)]
+
+    def _left(self) -> list[int]:
+        """Actors that work."""
+        return [actor for actor in range(len(self._actors)) if actor not in self._retired]
+
+    def _retire(self, actor: int, error: Exception) -> int:
+        """Give up an actor for want of memory, and name the one that takes over its work."""
+        if actor not in self._retired:
+            self._retired.add(actor)
+            ray.kill(self._actors[actor], no_restart=True)
+            left = len(self._left())
+            advice = "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` continues the run"
+            what = f"client actor {actor} ran out of memory"
+            if self._plan.sticky or not left:
+                why = "one actor a client cannot lend its client" if self._plan.sticky else "no actor is left"
+                raise ActorsLostError(f"{what}, and {why}. {_first_line(error)} Use {advice}") from error
+            same = f"its clients move to the other {left}, the result stays the same"
+            log.warning("%s; %s. %s Next time: %s", what, same, _first_line(error), advice)
+        return self._left()[0]
 
     def _call(self, actor: int, call: Call) -> Any:
         name, arguments = call
@@ -109,6 +139,18 @@ class RayPool:
             ) from error
         log.warning("client actor %d was lost and is replaced (%d of %d)", actor, self._restarts, limit)
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether Ray's monitor or CUDA said so; a plain kill is not a sign of it."""
+    cause = getattr(error, "cause", None)
+    named = {type(one).__name__ for one in (error, cause)}
+    return bool(named & {"OutOfMemoryError", "MemoryError"}) or "memory monitor" in str(error) or "due to OOM" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if "memory" in line.lower()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _shared(broadcast: Broadcast) -> Any:

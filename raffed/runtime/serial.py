@@ -21,10 +21,9 @@ class SerialRuntime:
         torch.set_num_threads(setup.config.runtime.threads)
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = range(test_chunks(setup))
-        self._clients = frozenset(range(setup.partition.num_clients))
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        return self._host.train(job.broadcast, job.share(self._clients))
+        return self._host.train(job.broadcast, job.share(job.stacks))
 
     def evaluate(self, broadcast: Broadcast) -> Tally:
         return total(self._host.evaluate(broadcast, self._chunks))

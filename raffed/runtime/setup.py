@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
+    choice: Mapping[str, Any] | None = None  # what `execution = auto` decided, for run.json
 
     @property
     def method(self) -> Method:
@@ -65,7 +67,7 @@ def prepare(config: RunConfig) -> Setup:
     split = parse_split(config.data.split)
     dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
     labels, classes = dataset.y_train, dataset.num_classes
-    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test)
+    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test)
     setup = Setup(config, dataset, partition)
     _check_clients(setup)
     _check_gpu(config)

@@ -62,3 +62,19 @@ def test_little_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_free_memory_is_between_nothing_and_all() -> None:
     found = doctor.memory_gb()
     assert found is None or 0 <= found < 1e5
+
+
+def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> None:
+    done = cli("doctor", "--split", "iid:20", "--batch-size", "16", "--epochs", "1", "--json")
+    assert done.code == 0
+    found = {event["what"]: event for event in done.events}
+    assert "1.00 of one by one" in found["one by one"]["found"]
+    assert "of one by one" in found["stacks of 8"]["found"]
+    assert found["a client"]["found"].startswith("5 steps")  # 1,442 training samples, 72 a client, batches of 16
+    assert found["fastest here"]["advice"].startswith("--execution serial")
+
+
+def test_a_run_that_is_wrong_is_refused_as_by_run(cli: Cli) -> None:
+    done = cli("doctor", "--method", "fedmrr")
+    assert done.code == 2
+    assert "fedmr" in done.err

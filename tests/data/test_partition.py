@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from raffed.core.errors import UsageError
 from raffed.data.datasets import Dataset
-from raffed.data.partition import DEFAULT_LOCAL_TEST, SPLITS, Partition, make_partition, parse_split
+from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST, SPLITS, Partition, make_partition, parse_split
 
 ALL = (
     "iid:7",
@@ -80,7 +80,7 @@ def test_local_test_is_off_by_default_for_iid_and_pxcy_alone() -> None:
     for text in ALL:
         p, _ = made(text)
         assert all(len(part) > 0 for part in p.test) == (not text.startswith(("iid", "p7")))
-    assert set(DEFAULT_LOCAL_TEST) | {"iid", "pXcY", "file"} == {info.name for info in SPLITS}
+    assert set(DEFAULT_LOCAL_TEST) | {"iid", "pXcY", "file", *BRINGS_TESTS} == {info.name for info in SPLITS}
 
 
 @pytest.mark.parametrize("text", ALL)

@@ -48,7 +48,8 @@ def test_the_file_of_a_stranger_is_read_when_nothing_is_wrong_with_it(tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": np.int64(2)}, "partition format 2"),
+        ({"format": np.int64(3)}, "partition format 3"),
+        ({"format": np.int64(2)}, "lacks the arrays stage_order, test_pool, test_stages, train_stages"),
         ({"format": np.array([1])}, "format is int64 (1,)"),
         ({"num_classes": np.int64(0)}, "num_classes = 0"),
         ({"num_classes": np.float64(10)}, "num_classes is float64"),

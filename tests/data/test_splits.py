@@ -22,6 +22,15 @@ from raffed.data.splits import SPLITS, Split, parse_split
         ("dirichlet-client:100:1.0", Split("dirichlet-client", clients=100, alpha=1.0)),
         ("Dirichlet:100:1e5", Split("dirichlet", clients=100, alpha=1e5)),
         ("shards:100:2", Split("shards", clients=100, shards=2)),
+        ("equal:100:5", Split("equal", clients=100, classes=5)),
+        ("EQUAL:100:5:duplicates", Split("equal", clients=100, classes=5, options=("duplicates",))),
+        ("lognormal:150:3", Split("lognormal", clients=150, classes=3)),
+        ("stages:20:4:5:if50", Split("stages", clients=20, classes=4, stages=5, imbalance=50.0)),
+        ("Stages:20:4:5:IF1.5:Outer", Split("stages", clients=20, classes=4, stages=5, imbalance=1.5, options=("outer",))),
+        (
+            "stages:4:4:5:if50:n500:balanced:sorted_shards",
+            Split("stages", 4, 4, stages=5, imbalance=50.0, n_max=500, options=("sorted_shards", "balanced")),
+        ),
         ("natural", Split("natural")),
         ("natural:5", Split("natural", clients=5)),
         ("file:/A/b:c.npz", Split("file", path="/A/b:c.npz")),
@@ -43,6 +52,16 @@ def test_a_text_means_one_split(text: str, split: Split) -> None:
         ("dirichlet:100:x", "dirichlet:CLIENTS:ALPHA"),
         ("dirichlet-client:1.5:1", "dirichlet-client:CLIENTS:ALPHA"),
         ("shards:100", "shards:CLIENTS:SHARDS"),
+        ("equal:100", "equal:CLIENTS:CLASSES"),
+        ("equal:100:5:outer", "equal:CLIENTS:CLASSES"),
+        ("lognormal:150:3:duplicates", "lognormal:CLIENTS:CLASSES"),
+        ("stages:20:4:5", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:50", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:ifx", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:if50:inside", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:if50:outer:outer", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:if50:n1:n2", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
+        ("stages:20:4:5:if50:sorted_shards:fedrep_shards", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
         ("natural:", "natural or natural:CLIENTS"),
         ("file:", "file:PATH"),
         ("p10", "pCLIENTScCLASSES"),
@@ -66,6 +85,10 @@ def test_nonsense_is_answered_with_the_syntax(text: str, wanted: str) -> None:
         ("p2c0", "count = 0"),
         ("shards:10:0", "count = 0"),
         ("iid:2000000", "count = 2000000"),
+        ("stages:20:4:0:if50", "count = 0"),
+        ("stages:20:4:5:if0.5", "imbalance = 0.5"),
+        ("stages:20:4:5:ifnan", "imbalance = nan"),
+        ("stages:20:4:5:if50:n0", "count = 0"),
         ("dirichlet:10:0", "alpha = 0"),
         ("dirichlet:10:-1", "alpha = -1"),
         ("dirichlet-client:10:nan", "alpha = nan"),
@@ -80,7 +103,12 @@ def test_impossible_numbers_are_named_with_their_range(text: str, said: str) -> 
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.text(max_size=30) | st.from_regex(r"(iid|p\d+c|dirichlet|shards)[:\dc.e-]*", fullmatch=True))
+@given(
+    st.text(max_size=30)
+    | st.from_regex(
+        r"(iid|p\d+c|dirichlet|shards|equal:\d:\d|stages:\d:\d:\d:if)[:\dc.e-]*(:outer|:n\d)*", fullmatch=True
+    )
+)
 def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None:
     try:
         split = parse_split(text)
@@ -92,4 +120,4 @@ def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None
 def test_the_listing_names_every_scheme_once() -> None:
     names = [info.name for info in SPLITS]
     assert sorted(names) == sorted(set(names))
-    assert len(names) == 8
+    assert len(names) == 11

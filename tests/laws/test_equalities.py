@@ -30,18 +30,12 @@ from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
 from raffed.methods.scaffold import scaffold
-from tests.tiny import PLAIN, Tiny, clients, network, same_bits
-
-
-def noisy(x: Tensor, g: torch.Generator) -> Tensor:
-    """An augmentation that draws: any leak of the stream shows."""
-    return x + 0.1 * torch.randn(x.shape, generator=g)
-
+from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "plain": Tiny,
     "batchnorm": lambda m: Tiny(m, net=network(norm=True)),
-    "augmented": lambda m: Tiny(m, net=network(norm=True), augment=noisy),
+    "augmented": lambda m: Tiny(m, net=network(norm=True), augment=NOISY),
     "dropout": lambda m: Tiny(m, net=network(dropout=0.3)),
     "clipped, warmed up": lambda m: Tiny(m, local=replace(PLAIN, clip_norm=0.5, warmup_rounds=3)),
 }
@@ -142,8 +136,8 @@ def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: flo
 def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> None:
     """fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
     before = torch.get_rng_state()
-    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
-    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=noisy).run(3)
+    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
+    plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
     assert torch.equal(torch.get_rng_state(), before)
     for client, done in mine.last.items():
         assert same_bits(done.trained, plain.last[client].trained)

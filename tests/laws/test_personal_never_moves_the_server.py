@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from raffed.core.context import ClientData
 from raffed.core.local import Local
@@ -19,7 +18,7 @@ from raffed.core.network import Network
 from raffed.methods.fedrs import fedrs
 from raffed.methods.map import map_, scamap, scars
 from raffed.models import build
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import NOISY, Tiny, network, same_bits
 
 PERSONAL: list[dict[str, Any]] = [
     {},
@@ -30,10 +29,6 @@ PERSONAL: list[dict[str, Any]] = [
     {"share": 0.0, "least": 0},
 ]
 PAIRS: dict[str, tuple[Callable[..., Method], Callable[..., Method]]] = {"MAP": (map_, fedrs), "ScaMAP": (scamap, scars)}
-
-
-def noisy(x: Tensor, g: torch.Generator) -> Tensor:
-    return x + 0.1 * torch.randn(x.shape, generator=g)
 
 
 def images() -> list[ClientData]:
@@ -49,12 +44,12 @@ def images() -> list[ClientData]:
 
 def resnet(method: Method) -> Tiny:
     net = Network(build("resnet8", (1, 8, 8), 3, 0))
-    return Tiny(method, net=net, data=images(), local=Local(lr=0.05, batch_size=4, epochs=1), augment=noisy)
+    return Tiny(method, net=net, data=images(), local=Local(lr=0.05, batch_size=4, epochs=1), augment=NOISY)
 
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "plain": Tiny,
-    "batchnorm, augmented": lambda m: Tiny(m, net=network(norm=True), augment=noisy),
+    "batchnorm, augmented": lambda m: Tiny(m, net=network(norm=True), augment=NOISY),
     "dropout": lambda m: Tiny(m, net=network(norm=True, dropout=0.3)),
     "resnet8, augmented": resnet,
 }

@@ -16,7 +16,7 @@ from raffed.core.params import Params
 from raffed.core.round import shared_objective
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
 from raffed.methods.memory import ClassSums, Prototypes
-from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
+from tests.tiny import CLASSES, NOISY, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
 
 SLOT = "term-InterClass"
 G = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 100.0]])
@@ -119,7 +119,7 @@ def test_with_rate_0_prototypes_are_the_centralised_class_means(owned: tuple[tup
 
 def test_prototypes_come_from_evaluation_mode_without_augmentation() -> None:
     """A5: train mode would use batch statistics. With augmentation the sums are those of the bare data."""
-    tiny = Tiny(fedmr(), net=network(norm=True), augment=lambda x, g: x + torch.randn(x.shape, generator=g))
+    tiny = Tiny(fedmr(), net=network(norm=True), augment=NOISY)
     done = tiny.visit(1)
     sums = done.upload.slots[SLOT]
     assert isinstance(sums, ClassSums)

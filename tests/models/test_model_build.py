@@ -9,7 +9,12 @@ import torch
 from raffed.core.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, accepted_args, build
 
-NAMES = ["femnist_cnn", "lenet", "lenet_authors", "mlp", "mlpnet", "resnet18", "resnet8", "simplecnn", "tfcnn"]
+NAMES = [
+    "cnn5", "efficientnet_b0", "femnist_cnn", "lenet", "lenet_2d", "lenet_authors",
+    "lenet_dlg", "mlp", "mlp5", "mlpnet", "resnet18", "resnet20",
+    "resnet56", "resnet8", "simplecnn", "tfcnn", "vgg11", "vgg11_bn",
+    "vgg16_bn", "vgg8", "vgg8_bn", "wrn28",
+]
 SEEN: set[str] = set()
 
 
@@ -33,7 +38,7 @@ def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
 
 
 def test_the_parametrised_tests_saw_every_model() -> None:
-    assert len(MODELS) == 9
+    assert len(MODELS) == 22
     assert SEEN in (set(), set(MODELS))  # empty only where this test runs alone
     assert list(MODELS) == NAMES == sorted(MODELS)
 
@@ -105,11 +110,11 @@ def test_an_unknown_keyword_is_refused_with_the_accepted_ones(name: str) -> None
     with pytest.raises(UsageError, match=rf"{name}: unknown keyword 'depth'.*head_bias") as refused:
         build(name, MODELS[name].in_shapes[0], 10, 0, depth=3)
     assert all(key in str(refused.value) for key in accepted_args(name))
-    assert ("hidden" in str(refused.value)) == (name in ("mlp", "mlpnet"))
+    assert ("hidden" in str(refused.value)) == (name in ("cnn5", "mlp", "mlp5", "mlpnet"))
 
 
 @pytest.mark.parametrize("hidden", [(), 64, "64", (64, 0), (64, -1), (64.0,), (True,)])
-@pytest.mark.parametrize("name", ["mlp", "mlpnet"])
+@pytest.mark.parametrize("name", ["mlp", "mlp5", "mlpnet"])
 def test_hidden_must_be_a_list_of_positive_widths(name: str, hidden: object) -> None:
     with pytest.raises(UsageError, match=f"{name}: hidden = "):
         build(name, (1, 8, 8), 10, 0, hidden=hidden)
@@ -119,6 +124,35 @@ def test_hidden_must_be_a_list_of_positive_widths(name: str, hidden: object) -> 
 def test_head_bias_must_be_a_boolean(value: object) -> None:
     with pytest.raises(UsageError, match="neither True nor False"):
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
+
+
+KEYWORDS = [  # network, keyword, value, what is said of it
+    ("wrn28", "widen", 0, "widen = 0 is outside"),
+    ("wrn28", "widen", 1.5, "widen = 1.5 is not an integer"),
+    ("wrn28", "dropout", 1.0, "dropout = 1.0 is outside"),
+    ("wrn28", "dropout", "0.3", "dropout = '0.3' is not a number"),
+    ("efficientnet_b0", "stochastic_depth", -0.1, "stochastic_depth = -0.1 is outside"),
+    ("efficientnet_b0", "dropout", True, "dropout = True is not a number"),
+    ("lenet_dlg", "fc_layers", 4, "fc_layers = 4 is outside"),
+    ("lenet_dlg", "fc_layers", True, "fc_layers = True is not an integer"),
+    ("cnn5", "channels", (64,), "channels = .* wanted two widths"),
+    ("cnn5", "channels", (64, 0), "channels = "),
+    ("cnn5", "projection", 0, "projection = 0 is outside"),
+    ("mlp5", "projection", None, "projection = None is not an integer"),
+    ("lenet_2d", "relu", 1, "relu = 1 is neither True nor False"),
+]
+
+
+@pytest.mark.parametrize(("name", "keyword", "value", "said"), KEYWORDS)
+def test_a_keyword_of_a_wrong_kind_or_outside_its_range_is_refused_by_name(name, keyword, value, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(name, MODELS[name].in_shapes[0], 10, 0, **{keyword: value})
+
+
+def test_every_keyword_but_the_common_ones_is_refused_once() -> None:
+    common = ("head_bias", "hidden")
+    own = {(name, key) for name in MODELS for key in accepted_args(name) if key not in common}
+    assert {(name, key) for name, key, _, _ in KEYWORDS} == own
 
 
 @pytest.mark.parametrize("num_classes", [0, -1, 2.0, True])
@@ -144,15 +178,28 @@ REFUSED = [
     ("femnist_cnn", (1, 8, 7)),
     ("resnet8", (1, 7, 8)),
     ("resnet18", (1, 8, 9)),
+    ("resnet20", (1, 7, 8)),
+    ("resnet56", (3, 8, 7)),
+    ("wrn28", (3, 8, 7)),
+    ("lenet_2d", (1, 20, 20)),
+    ("cnn5", (3, 15, 16)),
+    ("lenet_dlg", (3, 1, 2)),
+    ("efficientnet_b0", (3, 32, 33)),
+    *[(name, (3, 31, 32)) for name in ("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn")],
 ]
 
 
 @pytest.mark.parametrize(("name", "in_shape"), REFUSED)
 def test_a_shape_that_a_net_cannot_take_is_refused_with_net_shape_and_what_it_takes(name, in_shape) -> None:
     got = "x".join(map(str, in_shape))
-    with pytest.raises(UsageError, match=rf"{name} cannot take {got} inputs .*; it takes Kx"):
+    with pytest.raises(UsageError, match=rf"{name.removesuffix('_2d')} cannot take {got} inputs .*; it takes [K3]x"):
         build(name, in_shape, 10, 0)
 
 
+def test_efficientnet_takes_colour_alone() -> None:
+    with pytest.raises(UsageError, match="cannot take 1x64x64 inputs"):
+        build("efficientnet_b0", (1, 64, 64), 10, 0)
+
+
 def test_every_convolutional_net_refuses_some_shape() -> None:
-    assert {name for name, _ in REFUSED} == set(MODELS) - {"mlp", "mlpnet"}
+    assert {name for name, _ in REFUSED} == set(MODELS) - {"mlp", "mlp5", "mlpnet"}

@@ -50,6 +50,27 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
     ),
     ("resnet18", (3, 32, 32), 10, {}, 11_173_962, 512),  # fedmr §4
     ("resnet18", (1, 28, 28), 10, {}, 11_172_810, 512),  # fedmr §4
+    ("resnet20", (3, 32, 32), 10, {}, 272_464, 64),  # experiments-map §3, from here
+    ("resnet56", (3, 32, 32), 10, {}, 855_760, 64),
+    ("vgg8", (3, 32, 32), 10, {}, 3_915_904, 512),
+    ("vgg8_bn", (3, 32, 32), 100, {}, 3_964_928, 512),
+    ("vgg11", (3, 32, 32), 100, {}, 9_271_680, 512),
+    ("vgg11_bn", (3, 32, 32), 10, {}, 9_231_104, 512),
+    ("vgg16_bn", (3, 32, 32), 100, {}, 14_774_336, 512),  # to here
+    ("lenet_2d", (1, 32, 32), 10, {}, 61_696 - 840 + linear(84, 2) + 2 * 10, 2),
+    ("wrn28", (3, 32, 32), 100, {}, 36_546_980, 640),  # fedmr §4
+    ("efficientnet_b0", (3, 200, 200), 8, {}, 4_832_516, 640),  # fedmr §4
+    ("cnn5", (3, 32, 32), 10, {}, 307_192 + linear(64, 64) + linear(64, 256) + linear(256, 10), 256),  # mpfedcon §1
+    ("mlp5", (1, 28, 28), 10, {}, 533_248 + linear(256, 256) + linear(256, 256) + linear(256, 10), 256),  # mpfedcon §1
+    ("lenet_dlg", (3, 32, 32), 10, {}, conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 10), 768),  # mpfedcon §5.2
+    (
+        "lenet_dlg",
+        (3, 32, 32),
+        100,
+        {"fc_layers": 3},
+        conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 256) + linear(256, 128) + linear(128, 100),
+        128,
+    ),
     ("resnet8", (1, 8, 8), 10, {}, resnet8_by_hand(1), 64),
     ("resnet8", (3, 32, 32), 10, {}, resnet8_by_hand(3), 64),
 ]
@@ -68,9 +89,24 @@ def test_the_table_of_counts_covers_every_model() -> None:
     assert {row[0] for row in COUNTS} == set(MODELS)
 
 
-@pytest.mark.parametrize(("name", "statistics", "layers"), [("resnet18", 9_600, 20), ("resnet8", 672, 9)])
-def test_a_resnet_has_the_sheet_s_number_of_batch_norm_statistics_and_one_counter_a_layer(name, statistics, layers) -> None:
-    buffers = dict(build(name, (3, 32, 32), 10, 0).named_buffers())
+BATCH_NORM = [  # network, running means and variances, layers: fedmr §4; experiments-map §3 counts statistics and counters
+    ("resnet18", 9_600, 20),
+    ("resnet8", 672, 9),
+    ("wrn28", 17_952, 25),
+    ("efficientnet_b0", 42_016, 49),
+    ("resnet20", 1_589 - 21, 21),
+    ("resnet56", 4_313 - 57, 57),
+    ("vgg8_bn", 2_949 - 5, 5),
+    ("vgg11_bn", 5_512 - 8, 8),
+    ("vgg16_bn", 8_461 - 13, 13),
+]
+
+
+@pytest.mark.parametrize(("name", "statistics", "layers"), BATCH_NORM)
+def test_a_net_has_the_sheet_s_number_of_batch_norm_statistics_and_one_counter_a_layer(name, statistics, layers) -> None:
+    net = build(name, MODELS[name].in_shapes[0], 10, 0)
+    saved = net.state_dict().keys()
+    buffers = {key: value for key, value in net.named_buffers() if key in saved}
     counters = {key for key in buffers if key.endswith("num_batches_tracked")}
     kept = {key for key in buffers if key.endswith(("running_mean", "running_var"))}
     assert sum(buffers[key].numel() for key in kept) == statistics
@@ -84,7 +120,7 @@ def test_resnet18_splits_into_the_body_and_head_sizes_of_the_gldp_sheet() -> Non
     assert sum(p.numel() for p in net.head.parameters()) == 51_300
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"resnet18", "resnet8"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {row[0] for row in BATCH_NORM}))
 def test_a_net_without_batch_norm_has_no_buffers(name: str) -> None:
     assert not list(build(name, MODELS[name].in_shapes[0], 10, 0).buffers())
 
@@ -98,9 +134,36 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
 
 @pytest.mark.parametrize(
     ("names", "default"),
-    [(("mlpnet", "lenet", "lenet_authors", "tfcnn", "femnist_cnn"), False), (("mlp", "simplecnn", "resnet8", "resnet18"), True)],
+    [
+        (("mlpnet", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn", "resnet20", "resnet56"), False),
+        (("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"), False),
+        (("mlp", "simplecnn", "resnet8", "resnet18", "wrn28", "efficientnet_b0", "cnn5", "mlp5", "lenet_dlg"), True),
+    ],
 )
 def test_only_the_nets_of_map_leave_out_the_head_bias_unasked(names: tuple[str, ...], default: bool) -> None:
     assert {name: build(name, MODELS[name].in_shapes[0], 7, 0).head.bias is not None for name in names} == dict.fromkeys(
         names, default
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "in_shape", "args", "count"),
+    [
+        ("cnn5", (3, 32, 32), {}, 307_192),
+        ("cnn5", (3, 32, 32), {"channels": (64, 128), "hidden": (256, 128)}, 1_062_144),
+        ("mlp5", (1, 28, 28), {}, 533_248),
+    ],
+)
+def test_mpfedcon_s_encoders_have_its_sheet_s_sizes_and_the_rest_is_projection_or_head(name, in_shape, args, count) -> None:
+    net = build(name, in_shape, 10, 0, **args)
+    encoder = {key: p.numel() for key, p in net.named_parameters() if key.startswith("body.encoder.")}
+    assert sum(encoder.values()) == count
+    rest = [key for key, _ in net.named_parameters() if key not in encoder]
+    assert all(key.startswith(("body.projection.", "head.")) for key in rest)
+
+
+@pytest.mark.parametrize(("fc_layers", "private"), [(1, 0), (2, 768 * 256 + 256), (3, 768 * 256 + 256 + 256 * 128 + 128)])
+def test_the_victim_s_hidden_fc_layers_are_its_projection(fc_layers: int, private: int) -> None:
+    net = build("lenet_dlg", (3, 32, 32), 10, 0, fc_layers=fc_layers)
+    assert sum(p.numel() for p in net.body.projection.parameters()) == private
+    assert sum(p.numel() for p in net.body.encoder.parameters()) == conv(3, 12, 5) + 2 * conv(12, 12, 5)

@@ -8,27 +8,53 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
+from torchvision.ops import StochasticDepth
 
+from raffed.core import seeds
+from raffed.core.dropout import draw
+from raffed.core.network import Network
 from raffed.models import MODELS, build
+from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, GridMean, Net
 
 SMALLEST = {
+    "cnn5": (1, 16, 16),
+    "efficientnet_b0": (3, 33, 33),
     "femnist_cnn": (1, 8, 8),
     "lenet": (1, 28, 28),
+    "lenet_2d": (1, 28, 28),
     "lenet_authors": (1, 16, 16),
+    "lenet_dlg": (1, 2, 2),
     "mlp": (1, 2, 2),
+    "mlp5": (1, 2, 2),
     "mlpnet": (1, 2, 2),
     "resnet18": (1, 9, 9),
+    "resnet20": (1, 8, 8),
+    "resnet56": (1, 8, 8),
     "resnet8": (1, 8, 8),
     "simplecnn": (1, 16, 16),
     "tfcnn": (1, 8, 8),
+    "vgg11": (1, 32, 32),
+    "vgg11_bn": (1, 32, 32),
+    "vgg16_bn": (1, 32, 32),
+    "vgg8": (1, 32, 32),
+    "vgg8_bn": (1, 32, 32),
+    "wrn28": (1, 8, 8),
 }
-ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}}
-BATCH_NORM = ["resnet18", "resnet8"]
+ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}, "wrn28": {"widen": 1}}
+BATCH_NORM = [
+    "efficientnet_b0", "resnet18", "resnet20", "resnet56", "resnet8", "vgg11_bn", "vgg16_bn", "vgg8_bn", "wrn28",
+]  # fmt: skip
+SIGNED = {"cnn5", "lenet_2d", "mlp5"}  # the last layer before the head has no ReLU
+DROPOUT = {"efficientnet_b0": 10, "wrn28": 12}  # network: dropouts, without B0's first branches, which are never dropped
+HEAVY = {"efficientnet_b0", "resnet18", "resnet56", "vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn", "wrn28"}
 
 
-def small(name: str, seed: int = 0) -> Net:
-    return build(name, SMALLEST[name], 3, seed, **ARGS.get(name, {}))
+STILL: dict[str, dict[str, float]] = {"efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0}, "wrn28": {"dropout": 0.0}}
+
+
+def small(name: str, seed: int = 0, **args: float) -> Net:
+    return build(name, SMALLEST[name], 3, seed, **{**ARGS.get(name, {}), **args})
 
 
 def inputs(name: str, *batch: int) -> Tensor:
@@ -50,10 +76,16 @@ def test_the_logits_are_the_head_of_the_features_and_the_features_are_the_body_s
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_features_are_taken_after_a_relu(name: str) -> None:
-    z = small(name).eval()(inputs(name, 4))[1]
-    assert z.min() >= 0
-    assert z.max() > 0
+def test_features_are_taken_after_a_relu_or_sigmoid_but_for_the_signed_ones(name: str) -> None:
+    z = small(name).eval()(inputs(name, 8))[1]
+    assert (z.min() < 0) == (name in SIGNED)
+    assert z.max() > 0 or name == "lenet_2d"
+
+
+def test_lenet_2d_can_have_a_relu_on_its_two_features() -> None:
+    with_relu, without = (build("lenet_2d", (1, 28, 28), 3, 0, relu=relu).eval() for relu in (True, False))
+    x = inputs("lenet_2d", 8)
+    assert torch.equal(with_relu(x)[1], without(x)[1].relu())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -69,8 +101,9 @@ def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:
     ("name", "in_shape"), [(name, s) for name, info in MODELS.items() if name != "resnet18" for s in info.in_shapes]
 )
 def test_a_net_takes_the_shapes_it_lists(name: str, in_shape: tuple[int, int, int]) -> None:
-    net = build(name, in_shape, 10, 0)
-    assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
+    net = build(name, in_shape, 10, 0, **ARGS.get(name, {})).eval()
+    batch = 1 if name in HEAVY else 2
+    assert net(torch.zeros(batch, *in_shape))[1].shape == (batch, net.feature_dim)
 
 
 @pytest.mark.parametrize(("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))])
@@ -88,11 +121,14 @@ def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_ch
     torch.testing.assert_close(together[1:2], net(x[1:2])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_no_model_has_dropout_or_a_relu_that_works_in_place() -> None:
+def test_no_model_works_in_place_and_only_two_have_dropout_which_is_raffed_s() -> None:
     for name in MODELS:
         modules = list(small(name).modules())
-        assert not [m for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
+        dropouts = [m for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
+        assert len(dropouts) == DROPOUT.get(name, 0)
+        assert all(type(m) is Dropout for m in dropouts)
         assert not [m for m in modules if getattr(m, "inplace", False)]
+        assert not [m for m in modules if isinstance(m, StochasticDepth)]
 
 
 def test_a_28x28_image_and_its_zero_padding_to_32x32_have_the_same_lenet_features() -> None:
@@ -127,8 +163,9 @@ def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) ->
 
 @functools.lru_cache
 def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], State]:
-    nets = [small(name, seed).train(train) for seed in (1, 2)]
-    x = inputs(name, 2, 2 if name == "resnet18" else 4)
+    """Two clients in float64, so that what differs is an error and not the rounding of 50 layers."""
+    nets = [small(name, seed, **STILL.get(name, {})).train(train).double() for seed in (1, 2)]
+    x = inputs(name, 2, 2 if name in HEAVY else 4).double()
     y = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 1]])[:, : x.shape[1]]
     stateless = copy.deepcopy(nets[0])
     alone = [
@@ -152,10 +189,31 @@ def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], Sta
 def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(name: str, train: bool) -> None:
     (grads, (logits, buffers)), alone, _ = stacked_and_alone(name, train)
     for i, (grads_i, (logits_i, buffers_i)) in enumerate(alone):
-        torch.testing.assert_close(logits[i], logits_i, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close({k: g[i] for k, g in grads.items()}, grads_i, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close({k: b[i] for k, b in buffers.items()}, buffers_i, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(logits[i], logits_i, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close({k: g[i] for k, g in grads.items()}, grads_i, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close({k: b[i] for k, b in buffers.items()}, buffers_i, rtol=1e-9, atol=1e-12)
     assert any(g.abs().max() > 1e-4 for g in grads.values())
+
+
+@pytest.mark.parametrize("name", DROPOUT)
+def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: str) -> None:
+    """One training pass: numbers drawn by the layers as they run against numbers drawn before, in the order of use."""
+    net = Network(small(name))
+    x, y = inputs(name, 4), torch.zeros(4, dtype=torch.int64)
+    shapes = net.noise_shapes(x)
+    assert len(shapes) == DROPOUT[name]
+    alone, given = [], []
+    for seed in (11, 12):
+        net.load(net.initial)
+        net.noise.generator = torch.Generator().manual_seed(seed)
+        alone.append(net.forward(x, y).logits)
+        given.append(draw(shapes, torch.Generator().manual_seed(seed)))
+    uniform = [torch.stack(column) for column in zip(*given, strict=True)]
+    w = net.initial.w.tensors
+    b = {key: torch.stack([t, t]) for key, t in net.initial.b.tensors.items()}
+    stacked = vmap(lambda b, u: net.forward_with(w, b, x, y, u).logits)(b, uniform)
+    torch.testing.assert_close(stacked, torch.stack(alone), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(alone[0], alone[1], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", BATCH_NORM)
@@ -165,6 +223,8 @@ def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_cl
     for key in after:
         if key.endswith("num_batches_tracked"):
             assert after[key].tolist() == [1, 1]
+        elif key.endswith(".key"):
+            assert torch.equal(after[key], before[key])
         else:
             assert (after[key] != before[key]).any(dim=1).all()
             assert not torch.equal(after[key][0], after[key][1])
@@ -180,10 +240,11 @@ def test_stacked_evaluation_leaves_every_buffer_alone(name: str) -> None:
 def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
     net, x = small(name).train(), inputs(name, 4)
     y = torch.tensor([0, 1, 2, 0])
-    optimiser = torch.optim.SGD(net.parameters(), lr=1e-2)
+    optimiser = torch.optim.SGD(net.parameters(), lr=1e-2 if name not in HEAVY else 1e-3)
     losses = []
     for _ in range(2):
-        loss = F.cross_entropy(net(x)[0], y)
+        with seeds.forked(3):
+            loss = F.cross_entropy(net(x)[0], y)
         losses.append(loss.item())
         optimiser.zero_grad()
         loss.backward()

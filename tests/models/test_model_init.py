@@ -9,9 +9,13 @@ from torch import nn
 from raffed.models import MODELS, build
 from raffed.models.net import Net
 
-MAP_NETS = ["femnist_cnn", "lenet", "lenet_authors", "mlpnet", "tfcnn"]
+VGGS = ["vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn"]
+MAP_RESNETS = ["resnet20", "resnet56"]
+MAP_NETS = ["femnist_cnn", "lenet", "lenet_2d", "lenet_authors", "mlpnet", "tfcnn", *VGGS, *MAP_RESNETS]
 RESNETS = ["resnet18", "resnet8"]
-DEFAULTS = ["mlp", "simplecnn"]
+DEFAULTS = ["cnn5", "mlp", "mlp5", "simplecnn", "wrn28"]
+OTHERS = ["efficientnet_b0", "lenet_dlg"]
+ARGS: dict[str, dict[str, object]] = {"wrn28": {"widen": 1}}
 
 
 def layers(net: Net, kind: type[nn.Module]) -> list[nn.Module]:
@@ -28,8 +32,8 @@ def close_to_normal(weight: torch.Tensor, std: float) -> bool:
     return max(off_mean, off_std) < 5
 
 
-def test_every_model_has_one_of_the_three_initialisations() -> None:
-    assert sorted([*MAP_NETS, *RESNETS, *DEFAULTS]) == list(MODELS)
+def test_every_model_has_one_of_the_initialisations() -> None:
+    assert sorted([*MAP_NETS, *RESNETS, *DEFAULTS, *OTHERS]) == list(MODELS)
 
 
 @pytest.mark.parametrize("name", MAP_NETS)
@@ -40,19 +44,19 @@ def test_linear_layers_of_map_nets_have_standard_deviation_0_01_and_zero_bias(na
         assert not layer.bias.any()
 
 
-@pytest.mark.parametrize("name", ["femnist_cnn", "lenet", "tfcnn", *RESNETS])
+@pytest.mark.parametrize("name", ["femnist_cnn", "lenet", "lenet_2d", "tfcnn", *VGGS, *MAP_RESNETS, *RESNETS])
 def test_convolutions_have_variance_2_over_fan_out_and_zero_bias(name: str) -> None:
     net = build(name, MODELS[name].in_shapes[0], 10, 3)
     for layer in layers(net, nn.Conv2d):
         fan_out = layer.out_channels * layer.kernel_size[0] * layer.kernel_size[1]
         assert close_to_normal(layer.weight, math.sqrt(2 / fan_out))
-        assert (layer.bias is None) == (name in RESNETS)
+        assert (layer.bias is None) == (name in RESNETS + MAP_RESNETS)
         assert layer.bias is None or not layer.bias.any()
 
 
-@pytest.mark.parametrize("name", RESNETS)
+@pytest.mark.parametrize("name", [*RESNETS, *MAP_RESNETS, "vgg8_bn", "vgg11_bn", "vgg16_bn", "wrn28", "efficientnet_b0"])
 def test_batch_norm_starts_as_the_identity(name: str) -> None:
-    net = build(name, MODELS[name].in_shapes[0], 10, 3)
+    net = build(name, MODELS[name].in_shapes[0], 10, 3, **ARGS.get(name, {}))
     for layer in layers(net, nn.BatchNorm2d):
         assert (layer.weight == 1).all()
         assert not layer.bias.any()
@@ -61,11 +65,34 @@ def test_batch_norm_starts_as_the_identity(name: str) -> None:
         assert layer.num_batches_tracked == 0
 
 
-@pytest.mark.parametrize(("name", "kind"), [(n, nn.Linear) for n in RESNETS + DEFAULTS] + [("simplecnn", nn.Conv2d)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(n, nn.Linear) for n in [*RESNETS, *DEFAULTS, "efficientnet_b0"]] + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5")],
+)
 def test_default_layers_are_uniform_within_one_over_the_root_of_fan_in(name: str, kind: type[nn.Module]) -> None:
     """PyTorch's default: weight and bias uniform in +-1/sqrt(fan_in), so standard deviation bound / sqrt(3)."""
-    for layer in layers(build(name, MODELS[name].in_shapes[0], 10, 3), kind):
+    for layer in layers(build(name, MODELS[name].in_shapes[0], 10, 3, **ARGS.get(name, {})), kind):
         bound = 1 / math.sqrt(layer.weight[0].numel())
         assert layer.weight.abs().max() <= bound * (1 + 1e-6)
         assert close_to_normal(layer.weight, bound / math.sqrt(3))
         assert 0 < layer.bias.abs().max() <= bound * (1 + 1e-6)
+
+
+def test_the_victim_of_gradient_leakage_is_uniform_within_one_half_everywhere() -> None:
+    """Uniform in +-1/2 has standard deviation 1/sqrt(12)."""
+    for p in build("lenet_dlg", (3, 32, 32), 100, 3, fc_layers=3).parameters():
+        assert p.abs().max() <= 0.5
+        assert p.numel() < 500 or close_to_normal(p, 1 / math.sqrt(12))
+        assert p.abs().max() > 0.3
+
+
+def test_efficientnet_s_convolutions_have_torchvision_s_kaiming_normal_of_fan_out() -> None:
+    """fan_out of a grouped convolution counts all output channels: torch's rule, not divided by the groups."""
+    for layer in layers(build("efficientnet_b0", (3, 200, 200), 8, 3), nn.Conv2d):
+        if layer.weight.numel() > 2000:
+            assert close_to_normal(layer.weight, math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2)))
+
+
+def test_only_the_last_batch_norm_of_wrn28_nearly_forgets_the_batch_before() -> None:
+    momenta = [layer.momentum for layer in layers(build("wrn28", (3, 8, 8), 10, 0, widen=1), nn.BatchNorm2d)]
+    assert momenta == [0.1] * 24 + [0.9]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raffed import Federation, RunConfig, Runtime
 from raffed.core.errors import UsageError
-from raffed.runtime.placement import Resources, make_plan
+from raffed.runtime.placement import Resources, make_plan, make_stacks
 
 LAPTOP = Resources(cores=2, gpus=0, memory=16 * 2**30)
 
@@ -63,13 +63,30 @@ def test_shares_cover_every_participant_once_and_no_actor_exceeds_the_mean_by_mo
     clients = max(len(work), actors)
     plan = make_plan(config(actors=actors), clients, Resources(actors, 0, 2**40))
     participants = list(range(clients))[: len(work)]
-    shares = plan.shares(participants, work)
-    assert sorted(c for share in shares for c in share) == participants
-    loads = [sum(work[c] for c in share) for share in shares]
+    shares = plan.shares([(c,) for c in participants], work)
+    assert sorted(c for share in shares for (c,) in share) == participants
+    loads = [sum(work[c] for (c,) in share) for share in shares]
     assert max(loads) <= sum(work) / actors + max(work)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20))
 def test_a_sticky_plan_never_lends_a_client(work: list[int]) -> None:
     plan = make_plan(config(clients_per_actor=1), len(work), Resources(2, 0, 2**40))
-    assert plan.shares(range(len(work)), work) == [[c] for c in range(len(work))]
+    assert plan.shares([(c,) for c in range(len(work))], work) == [[(c,)] for c in range(len(work))]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(0, 12))
+def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_sizes(sizes: list[int], cohort: int) -> None:
+    stacks = make_stacks(range(len(sizes)), sizes, cohort)
+    assert sorted(c for stack in stacks for c in stack) == list(range(len(sizes)))
+    assert all(len(stack) <= max(cohort, 1) for stack in stacks)
+    if cohort > 1:
+        assert [len(stack) for stack in stacks[:-1]] == [cohort] * (len(stacks) - 1)  # only the last is shorter
+        order = [sizes[c] for stack in stacks for c in stack]
+        assert order == sorted(order, reverse=True)
+
+
+@given(st.permutations(list(range(9))))
+def test_stacks_do_not_depend_on_the_order_in_which_participants_are_named(participants: list[int]) -> None:
+    sizes = [3, 3, 3, 9, 9, 1, 2, 3, 9]
+    assert make_stacks(participants, sizes, 4) == make_stacks(range(9), sizes, 4)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raffed
+from raffed import Numerics, RunConfig
 from raffed.core.errors import ActorsLostError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
+from tests.runtime.odd_actors import HungryActor, SlowActor
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -106,29 +109,66 @@ def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes,
     assert resumed.hashes == reference["scamap"]
 
 
-def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
-    """Two actors of which now the one, now the other answers last."""
+def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict[str, Any]:
+    """A run on a pool of odd actors; its run.json."""
     import ray
 
     from raffed.experiments.run import conduct_at
     from raffed.runtime.placement import Resources, make_plan
     from raffed.runtime.ray_pool import RayPool
     from raffed.runtime.setup import prepare
-    from tests.runtime.slow_actor import SlowActor
 
-    setup = prepare(on(small(), execution="ray", actors=2))
+    setup = prepare(config)
     plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
     reference_to_setup = ray.put(setup)
 
     def start(ref: Any, plan: Any, actor: int, vaults: Path) -> Any:
-        return SlowActor.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
+        return kind.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
 
-    vaults = tmp_path / "run" / "vaults"
-    actors = [start(reference_to_setup, plan, actor, vaults) for actor in range(2)]
-    pool = RayPool(setup, reference_to_setup, plan, vaults, actors, start)
-    for _ in conduct_at(setup, tmp_path / "run", False, pool, lambda: False):
+    started = [start(reference_to_setup, plan, actor, path / "vaults") for actor in range(actors)]
+    pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
+    for _ in conduct_at(setup, path, False, pool, lambda: False):
         pass
-    assert read_run(tmp_path / "run")["hashes"] == reference["scamap"]
+    return read_run(path)
+
+
+def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    """Two actors of which now the one, now the other answers last."""
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    assert about["hashes"] == reference["scamap"]
+
+
+def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
+    reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+    assert "CUDA out of memory" in caplog.text
+    assert "--actors" in caplog.text
+
+
+def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(reference: Hashes, tmp_path: Path) -> None:
+    with pytest.raises(ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"):
+        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+@pytest.mark.parametrize("actors", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_a_cohort_has_the_same_bits_wherever_its_stacks_are_computed(tmp_path: Path, actors: int) -> None:
+    """Stacks of 2 of 5 participants, the last one short; and other bits than one by one."""
+    stacked = replace(small(), numerics=Numerics(cohort=2))
+    serial = raffed.run(stacked)
+    assert raffed.run(on(stacked, execution="ray", actors=actors), tmp_path / "run").hashes == serial.hashes
+    assert serial.hashes["weights"] != raffed.run(small()).hashes["weights"]
+
+
+@pytest.mark.slow
+def test_a_stopped_serial_cohort_resumes_on_ray_to_the_same_bits(tmp_path: Path) -> None:
+    stacked, rounds = replace(small(), numerics=Numerics(cohort=3)), list[int]()
+    raffed.run(stacked, tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    resumed = raffed.resume(tmp_path / "run", runtime=on(stacked, execution="ray", actors=2).runtime)
+    assert resumed.hashes == raffed.run(stacked).hashes
 
 
 def test_ray_refuses_to_move_private_state() -> None:
@@ -146,8 +186,6 @@ def test_ray_refuses_to_move_private_state() -> None:
 
 @pytest.mark.slow
 def test_a_diverging_run_on_ray_names_method_round_and_client(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     wild = replace(small("fedavg"), local=replace(small().local, lr=1e3))
     with pytest.raises(NumericsError, match=r"FedAvg.*client \d+ in round 1|FedAvg, round 1, client \d+"):
         raffed.run(on(wild, execution="ray", actors=2), tmp_path / "run")

@@ -1,0 +1,105 @@
+"""Dropout whose random numbers come from outside: from a client's own stream, one client at a time or many stacked.
+
+torch's layers draw from the global generator, which cannot give k stacked clients the numbers that each of them would
+have drawn alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+_DROPOUT = nn.modules.dropout._DropoutNd
+
+
+class Noise:
+    """Where a network's dropout layers get uniform numbers from: a generator, or tensors that were drawn before."""
+
+    def __init__(self) -> None:
+        self.generator: torch.Generator | None = None
+        self.last: list[Tensor] = []  # what the generator gave since this was last emptied
+        self._given: list[Tensor] | None = None
+        self._shapes: list[tuple[int, ...]] | None = None
+
+    def take(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Uniform numbers in [0, 1) of a shape, on x's device."""
+        if self._shapes is not None:
+            self._shapes.append(shape)
+            return x.new_ones(shape)
+        if self._given is not None:
+            return self._given.pop(0)
+        if self.generator is None:
+            raise RuntimeError("dropout in training mode without a generator: set net.noise.generator")
+        self.last += draw([shape], self.generator)
+        return self.last[-1]
+
+    @contextlib.contextmanager
+    def given(self, drawn: list[Tensor]) -> Iterator[None]:
+        """Inside, the layers take these numbers, in order."""
+        self._given = list(drawn)
+        try:
+            yield
+        finally:
+            self._given = None
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[list[tuple[int, ...]]]:
+        """Inside, the layers note what shapes they want and drop nothing."""
+        shapes: list[tuple[int, ...]] = []
+        self._shapes = shapes
+        try:
+            yield shapes
+        finally:
+            self._shapes = None
+
+
+def draw(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
+    """One step's uniform numbers of one client, on the generator's device."""
+    return [torch.rand(shape, generator=generator, device=generator.device) for shape in shapes]
+
+
+class StreamDropout(nn.Module):
+    """x / (1 − p) where u ≥ p, else 0, in training mode, u uniform from `Noise`; x in evaluation mode.
+
+    `axes`: how many leading axes of x have numbers of their own: all (None; torch's Dropout), 2 for whole channels
+    (Dropout1d, 2d, 3d), 1 for whole samples (stochastic depth).
+    """
+
+    def __init__(self, p: float, axes: int | None, noise: Noise) -> None:
+        super().__init__()
+        self.p, self.axes, self._noise = p, axes, noise
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        own = x.dim() if self.axes is None else self.axes
+        shape = (*x.shape[:own], *(1 for _ in x.shape[own:]))
+        return torch.where(self._noise.take(x, shape) >= self.p, x / (1 - self.p), 0.0)
+
+    def __deepcopy__(self, memo: object) -> StreamDropout:
+        return StreamDropout(self.p, self.axes, self._noise).train(self.training)
+
+
+def replace_dropout(module: nn.Module, noise: Noise) -> bool:
+    """Put a `StreamDropout` in the place of every dropout layer with 0 < p < 1; whether there was one. p = 0 is left alone."""
+    found = False
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, StreamDropout):  # a copy of a network's module
+                setattr(parent, name, StreamDropout(child.p, child.axes, noise))
+                found = True
+            elif isinstance(child, _DROPOUT) and child.p > 0:
+                setattr(parent, name, StreamDropout(child.p, _axes(child), noise))
+                found = True
+    return found
+
+
+def _axes(layer: nn.modules.dropout._DropoutNd) -> int | None:
+    if isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout) or layer.p >= 1:
+        raise TypeError(f"{type(layer).__name__}(p={layer.p}): wanted a dropout to zero with p in (0, 1)")
+    if getattr(layer, "rows", False):
+        return 1
+    return 2 if isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d) else None

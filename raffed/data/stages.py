@@ -1,0 +1,199 @@
+"""GLDP's split [N, S, M]: N clients with M stages of S classes each, equal sizes, a global long tail; and their test sets.
+
+Algorithm `waterfill` of experiments-gldp-mpfedcon.md A2, test mixes of A3. A unit is one stage of one client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raffed.core.errors import UsageError
+from raffed.data import class_sets
+from raffed.data.files import IntArray
+from raffed.data.randomness import stream
+
+ALGORITHMS = ("waterfill", "sorted_shards", "fedrep_shards")
+ORDERS = ("inner", "outer")
+MIXES = ("matched", "balanced")
+KEPT = 0.9  # of every class, when units are made equal
+SWAPS = 100  # tried swaps a unit towards a new class in every stage
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """When a client has which part of its lists: train, test int64 [clients, M] are the lengths of the stages' parts.
+
+    order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each stage, never back.
+    """
+
+    train: IntArray
+    test: IntArray
+    order: str = "inner"
+
+    @property
+    def count(self) -> int:
+        """M."""
+        return int(self.train.shape[1])
+
+    def at(self, round: int, rounds: int) -> int:
+        """The stage, from 0, of round `round` (from 0) of `rounds`; raises UsageError unless M divides `rounds`."""
+        if rounds % self.count:
+            raise UsageError(f"federation.rounds = {rounds} is no multiple of the {self.count} stages")
+        return round % self.count if self.order == "inner" else round * self.count // rounds
+
+    def draw(self, round: int) -> int:
+        """Which drawing of participants serves this round: in `inner` order one for all stages (GLDP's Algorithm 1)."""
+        return round // self.count if self.order == "inner" else round
+
+
+def units(
+    classes: Sequence[IntArray],
+    clients: int,
+    each: int,
+    stages: int,
+    imbalance: float,
+    n_max: int | None,
+    algorithm: str,
+    seed: int,
+) -> tuple[list[IntArray], int]:
+    """Sample indices of unit client · stages + stage, all equally many (but for fedrep_shards); how many later stages
+    bring no class that is new to their client.
+
+    classes: the shuffled indices of every class.
+    """
+    counts = class_sets.long_tail(np.array([len(one) for one in classes]), imbalance, n_max)
+    kept = [one[:count] for one, count in zip(classes, counts.tolist(), strict=True)]
+    rng, total = stream(seed, "stages"), clients * stages
+    if algorithm == "sorted_shards":
+        parts = _sorted_shards(kept, total, each, rng)
+    else:
+        slots = (
+            class_sets.waterfill_slots(counts, total, each)
+            if algorithm == "waterfill"
+            else class_sets.equal_slots(len(counts), total, each, "fedrep_shards")
+        )
+        parts = _handed_out(kept, class_sets.draw_sets(slots, total, each, rng), rng)
+        if algorithm == "waterfill":
+            parts = _equalised(parts, counts)
+    sets = [frozenset(label for label, one in enumerate(part) if len(one)) for part in parts]
+    order, stale = _ordered(sets, clients, stages, rng)
+    return [np.concatenate(parts[unit]) for unit in order], stale
+
+
+def _handed_out(kept: list[IntArray], sets: list[set[int]], rng: np.random.RandomState) -> list[list[IntArray]]:
+    """Each class cut among its holders, sizes differing by at most 1; the larger parts to the units smallest so far."""
+    parts: list[list[IntArray]] = [[] for _ in sets]
+    sizes = np.zeros(len(sets), dtype=np.int64)
+    for label, indices in enumerate(kept):
+        holders = np.array([unit for unit, own in enumerate(sets) if label in own], dtype=np.int64)
+        if len(indices) < len(holders):
+            raise UsageError(f"class {label} has {len(indices)} samples for {len(holders)} holders; use fewer clients or stages")
+        ranked = holders[np.lexsort((rng.random_sample(len(holders)), sizes[holders]))]
+        cut = dict(zip(ranked.tolist(), np.array_split(indices, max(len(ranked), 1)), strict=False))
+        for unit in range(len(sets)):
+            parts[unit].append(cut.get(unit, indices[:0]))
+            sizes[unit] += len(parts[unit][-1])
+    return parts
+
+
+def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntArray]]:
+    """Every unit cut to the smallest one's size, sample by sample from its largest class; parts are in random order.
+
+    The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there is one.
+    """
+    goal = min(sum(map(len, part)) for part in parts)
+    left = counts.copy()
+    for part in parts:
+        for _ in range(sum(map(len, part)) - goal):
+            sizes = np.array([len(one) for one in part])
+            spare = np.where(left - 1 >= KEPT * counts, sizes, 0)
+            largest = int((spare if spare.max() > 1 else sizes).argmax())
+            part[largest] = part[largest][:-1]
+            left[largest] -= 1
+    return parts
+
+
+def _sorted_shards(kept: list[IntArray], total: int, each: int, rng: np.random.RandomState) -> list[list[IntArray]]:
+    """The long-tailed data in label order, cut into equal shards, `each` at random to a unit: at most `each` classes."""
+    labels, joined = np.repeat(np.arange(len(kept)), [len(one) for one in kept]), np.concatenate(kept)
+    size = len(joined) // (total * each)
+    if size == 0:
+        raise UsageError(f"{len(joined)} samples cannot give {total} x {each} shards; use fewer clients or stages")
+    order = rng.permutation(total * each).reshape(total, each)
+    places = [np.concatenate([np.arange(shard * size, (shard + 1) * size) for shard in row]) for row in order.tolist()]
+    return [[joined[place][labels[place] == label] for label in range(len(kept))] for place in places]
+
+
+def _ordered(
+    sets: list[frozenset[int]], clients: int, stages: int, rng: np.random.RandomState
+) -> tuple[list[int], int]:
+    """Units to (client, stage) at random, then swaps that bring a class unseen before into every later stage, if possible."""
+    order = rng.permutation(len(sets)).tolist()
+
+    def stale(client: int) -> list[int]:
+        seen: set[int] = set()
+        found = []
+        for place in range(client * stages, (client + 1) * stages):
+            if sets[order[place]] <= seen:
+                found.append(place)
+            seen |= sets[order[place]]
+        return found
+
+    left = [stale(client) for client in range(clients)]
+    for _ in range(SWAPS * len(sets)):
+        flat = [place for one in left for place in one]
+        if not flat:
+            break
+        here, there = flat[rng.randint(len(flat))], int(rng.randint(len(sets)))
+        both = {here // stages, there // stages}
+        before = sum(len(left[client]) for client in both)
+        order[here], order[there] = order[there], order[here]
+        after = {client: stale(client) for client in both}
+        if sum(map(len, after.values())) > before:
+            order[here], order[there] = order[there], order[here]
+        else:
+            left = [after.get(client, one) for client, one in enumerate(left)]
+    return order, sum(map(len, left))
+
+
+def matching_tests(
+    mixes: IntArray, tests: Sequence[IntArray], size: int, mix: str, rng: np.random.RandomState
+) -> list[IntArray]:
+    """Test indices of one client's stages: `size` a stage, in the mix of its training classes, at least 1 of each held.
+
+    mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of each held class. A
+    client's stages share no test sample as long as its classes have enough; different clients may.
+    """
+    decks = [rng.permutation(one) for one in tests]
+    used = [0] * len(tests)
+    parts = []
+    for counts in mixes:
+        shares = counts if mix == "matched" else (counts > 0).astype(np.int64)
+        part = []
+        for label, number in enumerate(apportioned(shares, size).tolist()):
+            if number > len(decks[label]):
+                raise UsageError(f"class {label} has {len(decks[label])} test samples, {number} are wanted of it for one stage")
+            if number:
+                part.append(decks[label][(used[label] + np.arange(number)) % len(decks[label])])
+                used[label] += number
+        parts.append(np.concatenate(part))
+    return parts
+
+
+def apportioned(shares: IntArray, size: int) -> IntArray:
+    """`size` seats in proportion to shares [C], at least one where a share is positive, then largest remainders (Hamilton).
+
+    Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive shares.
+    """
+    held = shares > 0
+    if size < held.sum():
+        raise UsageError(f"{size} test samples a stage for {int(held.sum())} classes; use fewer clients or stages")
+    exact = shares / shares.sum() * size
+    seats = np.where(held, np.maximum(np.floor(exact + class_sets.TINY), 1), 0).astype(np.int64)
+    while (missing := size - int(seats.sum())) != 0:
+        gap = np.where(held if missing > 0 else seats > 1, exact - seats, np.nan)
+        seats[np.nanargmax(np.round(gap, 9)) if missing > 0 else np.nanargmin(np.round(gap, 9))] += np.sign(missing)
+    return seats

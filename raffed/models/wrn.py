@@ -1,0 +1,60 @@
+"""Wide residual network of depth 28 (Zagoruyko & Komodakis 2016), in the form of FedMR's code (TMLR 2023)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from raffed.core.errors import check_range
+from raffed.models.dropout import Dropout
+from raffed.models.net import GlobalMean, Net, refuse_shape
+
+BLOCKS = 4  # a stage: 28 = 6 · 4 + 4 layers
+LAST_MOMENTUM = 0.9  # of the last BatchNorm alone: its statistics nearly forget the batch before
+
+
+def wrn28(
+    in_shape: tuple[int, int, int], num_classes: int, *, widen: int = 10, dropout: float = 0.3, head_bias: bool = True
+) -> Net:
+    """WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide; z is the pooled map, 640 wide, >= 0.
+
+    Every convolution has a bias, shortcuts have no BatchNorm, a block's stride is in its second convolution: FedMR's code.
+    36,546,980 parameters and 17,952 BatchNorm statistics on 3x32x32 with 100 classes. PyTorch's default initialisation.
+    The code's 8x8 mean pool is the global mean on 32x32 inputs. `dropout`: between the two convolutions of a block.
+    """
+    if min(in_shape[1:]) < 8:
+        raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
+    check_range("wrn28: widen", widen, 1, 100)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(conv=nn.Conv2d(in_shape[0], 16, 3, padding=1))
+    k_in = 16
+    for i, k_out in enumerate((16 * widen, 32 * widen, 64 * widen), start=1):
+        strides = [1 if i == 1 else 2] + [1] * (BLOCKS - 1)
+        layers[f"stage{i}"] = nn.Sequential(
+            *(WideBlock(k_in if j == 0 else k_out, k_out, stride, dropout) for j, stride in enumerate(strides))
+        )
+        k_in = k_out
+    layers["norm"] = nn.BatchNorm2d(k_in, momentum=LAST_MOMENTUM)
+    layers["relu"] = nn.ReLU()
+    layers["pool"] = GlobalMean()
+    return Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias))
+
+
+class WideBlock(nn.Module):
+    """conv2(ReLU(norm2(dropout(conv1(ReLU(norm1(x))))))) + shortcut(x): [B, k_in, H, W] -> [B, k_out, H / s, W / s], up."""
+
+    def __init__(self, k_in: int, k_out: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(k_in)
+        self.conv1 = nn.Conv2d(k_in, k_out, 3, padding=1)
+        self.dropout = Dropout(dropout)
+        self.norm2 = nn.BatchNorm2d(k_out)
+        self.conv2 = nn.Conv2d(k_out, k_out, 3, stride, padding=1)
+        self.relu = nn.ReLU()
+        same = stride == 1 and k_in == k_out
+        self.shortcut: nn.Module = nn.Identity() if same else nn.Conv2d(k_in, k_out, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.dropout(self.conv1(self.relu(self.norm1(x))))
+        out: Tensor = self.conv2(self.relu(self.norm2(inner))) + self.shortcut(x)
+        return out

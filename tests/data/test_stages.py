@@ -1,0 +1,304 @@
+"""GLDP's split [N, S, M]: the sheet's counts, slots and constraints, its test mixes, and when a client has which part."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raffed.core.errors import UsageError
+from raffed.data import class_sets, schemes, stages
+from raffed.data.partition import Partition, Stages, make_partition, parse_split
+
+LONG_TAILS = [  # experiments-gldp-mpfedcon.md A1: C, n_max, IF, total, last class
+    (10, 5000, 10, 20_431, 500), (10, 5000, 50, 13_996, 100), (10, 5000, 100, 12_406, 50),
+    (100, 500, 10, 19_573, 50), (100, 500, 50, 12_608, 10), (100, 500, 100, 10_847, 5),
+    (200, 500, 10, 39_072, 50), (200, 500, 50, 25_082, 10), (200, 500, 100, 21_549, 5),
+]  # fmt: skip
+CIFAR10_TAILS = {
+    100: [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50],
+    50: [5000, 3237, 2096, 1357, 878, 568, 368, 238, 154, 100],
+    10: [5000, 3871, 2997, 2320, 1796, 1391, 1077, 834, 645, 500],
+}
+SLOTS = [  # A2, U = 100: S, IF, k
+    (4, 10, [98, 76, 59, 45, 35, 27, 21, 16, 13, 10]),
+    (4, 50, [100, 100, 73, 47, 31, 20, 13, 8, 5, 3]),
+    (4, 100, [100, 100, 81, 49, 29, 18, 11, 6, 4, 2]),
+    (5, 100, [100, 100, 100, 82, 49, 30, 18, 11, 6, 4]),
+]
+TABLES = [  # every setting of GLDP's tables 1-4: C, n_max, N, S, M, and the mean unit size in the sheet by IF
+    (10, 5000, 100, 4, 1, {10: 204, 50: 140, 100: 124}),
+    (10, 5000, 100, 5, 1, {10: 204, 50: 140, 100: 124}),
+    (10, 5000, 20, 4, 5, {10: 204, 50: 140, 100: 124}),
+    (10, 5000, 20, 5, 5, {10: 204, 50: 140, 100: 124}),
+    (100, 500, 100, 20, 1, {10: 196, 50: 126, 100: 108}),
+    (100, 500, 100, 30, 1, {10: 196, 50: 126, 100: 108}),
+    (100, 500, 20, 20, 5, {10: 196, 50: 126, 100: 108}),
+    (100, 500, 20, 30, 5, {10: 196, 50: 126, 100: 108}),
+    (200, 500, 100, 20, 1, {50: 251}),
+    (200, 500, 20, 20, 5, {50: 251}),
+]
+CASES = [(c, n, k, s, m, imbalance) for c, n, k, s, m, means in TABLES for imbalance in means]
+
+
+def labels_of(classes: int, each: int) -> np.ndarray:
+    return np.arange(classes * each, dtype=np.int64) % classes
+
+
+@lru_cache
+def drawn(classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int, seed: int = 0) -> tuple[list, int]:
+    pools = schemes.shuffled_classes(labels_of(classes, n_max), classes, seed)
+    return stages.units(pools, clients, each, count, imbalance, None, "waterfill", seed)
+
+
+def made(text: str, seed: int = 0, classes: int = 10, each: int = 500) -> tuple[Partition, np.ndarray, np.ndarray]:
+    labels, tests = labels_of(classes, each), labels_of(classes, each // 5)
+    return make_partition(parse_split(text), labels, classes, None, seed, None, tests), labels, tests
+
+
+@pytest.mark.parametrize(("classes", "n_max", "imbalance", "total", "last"), LONG_TAILS)
+def test_long_tails_have_the_sheet_s_totals(classes: int, n_max: int, imbalance: int, total: int, last: int) -> None:
+    counts = class_sets.long_tail(np.full(classes, n_max), imbalance)
+    assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
+
+
+@pytest.mark.parametrize("imbalance", CIFAR10_TAILS)
+def test_cifar_10_s_long_tails_written_out(imbalance: int) -> None:
+    assert class_sets.long_tail(np.full(10, 5000), imbalance).tolist() == CIFAR10_TAILS[imbalance]
+
+
+def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_a_larger_one() -> None:
+    """IF 4 over three classes: shares 1, 1/2, 1/4. 30 of the last class allow a head of 120; 50 of the second one of 100."""
+    assert class_sets.long_tail(np.array([500, 50, 30]), 4).tolist() == [100, 50, 25]
+    assert class_sets.long_tail(np.array([500, 50, 30]), 4, n_max=40).tolist() == [40, 20, 10]
+    with pytest.raises(UsageError, match=r"n101: .* the data has 100"):
+        class_sets.long_tail(np.array([500, 50, 30]), 4, n_max=101)
+    with pytest.raises(UsageError, match="if1000: the last class would have no sample"):
+        class_sets.long_tail(np.array([500, 500]), 1000)
+
+
+@pytest.mark.parametrize(("each", "imbalance", "slots"), SLOTS)
+def test_waterfill_gives_the_sheet_s_slots(each: int, imbalance: int, slots: list[int]) -> None:
+    counts = class_sets.long_tail(np.full(10, 5000), imbalance)
+    assert class_sets.waterfill_slots(counts, 100, each).tolist() == slots
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> None:
+    units, classes = data.draw(st.integers(1, 15)), data.draw(st.integers(1, 8))
+    each = data.draw(st.integers(1, 9))
+    counts = np.array(data.draw(st.lists(st.integers(1, 200), min_size=classes, max_size=classes)), dtype=np.int64)
+    try:
+        slots = class_sets.waterfill_slots(counts, units, each)
+    except UsageError:
+        room = np.minimum(counts, units).sum()
+        assert each > classes or counts.sum() < units * each or room < units * each or units * each < classes
+        return
+    assert slots.sum() == units * each
+    assert slots.min() >= 1
+    assert (slots <= np.minimum(counts, units)).all()
+    sets = class_sets.draw_sets(slots, units, each, np.random.RandomState(0))
+    assert [len(own) for own in sets] == [each] * units
+    assert [sum(label in own for own in sets) for label in range(classes)] == slots.tolist()
+
+
+@pytest.mark.parametrize(("classes", "n_max", "clients", "each", "count", "imbalance"), CASES)
+def test_every_table_s_split_has_equal_units_of_exactly_s_classes_and_loses_little(
+    classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int
+) -> None:
+    units, _ = drawn(classes, n_max, clients, each, count, imbalance)
+    labels, tail = labels_of(classes, n_max), class_sets.long_tail(np.full(classes, n_max), imbalance)
+    counts = np.stack([np.bincount(labels[unit], minlength=classes) for unit in units])
+    assert counts.shape == (clients * count, classes)
+    assert set((counts > 0).sum(axis=1)) == {each}
+    assert len(set(counts.sum(axis=1))) == 1
+    assert len(np.unique(np.concatenate(units))) == counts.sum()
+    assert (counts.sum(axis=0) <= tail).all()
+    assert (counts.sum(axis=0) >= 0.9 * tail).all()
+    mean = next(row[-1] for row in TABLES if row[:5] == (classes, n_max, clients, each, count))[imbalance]
+    assert round(tail.sum() / 100) == mean
+    assert 0.93 * mean <= counts.sum(axis=1)[0] <= mean
+
+
+def test_the_split_tables_are_those_of_the_paper() -> None:
+    assert len(CASES) == 8 * 3 + 2
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[4] == 5])
+def test_later_stages_bring_new_classes_but_for_the_few_the_sheet_counts(case: tuple[int, ...]) -> None:
+    """A2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for CIFAR-10 at 50 and 100."""
+    units, stale = drawn(*case)
+    classes, n_max, clients, _, count, imbalance = case
+    labels, found = labels_of(classes, n_max), 0
+    for client in range(clients):
+        seen: set[int] = set()
+        for unit in units[client * count : (client + 1) * count]:
+            own = set(labels[unit].tolist())
+            found += own <= seen
+            seen |= own
+    assert found == stale
+    assert stale <= (24 if classes == 10 and imbalance > 10 else 0)
+
+
+def test_two_seeds_give_different_class_sets_and_one_seed_the_same_bits() -> None:
+    def sets(seed: int) -> list[set[int]]:
+        return [set((unit % 10).tolist()) for unit in drawn(10, 5000, 20, 4, 5, 50, seed)[0]]
+
+    assert sets(0) != sets(1)
+    assert made("stages:4:4:5:if50")[0].sha256() == made("stages:4:4:5:if50")[0].sha256()
+    assert made("stages:4:4:5:if50")[0].sha256() != made("stages:4:4:5:if50", seed=1)[0].sha256()
+
+
+def test_sorted_shards_are_equal_units_of_at_most_s_classes_or_neighbouring_pairs() -> None:
+    p, labels, _ = made("stages:4:3:5:if10:sorted_shards")
+    assert p.stages is not None
+    assert len(set(p.stages.train.flatten().tolist())) == 1
+    held = [len(set(labels[p.train_at(k, m)].tolist())) for k in range(4) for m in range(5)]
+    assert min(held) < 3 * 2
+    everything = np.concatenate(p.train)
+    assert len(np.unique(everything)) == len(everything)
+
+
+def test_fedrep_shards_give_every_class_equally_many_slots_and_units_different_sizes() -> None:
+    p, labels, _ = made("stages:4:3:5:if10:fedrep_shards")
+    held = [set(labels[p.train_at(k, m)].tolist()) for k in range(4) for m in range(5)]
+    assert {len(own) for own in held} == {3}
+    assert [sum(c in own for own in held) for c in range(10)] == [20 * 3 // 10] * 10
+    assert p.stages is not None
+    assert len(set(p.stages.train.flatten().tolist())) > 1
+    assert p.recipe["leftovers"] == 5000 - class_sets.long_tail(np.full(10, 500), 10).sum()
+    with pytest.raises(UsageError, match="no multiple of 10 classes"):
+        made("stages:3:3:1:if10:fedrep_shards")
+
+
+def test_seats_by_largest_remainder_with_one_for_each_class_held() -> None:
+    """50:30:20 of 10 is 5, 3, 2. 97:2:1 of 10 would be 9.7, 0.2, 0.1: one each for the small ones. 1:1:1 of 4: lowest first."""
+    assert stages.apportioned(np.array([50, 30, 0, 20]), 10).tolist() == [5, 3, 0, 2]
+    assert stages.apportioned(np.array([97, 2, 1]), 10).tolist() == [8, 1, 1]
+    assert stages.apportioned(np.array([1, 1, 1]), 4).tolist() == [2, 1, 1]
+    assert stages.apportioned(np.array([45, 35, 20]), 8).tolist() == [4, 3, 1]  # 3.6, 2.8, 1.6: two seats to .8 and .6
+    with pytest.raises(UsageError, match="2 test samples a stage for 3 classes"):
+        stages.apportioned(np.array([1, 1, 1]), 2)
+
+
+@settings(deadline=None)
+@given(shares=st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), extra=st.integers(0, 60))
+def test_seats_add_up_and_are_within_one_of_exact_shares_where_one_seat_is_not_forced(shares: list[int], extra: int) -> None:
+    counts = np.array(shares)
+    size = int((counts > 0).sum()) + extra
+    seats = stages.apportioned(counts, size)
+    assert seats.sum() == size
+    assert ((seats > 0) == (counts > 0)).all()
+    exact = counts / counts.sum() * size
+    if (exact[counts > 0] >= 1).all():
+        assert (np.abs(seats - exact) < 1).all()
+
+
+@pytest.mark.parametrize("mix", ["matched", "balanced"])
+def test_a_stage_s_test_part_has_its_size_and_the_mix_of_its_training_part_or_equal_counts(mix: str) -> None:
+    p, labels, tests = made("stages:4:4:5:if10" + (":balanced" if mix == "balanced" else ""))
+    assert p.test_pool == "test"
+    assert p.stages is not None
+    assert set(p.stages.test.flatten().tolist()) == {1000 // 20}
+    for client in range(4):
+        ends = np.cumsum(p.stages.test[client])
+        for stage in range(5):
+            own = p.test[client][ends[stage] - 50 : ends[stage]]
+            assert len(set(own.tolist())) == 50
+            counts = np.bincount(labels[p.train_at(client, stage)], minlength=10)
+            wanted = stages.apportioned(counts if mix == "matched" else counts > 0, 50)
+            assert np.bincount(tests[own], minlength=10).tolist() == wanted.tolist()
+
+
+def test_the_parts_of_a_client_s_stages_are_its_list_and_a_stage_tests_on_all_up_to_it() -> None:
+    p, _, _ = made("stages:4:4:5:if10")
+    for client in range(4):
+        assert np.array_equal(np.concatenate([p.train_at(client, m) for m in range(5)]), p.train[client])
+        assert np.array_equal(p.train_at(client, None), p.train[client])
+        assert [len(p.test_at(client, m)) for m in range(5)] == [50, 100, 150, 200, 250]
+        assert np.array_equal(p.test_at(client, 4), p.test[client])
+        assert np.array_equal(p.test_at(client, 2), p.test[client][:150])
+
+
+def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once() -> None:
+    """gldp.md test 15: K = 2, M = 3 are six exchanges: 1,2,3,1,2,3 or 1,1,2,2,3,3; two drawings of participants if inner."""
+    lengths = np.ones((1, 3), dtype=np.int64)
+    inner, outer = Stages(lengths, lengths), Stages(lengths, lengths, "outer")
+    assert [inner.at(t, 6) + 1 for t in range(6)] == [1, 2, 3, 1, 2, 3]
+    assert [outer.at(t, 6) + 1 for t in range(6)] == [1, 1, 2, 2, 3, 3]
+    assert [inner.draw(t) for t in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [outer.draw(t) for t in range(6)] == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(UsageError, match=r"rounds = 7 is no multiple of the 3 stages"):
+        inner.at(0, 7)
+
+
+def test_the_order_is_part_of_the_split_and_of_its_hash() -> None:
+    inner, outer = made("stages:4:4:5:if10")[0], made("stages:4:4:5:if10:outer")[0]
+    assert (inner.stages.order, outer.stages.order) == ("inner", "outer")
+    assert all(np.array_equal(a, b) for a, b in zip(inner.train, outer.train, strict=True))
+    assert inner.sha256() != outer.sha256()
+
+
+@pytest.mark.parametrize("text", ["stages:4:4:5:if10", "stages:4:4:5:if10:outer", "equal:10:3", "stages:20:4:1:if50"])
+def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: str, tmp_path: Path) -> None:
+    p, labels, tests = made(text)
+    p.save(tmp_path / "p.npz")
+    back = make_partition(parse_split(f"file:{tmp_path / 'p.npz'}"), labels, 10, None, 5, None, tests)
+    assert back.sha256() == p.sha256()
+    assert (back.test_pool, back.recipe) == (p.test_pool, p.recipe)
+    assert (back.stages is None) == (p.stages is None)
+    if p.stages is not None and back.stages is not None:
+        assert back.stages.order == p.stages.order
+        assert np.array_equal(back.stages.train, p.stages.train)
+    with pytest.raises(UsageError, match="but the data has 10 test samples"):
+        make_partition(parse_split(f"file:{tmp_path / 'p.npz'}"), labels, 10, None, 5, None, tests[:10])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stage_order": np.str_("both")}, "stage_order"),
+        ({"test_pool": np.str_("validation")}, "test_pool"),
+        ({"train_stages": np.array([[1, 2], [3, 4]])}, r"train_stages is int64 \(2, 2\)"),
+        ({"train_stages": np.ones((4, 5), dtype=np.int64)}, "train_stages do not cut"),
+        ({"test_stages": np.zeros((4, 5))}, "test_stages is float64"),
+        ({"train_stages": np.zeros((4, 0), dtype=np.int64)}, "0 train and 5 test stages"),
+        ({"stage_order": np.str_("outer")}, "do not have the stored sha256"),
+    ],
+)
+def test_a_stranger_s_file_with_wrong_stages_is_refused(changes: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.npz"
+    made("stages:4:4:5:if10")[0].save(path)
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(path, **(arrays | changes))
+    with pytest.raises(UsageError, match=said):
+        Partition.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stages:4:11:5:if10", "11 classes a unit, but the data has 10"),
+        ("stages:100:10:5:if10", "2040 samples cannot fill 500 x 10 places"),
+        ("stages:4:4:5:if10:n501", "the data has 500"),
+        ("stages:100:4:3:if1", "3 test samples a stage for 4 classes"),
+    ],
+)
+def test_what_the_data_cannot_give_in_stages_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        made(text)
+    assert said in str(caught.value)
+
+
+def test_stages_need_a_test_set_and_take_no_local_test() -> None:
+    labels = labels_of(10, 500)
+    with pytest.raises(UsageError, match="no test set of its own"):
+        make_partition(parse_split("stages:4:4:5:if10"), labels, 10, None, 0)
+    with pytest.raises(UsageError, match="leave local_test out"):
+        make_partition(parse_split("equal:10:3"), labels, 10, None, 0, 0.2, labels[:100])

@@ -1,0 +1,93 @@
+"""The networks' dropout on its own, and in the kernel: fair, by elements or by samples, from a stream given from outside."""
+
+import math
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from raffed.core import dropout
+from raffed.core.errors import UsageError
+from raffed.core.network import Network
+from raffed.models.dropout import Dropout
+from raffed.models.net import Net
+
+
+def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """What the layer makes of x in a network of the kernel: the features of an identity body, linear head ignored."""
+    body = nn.Sequential(OrderedDict(fc=nn.Linear(1, 1), drop=layer))
+    net = Network(Net(body, nn.Linear(1, 1)))
+    net.noise.generator = torch.Generator().manual_seed(seed)
+    stream = net._module.get_submodule("body.drop")
+    assert isinstance(stream, dropout.StreamDropout)
+    out: torch.Tensor = stream(x)
+    return out
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("kernel", [False, True])
+def test_a_share_p_becomes_zero_and_the_rest_is_divided_by_1_minus_p(p: float, kernel: bool) -> None:
+    """Binomial(10^6, p): five standard deviations."""
+    x = torch.ones(1000, 1000)
+    out = in_kernel(Dropout(p), x) if kernel else Dropout(p)(x)
+    assert out.unique().tolist() == [0.0, pytest.approx(1 / (1 - p))]
+    share = (out == 0).double().mean().item()
+    assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / 1e6)
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_by_rows_a_sample_is_kept_whole_or_dropped_whole(kernel: bool) -> None:
+    x, layer = torch.ones(1000, 3, 2, 2), Dropout(0.5, rows=True)
+    out = (in_kernel(layer, x) if kernel else layer(x)).flatten(1)
+    assert set(out.unique().tolist()) == {0.0, 2.0}
+    assert (out == out[:, :1]).all()
+    assert abs((out[:, 0] == 0).sum().item() - 500) < 5 * math.sqrt(250)
+
+
+def test_by_channels_a_channel_is_kept_whole_or_dropped_whole() -> None:
+    out = in_kernel(nn.Dropout2d(0.5), torch.ones(100, 10, 2, 2)).flatten(2)
+    assert (out == out[:, :, :1]).all()
+    assert 0 < (out[0, :, 0] == 0).sum() < 10
+
+
+def test_evaluation_and_p_0_return_x_itself_and_draw_nothing() -> None:
+    before, x = torch.get_rng_state(), torch.ones(3, 4)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_a_dropped_element_has_no_gradient_and_no_nan_passes_through_it(kernel: bool) -> None:
+    x = torch.full((100,), 1.0, requires_grad=True)
+    out = in_kernel(Dropout(0.5), x) if kernel else Dropout(0.5)(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+    if kernel:
+        dropped = in_kernel(Dropout(0.5), torch.full((100,), float("nan")))
+        assert torch.equal(dropped == 0, out == 0)
+
+
+def test_the_stream_decides_and_the_global_generator_is_left_alone() -> None:
+    noise, x = dropout.Noise(), torch.ones(64, 64)
+    layer, before = dropout.StreamDropout(0.5, None, noise), torch.get_rng_state()
+    outs = []
+    for seed in (5, 5, 6):
+        noise.generator = torch.Generator().manual_seed(seed)
+        outs.append(layer(x))
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("layer", [nn.AlphaDropout(0.5), nn.Dropout(1.0)])
+def test_a_dropout_that_is_not_to_zero_or_keeps_nothing_is_refused_by_the_kernel(layer: nn.Module) -> None:
+    with pytest.raises(TypeError, match="wanted a dropout to zero"):
+        Network(Net(nn.Sequential(nn.Linear(4, 3), layer), nn.Linear(3, 2)))
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0])
+def test_a_probability_outside_its_range_is_refused(p: float) -> None:
+    with pytest.raises(UsageError, match="dropout = "):
+        Dropout(p)

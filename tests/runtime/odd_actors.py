@@ -1,0 +1,53 @@
+"""Client actors with a weakness, for the tests of arrival order and of memory that runs out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+
+
+class Plain:
+    """A client actor as the pool calls it."""
+
+    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
+        from raffed.runtime.host import Host
+
+        self.host, self.number = Host(setup, Path(vaults), home=frozenset(home)), number
+
+    def ready(self) -> dict[str, Any]:
+        return {"pid": 0}
+
+    def train(self, broadcast: Any, share: Any) -> Any:
+        return self.host.train(broadcast, share)
+
+    def evaluate(self, broadcast: Any, chunks: range) -> Any:
+        return self.host.evaluate(broadcast, chunks)
+
+    def digests(self, versions: dict[int, int]) -> dict[int, str]:
+        return self.host.store.digests(versions)
+
+
+@ray.remote
+class SlowActor(Plain):
+    """Answers late in every other round."""
+
+    def train(self, broadcast: Any, share: Any) -> Any:
+        answer = super().train(broadcast, share)
+        time.sleep(1.0 if broadcast.round % 2 == self.number else 0.0)
+        return answer
+
+
+@ray.remote
+class HungryActor(Plain):
+    """Actor 0 runs out of memory in the third round, when half of its share is done and its vaults are written."""
+
+    def train(self, broadcast: Any, share: Any) -> Any:
+        import torch
+
+        if self.number == 0 and broadcast.round == 2:
+            super().train(broadcast, type(share)(share.stacks[:1], share.measure))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return super().train(broadcast, share)

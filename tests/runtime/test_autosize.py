@@ -1,0 +1,69 @@
+"""`execution = auto`: what a probe measured decides, is recorded, and is not asked again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed.runtime.autosize import Choice, Probe, choose, decided, measure
+from raffed.runtime.setup import Setup, prepare
+
+TINY = RunConfig(
+    data=Data("digits", "iid:40", local_test=0.0), model=Model("mlp", {"hidden": [8]}),
+    local=Local(batch_size=16, epochs=1), federation=Federation(rounds=3), runtime=Runtime(execution="auto"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return prepare(TINY)
+
+
+def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants(setup: Setup) -> None:
+    probe = measure(setup)
+    assert list(probe.seconds) == [1, 8, 32]  # 40 participants
+    assert all(0 < s < 10 for s in probe.seconds.values())
+    assert probe.steps == TINY.local.steps(1437 // 40)
+
+
+def test_the_probe_leaves_the_configuration_and_the_data_as_they_were(setup: Setup) -> None:
+    before = setup.config, setup.partition.sha256()
+    measure(setup, sizes=(1,))
+    assert (setup.config, setup.partition.sha256()) == before
+
+
+@pytest.mark.parametrize(
+    ("seconds", "execution", "cohort"),
+    [
+        ({1: 1e-3}, "serial", 0),  # 120 clients of 3 steps: 0.4 s, Ray's start alone is longer
+        ({1: 1.0}, "ray", 0),  # 360 s against 12 + 180
+        ({1: 1e-3, 8: 5e-4, 32: 2e-4}, "serial", 32),
+        ({1: 1.0, 8: 0.9}, "ray", 0),  # a tenth is noise: the reference execution is kept
+        ({1: 1.0, 8: 0.5}, "ray", 8),  # 5 stacks on 2 actors, 3 in turn: 12 + 180 · 3/5 = 120 s
+        ({1: 1.0, 32: 0.7}, "ray", 32),  # 2 stacks on 2 actors: 12 + 252/2 = 138 s against 192
+    ],
+)
+def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], execution: str, cohort: int) -> None:
+    choice = choose(setup, Probe(seconds, 0, 0, steps=3), cores=2)
+    assert (choice.execution, choice.cohort) == (execution, cohort)
+
+
+def test_the_choice_is_written_into_the_configuration() -> None:
+    made = decided(TINY, Choice("serial", 32, 1, 1.0, ""))
+    assert (made.runtime.execution, made.numerics.cohort) == ("serial", 32)
+
+
+def test_an_auto_run_records_its_choice_and_a_repetition_with_it_has_the_same_bits(tmp_path: Path) -> None:
+    done = raffed.run(TINY, tmp_path / "auto")
+    about = json.loads((tmp_path / "auto" / "run.json").read_text())
+    config = about["config"]
+    assert config["runtime"]["execution"] in ("serial", "ray")
+    assert about["auto"]["cohort"] == config["numerics"]["cohort"]
+    assert "clients" in about["auto"]["why"]
+    again = replace(TINY, runtime=Runtime(execution="serial"), numerics=Numerics(cohort=config["numerics"]["cohort"]))
+    assert raffed.run(again).hashes == done.hashes
