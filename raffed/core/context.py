@@ -104,10 +104,18 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples` (training
-    samples together), and what each slot `received`."""
+    samples together), and what each slot `received`.
+
+    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...]:
+    prepared images that the server's rule asked for.
+    """
 
     spec: Spec
     round: int
     count: int
     samples: int
     received: Mapping[str, Received]
+    run_seed: int = 0
+    b: Params = NOTHING
+    net: Callable[[State, Tensor], tuple[Tensor, Tensor]] | None = None
+    public: Tensor | None = None

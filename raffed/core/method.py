@@ -247,6 +247,12 @@ class ServerRule(Frozen):
 
     _compare = True
 
+    each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
+
+    def public(self) -> int:
+        """How many unlabelled images the server wants to have: `k.public`."""
+        return 0
+
     def init(self, w: Params) -> Private | None:
         return None
 
