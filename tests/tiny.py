@@ -108,7 +108,7 @@ class Tiny:
         """One round with these participants, trained and folded in the order given."""
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        fold, sent = Fold(), self.server.broadcast()
+        fold, sent = Fold(self.method.server.each), self.server.broadcast()
         guests = [Guest(client, self.vaults.get(client), self.data[client]) for client in chosen]
         together = [guests] if self.cohort else [[guest] for guest in guests]
         rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]
@@ -124,7 +124,9 @@ class Tiny:
 
     def receive(self, mean_w: Params, mean_b: Params, received: dict[str, Received], chosen: Sequence[int]) -> None:
         samples = sum(self.data[c].n for c in chosen)
-        k = ServerContext(self.spec, self.server.round, len(chosen), samples, received)
+        public = torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7))
+        told = self.spec, self.server.round, len(chosen), samples, received, self.seed, mean_b
+        k = ServerContext(*told, lambda state, x: self.net.differentiable(state, x.to(state.w.dtype)), public)
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Tiny:

@@ -22,7 +22,7 @@ class Forward:
     """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live.
 
     `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other weights, with gradient, in
-    the same mode; it leaves no trace in BatchNorm's statistics nor in the random stream.
+    the same mode and with the same dropout; it leaves no trace in BatchNorm's statistics nor in a random stream.
     """
 
     x: Tensor
@@ -104,10 +104,18 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples` (training
-    samples together), and what each slot `received`."""
+    samples together), and what each slot `received`.
+
+    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...]:
+    prepared images that the server's rule asked for.
+    """
 
     spec: Spec
     round: int
     count: int
     samples: int
     received: Mapping[str, Received]
+    run_seed: int = 0
+    b: Params = NOTHING
+    net: Callable[[State, Tensor], tuple[Tensor, Tensor]] | None = None
+    public: Tensor | None = None

@@ -29,9 +29,13 @@ class Partial:
 
 
 class Fold:
-    """Σ over clients of one round; the result has the same bits for any order and any grouping."""
+    """Σ over clients of one round; the result has the same bits for any order and any grouping.
 
-    def __init__(self) -> None:
+    `keep`: keep the uploads themselves as well, for a server rule that needs each (ServerRule.each); slot "server".
+    """
+
+    def __init__(self, keep: bool = False) -> None:
+        self._keep = keep
         self._w, self._b = PointSum(), PointSum()
         self._sums: dict[str, WireSum] = {}
         self._each: dict[str, list[tuple[int, Wire]]] = {}
@@ -46,6 +50,8 @@ class Fold:
         self._w.add_all([one.w for one in uploads], weights, whos)
         self._b.add_all([one.b for one in uploads], weights, [f"{who}, buffers" for who in whos])
         for client, who, upload in zip(clients, whos, uploads, strict=True):
+            if self._keep:
+                self._each.setdefault("server", []).append((client, upload))
             for slot, wire in upload.slots.items():
                 if isinstance(wire, Summable):
                     self._sums.setdefault(slot, WireSum()).add(wire, who)

@@ -170,8 +170,8 @@ class Personal(Ingredient):
 
     dials: ClassVar[tuple[str, ...]] = ()  # companions that `turn` moves instead of the solver
 
-    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
-        """The dials after step number `step` of a round, from their gradient; dense, a function of tensors."""
+    def turn(self, dials: Params, slope: Params, lr: float, step: Tensor) -> Params:
+        """The dials after step number `step` [] of a pass, from their gradient; dense, a function of tensors."""
         return dials
 
     def start(self, k: Context) -> State:
@@ -246,6 +246,12 @@ class ServerRule(Frozen):
     """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
 
     _compare = True
+
+    each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
+
+    def public(self) -> int:
+        """How many unlabelled images the server wants to have: `k.public`."""
+        return 0
 
     def init(self, w: Params) -> Private | None:
         return None

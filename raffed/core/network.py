@@ -139,6 +139,11 @@ class Network:
             logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,))
         return logits, z
 
+    def differentiable(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with gradient: what a server that trains on data of its own needs."""
+        logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,))
+        return logits, z
+
     def chunks(self, state: State, x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(logits, z, y) over a whole set in chunks of fixed size, evaluation mode."""
         for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):

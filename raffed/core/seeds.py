@@ -15,7 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-Purpose = Literal["weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack"]
+Purpose = Literal[
+    "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server",
+]  # fmt: skip
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 

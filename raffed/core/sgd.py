@@ -16,6 +16,7 @@ from raffed.core.network import Network
 from raffed.core.params import Params, State
 
 Augment = Callable[[Tensor], Tensor]
+Turn = Callable[[Params, Params, float, Tensor], Params]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Beside:
 
     own: Params
     dials: tuple[str, ...] = ()
-    turn: Callable[[Params, Params, float, int], Params] | None = None
+    turn: Turn | None = None
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
@@ -167,7 +168,7 @@ class _Companion:
         stepped, slope = grads[: len(self.stepped)], dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
         if self._dials and self._beside.turn is not None:
             now = Params({name: t.detach() for name, t in self._dials.items()})
-            for name, value in self._beside.turn(now, Params(slope), lr, step).tensors.items():
+            for name, value in self._beside.turn(now, Params(slope), lr, torch.tensor(step, device=now.device)).tensors.items():
                 self._dials[name].data.copy_(value)
         return stepped
 

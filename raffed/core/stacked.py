@@ -129,15 +129,14 @@ class SgdStack:
         turn, dials = self.task.turn, self.task.dials
         if turn is None or not self.own or not dials:
             return
-        for number in sorted(set(tick.steps)):
-            rows = torch.tensor([i for i, step in enumerate(tick.steps) if step == number], device=self.net.device)
 
-            def one(values: Tensors, slope: Tensors, number: int = number) -> Tensors:
-                return turn(Params(values), Params(slope), self.task.solver.lr, number).tensors
+        def one(values: Tensors, slope: Tensors, step: Tensor) -> Tensors:
+            return turn(Params(values), Params(slope), self.task.solver.lr, step).tensors
 
-            now = vmap(one)({n: own[n][rows] for n in dials}, {n: slopes[n][rows] for n in dials})
-            for name in dials:
-                own[name][rows] = now[name]
+        steps = torch.tensor(tick.steps, device=self.net.device)
+        now = vmap(one)({n: own[n] for n in dials}, {n: slopes[n] for n in dials}, steps)
+        for name in dials:
+            own[name].copy_(now[name])
 
 
 def clipped(grads: Tensors, limit: float) -> Tensors:

@@ -16,7 +16,7 @@ from raffed.core.context import ClientData, Context, Forward
 from raffed.core.method import LocalSolver, Part, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.sgd import Beside, Solver, Trained, sgd, solve
+from raffed.core.sgd import Beside, Solver, Trained, Turn, sgd, solve
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
@@ -43,7 +43,7 @@ class Task:
     part: Part = "all"
     correct: Correct | None = None
     dials: tuple[str, ...] = ()  # companions that `turn` moves (Personal.turn)
-    turn: Callable[[Params, Params, float, int], Params] | None = None
+    turn: Turn | None = None
     rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
 

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from raffed.core import seeds
 from raffed.core.boundary import Server
 from raffed.core.context import ServerContext
 from raffed.core.fold import Fold
 from raffed.core.params import State
 from raffed.core.round import scored, server_init, server_round
+from raffed.data.transforms import prepare
 from raffed.experiments.folder import RunFolder
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime, Tally
@@ -63,6 +67,15 @@ def weights_sha256(state: State) -> str:
     return total.hexdigest()
 
 
+def public_images(setup: Setup, count: int) -> Tensor | None:
+    """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0. Labels are not used."""
+    if not count:
+        return None
+    images = setup.test_set()[0]
+    chosen = np.sort(seeds.rng(setup.config.seed, "public").permutation(len(images))[:count])
+    return prepare(images[chosen], setup.transform, setup.dataset.max_value)
+
+
 class Federation:
     """One run from its first to its last round. `versions`: client → rounds done when it last took part."""
 
@@ -71,6 +84,7 @@ class Federation:
         self.method = setup.method
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim)
+        self._net, self._public = network.differentiable, public_images(setup, self.method.server.public())
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
@@ -113,7 +127,10 @@ class Federation:
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)
         total = sum(sizes[c] for c in participants)
-        k = ServerContext(self.spec, number, len(participants), total, received)
+        seed = self.setup.config.seed
+        k = ServerContext(
+            self.spec, number, len(participants), total, received, seed, mean_b, self._net, self._public
+        )
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
         measure = measure and self.method.has_global

@@ -42,6 +42,7 @@ METHODS: dict[str, MethodInfo] = {
     "fedavgm": MethodInfo("FedAvgM", "Hsu et al. 2019", "fedopt", "fedavgm", "momentum on the server"),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
     "feddc": MethodInfo("FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"),
+    "feddf": MethodInfo("FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"),
     "feddyn": MethodInfo("FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"),
     "fedmmd": MethodInfo("FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"),
     "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),

@@ -57,10 +57,8 @@ class AdaptiveMixedModel(MixedModel):
         alpha = torch.full((1,), self.alpha, device=k.class_counts.device)
         return Companion(Params({**k.initial.w.tensors, "alpha": alpha}).clone())
 
-    def turn(self, dials: Params, slope: Params, lr: float, step: int) -> Params:
-        if step:
-            return dials
-        return Params({"alpha": (dials["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0)})
+    def turn(self, dials: Params, slope: Params, lr: float, step: Tensor) -> Params:
+        return Params({"alpha": torch.where(step == 0, (dials["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0), dials["alpha"])})
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:

@@ -86,7 +86,7 @@ class Host:
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """A round of these clients, folded; their reports in order of client."""
         self._enter(self.setup.stage(broadcast.round))
-        fold, reports = Fold(), []
+        fold, reports = Fold(self.method.server.each), []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:

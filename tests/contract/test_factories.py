@@ -45,6 +45,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
         "preset": ["x"],
     },
+    "feddf": {"server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0]},
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},

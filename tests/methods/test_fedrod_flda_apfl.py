@@ -213,7 +213,7 @@ def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
     assert float(Tiny(apfl(0.5, True)).visit(1).vault.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
     rule = AdaptiveMixedModel(0.5)
     for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
-        turned = rule.turn(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, 0)
+        turned = rule.turn(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, torch.tensor(0))
         assert float(turned["alpha"]) == pytest.approx(wanted)
 
 

@@ -1,0 +1,119 @@
+"""FedDF (baselines-map.md §3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.core.fold import Fold
+from raffed.methods.fedavg import fedavg
+from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
+from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
+
+
+def test_0_steps_are_fedavg_bit_for_bit() -> None:
+    """(a)."""
+    mine, plain = (Tiny(m, net=network(True)).run(3) for m in (feddf(server_steps=0), fedavg()))
+    assert same_bits(mine.server, plain.server)
+
+
+def test_one_client_alone_is_its_own_teacher_so_nothing_moves() -> None:
+    """(b): the gradient at step 1 is 0; only Adam's decay of 1e-6·w is left, so all stays within a few steps of 1e-3."""
+    mine, plain = Tiny(feddf(server_steps=1), net=network(True)).run(1, [0]), Tiny(fedavg(), net=network(True)).run(1, [0])
+    student = Tiny(fedavg(), net=network(True))
+    student.server = plain.server
+    z = student.net.differentiable(student.visit(0).start, student.data[0].x)[0]
+    target = ensemble_target(z, 1.0)
+    loss = F.kl_div(z.log_softmax(-1), target, reduction="batchmean")
+    assert float(loss) == pytest.approx(0.0, abs=1e-6)
+    assert float((mine.server.w - plain.server.w).flat.abs().max()) <= 1.01e-3  # Adam's first step is lr·sign at most
+
+
+def test_logits_are_averaged_not_probabilities() -> None:
+    """(c): teachers (4, 0), (0, 0): 0.8808; the mean of probabilities would be 0.7410."""
+    mean = (torch.tensor([[4.0, 0.0]]) + torch.tensor([[0.0, 0.0]])) / 2
+    assert float(ensemble_target(mean, 1.0)[0, 0]) == pytest.approx(0.8808, abs=5e-5)
+    probabilities = (torch.tensor([4.0, 0.0]).softmax(-1)[0] + 0.5) / 2
+    assert float(probabilities) == pytest.approx(0.7410, abs=5e-5)
+
+
+def test_distillation_moves_the_student_towards_the_ensemble() -> None:
+    """The KL on the public images falls to less than a third of what the plain mean has."""
+    public = torch.randn(12, 4, generator=torch.Generator().manual_seed(7))
+    local = replace(PLAIN, epochs=10)
+    mine, plain = Tiny(feddf(300, 1e-2), local=local), Tiny(fedavg(), local=local)
+    sent = [one.upload for one in plain.step([0, 1, 2, 3]).values()]
+    mine.step([0, 1, 2, 3])
+    z = sum(mine.net.apply(mine.net.initial.but(w=one.w), public)[0] for one in sent) / 4
+    target = ensemble_target(z, 1.0)
+    students = [t.net.apply(t.net.initial.but(w=t.server.w), public)[0].log_softmax(-1) for t in (mine, plain)]
+    distilled, mean = (float(F.kl_div(z, target, reduction="batchmean")) for z in students)
+    assert distilled < mean / 3
+
+
+def test_teachers_and_statistics_are_left_as_they_were() -> None:
+    """(e)."""
+    mine, plain = Tiny(feddf(5), net=network(True)).run(1, [0, 1]), Tiny(fedavg(), net=network(True)).run(1, [0, 1])
+    assert same_bits(mine.server.b, plain.server.b)
+    assert all(same_bits(mine.last[c].upload, plain.last[c].upload) for c in (0, 1))
+    assert not same_bits(mine.server.w, plain.server.w)
+
+
+def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks() -> None:
+    tiny = Tiny(feddf(5))
+    done = {c: tiny.visit(c) for c in (2, 0)}
+    for keep in (True, False):
+        parts = []
+        for client, one in done.items():
+            fold = Fold(keep)
+            fold.add(client, 0.5, one.upload, "test")
+            parts.append(fold.export())
+        whole = Fold()
+        for part in parts:
+            whole.merge(part)
+        received = whole.finish(tiny.server)[2]
+        assert ("server" in received) == keep
+        if keep:
+            assert [same_bits(a, done[c].upload) for a, c in zip(received["server"].each, (0, 2), strict=True)] == [True, True]
+
+
+def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a_seed() -> None:
+    """(e): drawn by (seed, "public"), without labels (d)."""
+    from raffed.experiments.federation import public_images
+    from raffed.runtime.setup import prepare
+
+    config = RunConfig(data=Data(split="dirichlet:6:0.3"), seed=3)
+    one, two = (public_images(prepare(replace(config, method=m)), 50) for m in ("feddf", "fedavg"))
+    assert one is not None
+    assert two is not None
+    assert torch.equal(one, two)
+    assert one.shape[0] == 50
+    other = public_images(prepare(replace(config, seed=4)), 50)
+    assert other is not None
+    assert not torch.equal(one, other)
+    assert public_images(prepare(config), 0) is None
+
+
+def test_a_whole_run_is_reproducible_and_differs_from_fedavgs() -> None:
+    config = RunConfig(
+        method="feddf", args={"server_steps": 5, "public": 40}, data=Data(split="dirichlet:6:0.3"),
+        model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5),
+        runtime=Runtime(execution="serial"),
+    )  # fmt: skip
+    one, two, plain = raffed.run(config), raffed.run(config), raffed.run(replace(config, method="fedavg", args={}))
+    assert one.hashes == two.hashes
+    assert one.hashes["weights"] != plain.hashes["weights"]
+
+
+def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
+    rule = feddf(public=123).server
+    assert isinstance(rule, EnsembleDistillation)
+    assert rule.each
+    assert rule.public() == 123
+    assert feddf(server_steps=0).server.public() == 0
+    assert leaves(server_context()) == []
