@@ -96,8 +96,20 @@ class Process:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def pause(self) -> None:
+        """Stop it and all that it started: an idle Ray takes 6 to 7 % of a core from whoever is being timed."""
+        for process in tree(self.pid):
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+
+    def resume(self) -> None:
+        for process in tree(self.pid):
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+
     def close(self) -> None:
         """Ask it to end, and end it."""
+        self.resume()
         with contextlib.suppress(GoneError):
             self.tell(do="quit")
         with contextlib.suppress(subprocess.TimeoutExpired):

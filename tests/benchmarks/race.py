@@ -1,9 +1,13 @@
-"""Contestants side by side: blocks of rounds in turn, so that a disturbed machine disturbs all of them alike."""
+"""Contestants in turn: blocks of rounds one after the other, so that a disturbed machine disturbs all of them alike.
+
+Whoever waits is stopped, processes of its own included.
+"""
 
 from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +18,7 @@ from tests.benchmarks.process import GoneError, Process
 BASE = "bare"  # ratios are to this one
 TIMEOUT = 900.0  # seconds that a start or a block may take
 MEMORY_ROUNDS = 3
+AWAKE = 0.5  # seconds after it was stopped in which Ray may do what its timers missed
 
 
 @dataclass
@@ -56,11 +61,16 @@ def race(names: Sequence[str], command: Callable[[str], list[str]], repetitions:
 
 
 def _guarded(lane: Lane, act: Callable[[Lane], None]) -> None:
-    """Do it unless the contestant is gone; if that happens now, keep why."""
+    """Do it with the contestant awake, unless it is gone; if it goes now, keep why."""
     if lane.note is not None:
         return
     try:
+        if lane.process is not None:
+            lane.process.resume()
+            time.sleep(AWAKE)
         act(lane)
+        if lane.process is not None:
+            lane.process.pause()
     except GoneError as gone:
         lane.note, lane.process = str(gone), None
 

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out FILE.json]
 
-Every contestant is a process that lives through the whole race. A repetition times a block of rounds of each, one after the
-other, in an order that moves on; a ratio is to the bare loop's block of the same repetition. One partition, one set of
-initial weights, one sequence of participants; steps are counted and a contestant with others than the bare loop's is marked.
+Every contestant is a process that lives through the whole race, stopped while others run. A repetition times a block of
+rounds of each, one after the other, in an order that moves on; a ratio is to the bare loop's block of the same repetition.
+One partition, one set of initial weights, one sequence of participants; steps are counted, and a contestant with others than
+the bare loop's is marked.
 Names: bare (two forked processes), bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked),
 raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also FILE.png. RAFFED_DATA holds the data.
 
@@ -26,7 +27,9 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -71,6 +74,7 @@ def _peers() -> dict[str, str]:
 def main() -> None:
     from tests.benchmarks.workloads import WORKLOADS
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no stopped contestant is left behind
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--rounds", type=int, help="rounds in a block (default: the workload's)")

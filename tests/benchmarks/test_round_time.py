@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.benchmarks.process import command
+from tests.benchmarks.process import GoneError, Process, command
 from tests.benchmarks.race import race, summary
 from tests.benchmarks.report import plot, table
 
@@ -70,6 +71,24 @@ def test_a_race_goes_on_when_a_contestant_dies_and_keeps_what_it_measured() -> N
     assert rows[0]["note"] is None
     assert rows[1]["note"] == "died (exit 1): the last straw"
     assert rows[1]["accuracy"] is None
+
+
+def test_a_paused_contestant_stands_still_until_it_is_resumed_or_closed() -> None:
+    process = Process(actors(one=[block([1.0])])("one"))
+    process.start(60)
+    process.pause()
+    process.tell(do="block", rounds=1)
+    with pytest.raises(GoneError, match="no answer in 1 s"):
+        process.hear(1)
+    other = Process(actors(one=[block([1.0])])("one"))
+    other.start(60)
+    other.pause()
+    other.resume()
+    assert other.ask(60, do="block", rounds=1) == {"seconds": [1.0], "steps": [7]}
+    other.pause()
+    other.close()
+    assert not psutil.pid_exists(process.pid)
+    assert not psutil.pid_exists(other.pid)
 
 
 def test_an_interpreter_that_is_not_there_is_an_absent_contestant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
