@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 HEADERS = ("contestant", "s a round", "ratio", "each repetition", "steps", "accuracy", "start, s", "round 1, s", "PSS, MiB")
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of the plot's ratios
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -36,7 +37,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Median ratio of every contestant, a panel a workload, on a logarithmic axis; a dot a repetition, the line is bare's 1."""
+    """A panel a workload, a bar a contestant, from the bare loop's 1 to its median ratio (logarithmic); a dot a repetition."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -44,14 +45,23 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, len(results), figsize=(4.2 * len(results), 3.4), squeeze=False, layout="constrained")
     for panel, result in zip(axes[0], results, strict=True):
-        rows = [row for row in reversed(result["rows"]) if row["ratio"] is not None]
-        for place, row in enumerate(rows):
-            panel.barh(place, row["ratio"], color="C0" if row["contestant"].startswith("raffed") else "0.7")
-            panel.plot(row["ratios"], [place] * len(row["ratios"]), "k.", markersize=3)
-        panel.set_yticks(range(len(rows)), [row["contestant"] for row in rows])
-        panel.axvline(1, color="k", linewidth=0.8)
-        panel.set_xscale("log")
-        panel.set_title(result["workload"])
-        panel.set_xlabel("wall time of a round / bare loop")
+        _panel(panel, result)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def _panel(panel: Any, result: dict[str, Any]) -> None:
+    rows = [row for row in reversed(result["rows"]) if row["ratio"] is not None]
+    for place, row in enumerate(rows):
+        panel.barh(place, row["ratio"] - 1, left=1, color="C0" if row["contestant"].startswith("raffed") else "0.7")
+        panel.plot(row["ratios"], [place] * len(row["ratios"]), "k.", markersize=3)
+    panel.set_yticks(range(len(rows)), [row["contestant"] for row in rows])
+    panel.axvline(1, color="k", linewidth=0.8)
+    panel.set_xscale("log")
+    panel.minorticks_off()
+    every = [1.0, *(ratio for row in rows for ratio in row["ratios"])]
+    panel.set_xlim(min(every) / 1.2, max(every) * 1.2)
+    ticks = [tick for tick in TICKS if min(every) / 1.2 <= tick <= max(every) * 1.2]
+    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    panel.set_title(result["workload"])
+    panel.set_xlabel("wall time of a round / bare loop")

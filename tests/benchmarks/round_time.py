@@ -47,7 +47,8 @@ VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.ve
 def measure(workload: Any, names: list[str], repetitions: int, rounds: int) -> dict[str, Any]:
     """One workload's race, as plain data."""
     lanes = race(names, lambda name: command(name, workload.name), repetitions, rounds)
-    about = {"workload": workload.name, "text": workload.text, "repetitions": repetitions, "rounds": rounds}
+    about = {"workload": workload.name, "text": workload.text, "cohort": workload.cohort}
+    about |= {"repetitions": repetitions, "rounds": rounds}
     return {**about, "rows": summary(lanes)}
 
 
