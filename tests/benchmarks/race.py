@@ -17,7 +17,7 @@ from tests.benchmarks.process import GoneError, Process
 
 BASE = "bare"  # ratios are to this one
 TIMEOUT = 900.0  # seconds that a start or a block may take
-MEMORY_ROUNDS = 3
+MEMORY_ROUNDS = 3  # at most
 AWAKE = 0.5  # seconds after it was stopped in which Ray may do what its timers missed
 
 
@@ -52,7 +52,7 @@ def race(names: Sequence[str], command: Callable[[str], list[str]], repetitions:
             for lane in lanes[turn:] + lanes[:turn]:
                 _guarded(lane, lambda lane: _block(lane, rounds))
         for lane in lanes:
-            _guarded(lane, _look)
+            _guarded(lane, lambda lane: _look(lane, min(rounds, MEMORY_ROUNDS)))
     finally:
         for lane in lanes:
             if lane.process is not None:
@@ -91,7 +91,7 @@ def _block(lane: Lane, rounds: int, warm: bool = False) -> None:
         lane.steps += answer["steps"]
 
 
-def _look(lane: Lane) -> None:
+def _look(lane: Lane, rounds: int) -> None:
     """Accuracy after the timed rounds; then peak memory in rounds that are not timed, because looking costs time."""
     assert lane.process is not None
     lane.accuracy = lane.process.ask(TIMEOUT, do="accuracy")["accuracy"]
@@ -99,7 +99,7 @@ def _look(lane: Lane) -> None:
     watcher = threading.Thread(target=sampled, args=(lane.process.pid, peaks, stop))
     watcher.start()
     try:
-        lane.process.ask(TIMEOUT, do="block", rounds=MEMORY_ROUNDS)
+        lane.process.ask(TIMEOUT, do="block", rounds=rounds)
     finally:
         stop.set()
         watcher.join()
