@@ -114,15 +114,15 @@ class Process:
             self.tell(do="quit")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
-        self._end()
+        self.kill()
 
     def _gone(self, what: str) -> GoneError:
-        self._end()
+        self.kill()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
         return GoneError(f"{what} (exit {self._process.returncode}): {lines[-1][:300] if lines else 'it said nothing'}")
 
-    def _end(self) -> None:
+    def kill(self) -> None:
         """Kill it and all that it started and left; Ray's processes lead groups of their own."""
         left = tree(self.pid)
         with contextlib.suppress(ProcessLookupError):

@@ -53,11 +53,17 @@ def race(names: Sequence[str], command: Callable[[str], list[str]], repetitions:
                 _guarded(lane, lambda lane: _block(lane, rounds))
         for lane in lanes:
             _guarded(lane, lambda lane: _look(lane, min(rounds, MEMORY_ROUNDS)))
-    finally:
-        for lane in lanes:
-            if lane.process is not None:
-                lane.process.close()
+    except BaseException:
+        _each(lanes, Process.kill)
+        raise
+    _each(lanes, Process.close)
     return lanes
+
+
+def _each(lanes: Sequence[Lane], end: Callable[[Process], None]) -> None:
+    for lane in lanes:
+        if lane.process is not None:
+            end(lane.process)
 
 
 def _guarded(lane: Lane, act: Callable[[Lane], None]) -> None:

@@ -91,6 +91,22 @@ def test_a_paused_contestant_stands_still_until_it_is_resumed_or_closed() -> Non
     assert not psutil.pid_exists(other.pid)
 
 
+def test_an_interrupted_race_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def interrupted(process: Process, timeout: float) -> float:
+        started.append(process.pid)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(Process, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        race(["bare", "other"], actors(bare=[], other=[]), repetitions=1, rounds=1)
+    assert len(started) == 2
+    assert not any(psutil.pid_exists(pid) for pid in started)
+
+
 def test_an_interpreter_that_is_not_there_is_an_absent_contestant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAFFED_PEERS", str(tmp_path / "python"))
     scripted = actors(bare=[block([1.0])] * 3)
