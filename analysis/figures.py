@@ -21,8 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from analysis.groups import Group, groups
-from analysis.load import Runs
+from .groups import Group, groups
+from .load import Runs
 
 MARKERS = "osD^vPX*<>ph"
 

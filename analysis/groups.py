@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analysis.load import Runs, flatten, section
+from .load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]

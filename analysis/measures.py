@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.load import Runs
+from .load import Runs
 
 LAST_ROUNDS = 10
 

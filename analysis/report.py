@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
-from analysis.groups import Group
-from analysis.load import NoRunsError, Runs, flatten, load_runs, section
-from analysis.page import notice, page, pairs, picture, text
-from analysis.tables import summary, to_html, to_markdown
+from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
+from .groups import Group
+from .load import NoRunsError, Runs, flatten, load_runs, section
+from .page import notice, page, pairs, picture, text
+from .tables import summary, to_html, to_markdown
 
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "

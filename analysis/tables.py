@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from analysis.groups import Group, groups
-from analysis.load import Runs
-from analysis.measures import MEASURES, Measure, measures
-from analysis.stats import t_interval
+from .groups import Group, groups
+from .load import Runs
+from .measures import MEASURES, Measure, measures
+from .stats import t_interval
 
 _TITLES = {"method": "Method", "dataset": "Data set", "partition": "Partition", "run": "Run", "seed": "Seed",
            "seeds": "Seeds", "rounds": "Rounds", "state": "State"}  # fmt: skip

@@ -110,9 +110,9 @@ def report(
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     """Write the report on `runs` to `out` and show its summary."""
-    from analysis.load import NoRunsError, load_runs
-    from analysis.report import write_loaded
-    from analysis.tables import cells, summary
+    from raffed.analysis.load import NoRunsError, load_runs
+    from raffed.analysis.report import write_loaded
+    from raffed.analysis.tables import cells, summary
 
     loaded = load_runs(runs)
     for name, reason in loaded.unreadable.items():
