@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-NEWEST_SCHEMA = 1
+NEWEST_SCHEMA = 2
 _WORDS = ("run_id", "method", "dataset", "partition", "model", "split", "metric")
 _COLUMNS = {name: pa.string() for name in _WORDS}
 _COLUMNS |= {name: pa.int64() for name in ("seed", "round", "client", "stage", "class", "n", "bytes_up", "bytes_down")}

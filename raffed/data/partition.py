@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,15 @@ from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partit
 from raffed.data.randomness import stream
 from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
 
-__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "make_partition", "parse_split"]
+__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "held_out", "make_partition", "parse_split"]
 
 DEFAULT_LOCAL_TEST = {"dirichlet": 0.2, "dirichlet-client": 0.2, "incomplete": 0.2, "natural": 0.2, "shards": 0.2}
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """train[k], test[k]: int64 indices into the training pool that client k trains on and tests on locally.
+    """train[k], test[k], val[k]: int64 indices into the training pool that client k trains on, tests on and validates on
+    locally; val is empty where nothing was held out for choosing hyper-parameters.
 
     No index occurs twice; train[k] is never empty, test[k] may be. `recipe` says how it was made, as json values:
     split, seed, local_test, leftovers (samples nobody has), moved (to clients that would have had too few),
@@ -33,6 +34,7 @@ class Partition:
     test: Lists
     num_classes: int
     recipe: Recipe = field(default_factory=dict)
+    val: Lists = ()
 
     @property
     def num_clients(self) -> int:
@@ -46,11 +48,12 @@ class Partition:
 
     def sha256(self) -> str:
         """Equal if and only if all clients get the same lists in the same order, whatever the recipe says."""
-        return hash_of_lists(self.train, self.test)
+        return hash_of_lists(self.train, self.test, self.val)
 
     def save(self, path: str | Path) -> None:
         """Write an npz file without pickles; it is there whole or not at all."""
-        write_partition(Path(path).expanduser(), self.train, self.test, self.num_classes, self.recipe)
+        lists = (self.train, self.test, self.val)
+        write_partition(Path(path).expanduser(), *lists, num_classes=self.num_classes, recipe=self.recipe)
 
     @staticmethod
     def load(path: str | Path, pool_size: int | None = None) -> Partition:
@@ -59,6 +62,11 @@ class Partition:
         pool_size: number of training samples; with it, every index must be below it.
         """
         return Partition(*read_partition(Path(path).expanduser(), pool_size))
+
+    def local(self, role: str, client: int) -> IntArray:
+        """The indices of a client in a role: train, test or val."""
+        lists: Lists = {"train": self.train, "test": self.test, "val": self.val}[role]
+        return lists[client] if lists else np.zeros(0, dtype=np.int64)
 
 
 def make_partition(
@@ -88,6 +96,26 @@ def make_partition(
     train = tuple(part[cut:] for part, cut in zip(parts, cuts, strict=True))
     test = tuple(part[:cut] for part, cut in zip(parts, cuts, strict=True))
     return Partition(train, test, num_classes, recipe)
+
+
+def held_out(partition: Partition, share: float, seed: int) -> Partition:
+    """`partition` with the share f of each client's training samples moved to its validation part.
+
+    max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others keep their order. A
+    client with one training sample keeps it. A partition that has validation parts already keeps those.
+    """
+    if share == 0 or partition.val:
+        return partition
+    draws = stream(seed, "validation")
+    train, val = [], []
+    for own in partition.train:
+        count = min(max(int(share * len(own)), 1), len(own) - 1)
+        chosen = np.zeros(len(own), dtype=bool)
+        chosen[draws.permutation(len(own))[:count]] = True
+        train.append(own[~chosen])
+        val.append(own[chosen])
+    recipe: Recipe = {**partition.recipe, "validation": share}
+    return replace(partition, train=tuple(train), val=tuple(val), recipe=recipe)
 
 
 def _clients(

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +22,23 @@ Stored = dict[str, npt.NDArray[np.generic]]
 FORMAT = 1
 MAX_BYTES = 2**29  # 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
+_VALIDATION_ROWS = ("val_lengths", "val_indices")
 _NAMES = ("format", "num_classes", "recipe", "sha256", *_INTEGER_ROWS)
 
 
-def hash_of_lists(train: Sequence[IntArray], test: Sequence[IntArray]) -> str:
-    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64."""
+def hash_of_lists(train: Sequence[IntArray], test: Sequence[IntArray], val: Sequence[IntArray] = ()) -> str:
+    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no val, no role."""
     digest = hashlib.sha256()
-    for role, parts in (("train", train), ("test", test)):
+    for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
         digest.update(role.encode())
         for values in (_lengths(parts), *parts):
             digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 
-def write_partition(path: Path, train: Lists, test: Lists, num_classes: int, recipe: Recipe) -> None:
-    """Write under a temporary name first, so that the file is whole or not there."""
+def write_partition(path: Path, train: Lists, test: Lists, val: Lists, *, num_classes: int, recipe: Recipe) -> None:
+    """Write under a temporary name first, so that the file is whole or not there. Without `val`, it is not mentioned."""
+    validation: dict[str, Any] = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as target:
         np.savez_compressed(
@@ -47,25 +50,28 @@ def write_partition(path: Path, train: Lists, test: Lists, num_classes: int, rec
             test_lengths=_lengths(test),
             test_indices=_joined(test),
             recipe=np.str_(json.dumps(recipe, sort_keys=True)),
-            sha256=np.str_(hash_of_lists(train, test)),
+            sha256=np.str_(hash_of_lists(train, test, val)),
+            **validation,
         )
     os.replace(temporary, path)
 
 
-def read_partition(path: Path, pool_size: int | None) -> tuple[Lists, Lists, int, Recipe]:
-    """(train, test, num_classes, recipe) of a whole and possible partition; anything else raises UsageError."""
-    stored = read_npz(path, _NAMES, UsageError, MAX_BYTES)
+def read_partition(path: Path, pool_size: int | None) -> tuple[Lists, Lists, int, Recipe, Lists]:
+    """(train, test, num_classes, recipe, val) of a whole and possible partition; anything else raises UsageError."""
+    stored = read_npz(path, _NAMES, UsageError, MAX_BYTES, optional=_VALIDATION_ROWS)
     if (version := _one_integer(path, "format", stored)) != FORMAT:
         raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT}")
     num_classes = _one_integer(path, "num_classes", stored)
     check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
-    rows = {name: _integer_row(path, name, stored) for name in _INTEGER_ROWS}
+    validation = _VALIDATION_ROWS if set(_VALIDATION_ROWS) <= set(stored) else ()
+    rows = {name: _integer_row(path, name, stored) for name in (*_INTEGER_ROWS, *validation)}
     train = _cut(path, "train", rows)
     test = _cut(path, "test", rows)
-    _check_lists(path, train, test, pool_size)
-    if str(stored["sha256"]) != hash_of_lists(train, test):
+    val = _cut(path, "val", rows) if validation else ()
+    _check_lists(path, train, test, val, pool_size)
+    if str(stored["sha256"]) != hash_of_lists(train, test, val):
         raise UsageError(f"{path}: the index lists do not have the stored sha256; the file is damaged or edited")
-    return train, test, num_classes, _recipe(path, stored)
+    return train, test, num_classes, _recipe(path, stored), val
 
 
 def _lengths(parts: Sequence[IntArray]) -> IntArray:
@@ -100,13 +106,15 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
     return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
 
 
-def _check_lists(path: Path, train: Lists, test: Lists, pool_size: int | None) -> None:
+def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, pool_size: int | None) -> None:
     if not train or len(train) != len(test):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+    if val and len(val) != len(train):
+        raise UsageError(f"{path}: {len(val)} validation lists for {len(train)} clients; wanted one per client, or none")
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
-    everything = _joined(train + test)
+    everything = _joined(train + test + val)
     if len(np.unique(everything)) != len(everything):
         raise UsageError(f"{path}: a sample is listed twice")
     if pool_size is not None and int(everything.max()) >= pool_size:

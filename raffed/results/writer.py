@@ -132,11 +132,11 @@ def _read_part(path: Path) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-            if version == SCHEMA_VERSION:
+            if 1 <= version <= SCHEMA_VERSION:  # 2 added a word, no column
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: damaged ({error}); resume from a checkpoint before its first round") from error
-    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION}; use the raffed that wrote it")
+    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
 
 
 def _table(rows: list[Row], run: dict[str, object]) -> pa.Table:

@@ -57,7 +57,7 @@ class Host:
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._data: dict[int, ClientData] = {}
-        self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
 
     def warm_up(self) -> None:
@@ -79,26 +79,33 @@ class Host:
             vault = self.store.get(client, version)
             done = client_round(self.method, broadcast, vault, self._client(client), self.session, client)
             scores = self._score(client, done) if share.measure else {}
+            validation = self._validate(client, done) if share.measure else None
             self.store.put(client, broadcast.round + 1, done.vault)
             fold.add(client, weight, done.upload, where)
             spent = time.perf_counter() - began
             n = len(self.setup.partition.train[client])
-            reports.append(Report(client, n, done.loss, done.steps, done.upload.nbytes(), down, spent, scores))
+            sent = done.upload.nbytes()
+            reports.append(Report(client, n, done.loss, done.steps, sent, down, spent, scores, validation))
         return fold.export(), reports
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
-        """Chunk → tally of the global model on these chunks of the global test set."""
+        """Chunk → tally of the global model on these chunks (see `chunks`)."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self._tally(state, *self._test_chunk(chunk)) for chunk in chunks}
 
     def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
         if not len(self.setup.partition.test[client]):
             return {}
-        x, y = self._local_part(client)
+        x, y = self._local_part("test", client)
         states = {"global": done.start, "local": done.trained, "personal": done.personal_state(self.method)}
         scores = {"global": self._tally(states["global"], x, y), "local": self._tally(states["local"], x, y)}
         same = states["personal"] is states["local"]
         return {**scores, "personal": scores["local"] if same else self._tally(states["personal"], x, y)}
+
+    def _validate(self, client: int, done: ClientRound) -> Tally | None:
+        if not len(self.setup.partition.local("val", client)):
+            return None
+        return self._tally(done.personal_state(self.method), *self._local_part("val", client))
 
     def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
         score: Score = evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK)
@@ -113,12 +120,12 @@ class Host:
             self._data[client] = made
         return made
 
-    def _local_part(self, client: int) -> tuple[Tensor, Tensor]:
-        if client in self._local_test:
-            return self._local_test[client]
-        made = self._samples(self.setup.partition.test[client])
+    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
+        if (role, client) in self._parts:
+            return self._parts[role, client]
+        made = self._samples(self.setup.partition.local(role, client))
         if client in self._home:
-            self._local_test[client] = made
+            self._parts[role, client] = made
         return made
 
     def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -128,16 +135,20 @@ class Host:
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
-            images, labels = self.setup.test_set()
-            part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
+            tests = chunks(self.setup)
+            images, labels = self.setup.test_set() if chunk in tests else self.setup.validation_set()
+            first = chunk if chunk in tests else chunk - len(tests)
+            part = slice(first * EVAL_CHUNK, (first + 1) * EVAL_CHUNK)
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
             self._test[chunk] = x.to(self.device), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
 
 
-def test_chunks(setup: Setup) -> int:
-    """How many chunks the global test set has."""
-    return -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+def chunks(setup: Setup, part: str = "test") -> range:
+    """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
+    tests = -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+    held = sum(len(own) for own in setup.partition.val)
+    return range(tests) if part == "test" else range(tests, tests - (-held // EVAL_CHUNK))
 
 
 def total(tallies: dict[int, Tally]) -> Tally:

@@ -15,7 +15,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Job, Report, Tally
-from raffed.runtime.host import test_chunks, total
+from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import Plan
 from raffed.runtime.setup import Setup
 
@@ -33,7 +33,7 @@ class RayPool:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
         self._restarts = 0
-        self._chunks = test_chunks(setup)
+        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
         work = [self._setup.config.local.steps(len(self._setup.partition.train[c])) for c in job.participants]
@@ -49,11 +49,11 @@ class RayPool:
             reports.update({report.client: report for report in theirs})
         return fold.export(), [reports[client] for client in job.participants]
 
-    def evaluate(self, broadcast: Broadcast) -> Tally:
-        count = len(self._actors)
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+        count, numbers = len(self._actors), self._chunks[part]
         sent = _shared(broadcast)
         calls: dict[int, Call] = {
-            actor: ("evaluate", (sent, range(actor, self._chunks, count))) for actor in range(min(count, self._chunks))
+            actor: ("evaluate", (sent, numbers[actor::count])) for actor in range(min(count, len(numbers)))
         }
         tallies: dict[int, Tally] = {}
         for answer in self._ask(calls).values():
