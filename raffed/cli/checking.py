@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,6 +125,23 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     titles, lines = cells(summary(loaded))
     screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
+
+
+def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
+    """Leave what a sweep chose as tuning.md and tuning.tex beside it, and print it if it is to be `shown`."""
+    from raffed.analysis.sheet import as_latex, as_markdown
+    from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
+    from raffed.cli.tables import show
+
+    found = Sweep(out, sweep)
+    sheet, note = tuning_sheet(found), NOTES[found.protocol]
+    (out / "tuning.md").write_text(f"{as_markdown(sheet)}\n{note}\n", encoding="utf-8")
+    (out / "tuning.tex").write_text(as_latex(sheet), encoding="utf-8")
+    if not shown:
+        return
+    show(sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words))
+    print(note)
+    print(f"raffed report {out} --out {out}/report draws the trials")
 
 
 def doctor(
