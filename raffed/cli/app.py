@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, listing, running, tuning
+from raffed.cli import checking, listing, reproducing, running, tuning
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -90,10 +90,19 @@ raffed tune --resume --out sweeps/a
 Each trial is a federation in one process; with --actors, --clients-per-actor or --gpu-fraction it
 has client actors of its own, in a placement group with whole GPUs."""
 
+REPRODUCE_EPILOG = """[bold]Examples[/bold]
+
+raffed reproduce --list
+
+raffed reproduce fedmr/table6 --only fmnist
+
+raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h"""
+
 RUNS, LOOK = "Runs", "Look around"
 app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
 app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
+app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", rich_help_panel=RUNS)(running.resume)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)

@@ -129,6 +129,7 @@ class RunFolder:
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / "final.safetensors")
+        self._writer.join()
         hashes = {
             "weights": weights_sha256,
             "vaults": vaults_sha256(vault_digests),

@@ -236,3 +236,23 @@ def test_parts_of_schema_1_are_still_read() -> None:
     assert table.schema.equals(SCHEMA)
     assert table["value"].to_pylist() == [0.5, 0.25, 2.25, 0.75, 0.75]
     assert set(table["split"].to_pylist()) == {"train", "test", "local_test"}
+
+
+def test_joined_parts_hold_the_same_rows_in_one_file(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1,), (2, 3), (4,))
+    before = rows_sha256(read_metrics(tmp_path))
+    writer(tmp_path).join()
+    assert [path.name for path in (tmp_path / "metrics").glob("part-*")] == ["part-000001-000004.parquet"]
+    assert rows_sha256(read_metrics(tmp_path)) == before
+
+
+def test_a_kill_between_joining_and_removing_shows_every_row_once(tmp_path: Path) -> None:
+    """The joined part is there, the others still are; then a writer opens the folder and drops rounds."""
+    write_rounds(tmp_path, (1,), (2, 3), (4,))
+    rows, kept = rounds_in(tmp_path), {path.name: path.read_bytes() for path in (tmp_path / "metrics").glob("part-*")}
+    writer(tmp_path).join()
+    for name, data in kept.items():
+        (tmp_path / "metrics" / name).write_bytes(data)
+    assert rounds_in(tmp_path) == rows
+    writer(tmp_path).drop_after(3)
+    assert rounds_in(tmp_path) == [number for number in rows if number <= 3]

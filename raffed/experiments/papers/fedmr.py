@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from raffed.core.config import Federation, Model, RunConfig
 from raffed.core.local import Local
@@ -28,7 +29,7 @@ TABLE_2 = (("CIFAR10", "P10C3"), ("CIFAR10", "P50C3"), ("CIFAR10", "P100C3"), ("
            ("CIFAR100", "P100C10"))  # fmt: skip
 
 
-def config(method: str, dataset: str, split: str, **args: float) -> RunConfig:
+def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
     """The paper's run: ten participants a round where there are 50 or 100 clients, else all."""
     name, model = NETS[dataset]
     clients = int(split[1:].split("C")[0]) if split.startswith("P") else 10
@@ -126,10 +127,10 @@ def _table_7() -> Item:
 
 
 def _table_8() -> Item:
-    rows = {f"{row}(without_prototypes)": (key, {}) for row, key in METHODS.items() if row not in ("FedAvg", "FedProc", "FedMR")}
+    baselines = {row: key for row, key in METHODS.items() if row not in ("FedAvg", "FedProc", "FedMR")}
+    rows: dict[str, tuple[str, dict[str, Any]]] = {f"{row}(without_prototypes)": (key, {}) for row, key in baselines.items()}
     rows |= {"FedMR(without_prototypes)": ("fedmr", {"mu2": 0.0}), "FedMR(with_prototypes)": ("fedmr", {})}
-    rows |= {f"{row}(with_prototypes)": (key, {"prototypes": "fedproc"}) for row, key in METHODS.items()
-             if row not in ("FedAvg", "FedProc", "FedMR")}  # fmt: skip
+    rows |= {f"{row}(with_prototypes)": (key, {"prototypes": "fedproc"}) for row, key in baselines.items()}
     cells = [Cell(row, f"FMNIST {s}", config(key, "FMNIST", s, **args), {}) for s in SPLITS for row, (key, args) in rows.items()]
     return Item("fedmr", "table8", "Baselines with prototypes", "accuracy_best", tuple(cells), averages("Table8", ["FMNIST"]),
                 baseline="FedMR(without_prototypes)", proxy=proxy)  # fmt: skip

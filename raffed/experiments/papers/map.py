@@ -28,7 +28,7 @@ SETTINGS: tuple[dict[str, float], ...] = (
 )  # fmt: skip
 
 
-def config(method: str, dataset: str, net: str, split: str = "incomplete:100", **args: Any) -> RunConfig:
+def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /, **args: Any) -> RunConfig:
     """100 clients, 20 a round, 150 rounds, batch 64, constant rate (sheet §1)."""
     lr = 0.05 if dataset == "CINIC-10" else 0.03
     local = Local(lr=lr, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=EPOCHS[dataset], min_steps=5)
