@@ -104,10 +104,19 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """The curves of a panel. A method keeps its style over all tasks and panels."""
     matrix = runs.matrix(*PANELS[panel])
-    shared = Counter(group.label for group in groups(runs))
-    styles = sorted(shared, key=lambda label: (-shared[label], label))  # labels that meet most get the plainest looks
-    found = (_curve(group, styles.index(group.label), matrix) for group in tasks(runs)[task])
+    found = (_curve(group, looks(runs)[group.label], matrix) for group in tasks(runs)[task])
     return [curve for curve in found if curve is not None]
+
+
+def looks(runs: Runs) -> dict[str, int]:
+    """Label → number of its look, the same in every figure; labels on most tasks get the plainest ones."""
+
+    def made() -> dict[str, int]:
+        shared = Counter(group.label for group in groups(runs))
+        return {label: i for i, label in enumerate(sorted(shared, key=lambda label: (-shared[label], label)))}
+
+    found: dict[str, int] = runs.once("looks", made)
+    return found
 
 
 def _curve(group: Group, style: int, matrix: pd.DataFrame) -> Curve | None:
@@ -235,7 +244,8 @@ def svg(figure: Figure) -> str:
     with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())  # hundredths of a point are enough
+    # Hundredths of a point are enough for coordinates; what is written stays as it is.
+    return re.sub(r"<[^<>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue())
 
 
 def in_the_dark(drawing: str) -> str:

@@ -15,7 +15,7 @@ from .groups import Group
 from .load import NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
 from .reproductions import Reproduction, load_item, run_folders
-from .sections import paper_section, sweep_section
+from .sections import paper_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep
 from .tables import summary, to_html, to_markdown
 
@@ -67,6 +67,7 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
     body += "".join(paper_section(item, runs) for item in items) + "".join(sweep_section(sweep, runs) for sweep in sweeps)
+    body += ranking_section(runs)
     for task, members in tasks(runs).items():
         body += _task(runs, table, task, members)
     body += "<h2>How to read this</h2>\n" + READING + "<h2>Runs</h2>\n"
@@ -89,7 +90,8 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     body += f'<div class="scroll">{to_html(rows, hide=["dataset", "partition"])}</div>\n'
     body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
     panels = (_panel(runs, task, panel) for panel in PANELS)
-    return body + f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n' + _classes(runs, task)
+    body += f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n'
+    return body + _classes(runs, task) + task_sections(runs, members)
 
 
 def _panel(runs: Runs, task: tuple[str, str], panel: str) -> str:
