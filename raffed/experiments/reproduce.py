@@ -118,14 +118,14 @@ def seconds_left(job: Job, speed: Speed) -> float:
 
 def _probed(config: RunConfig) -> Speed | str:
     """The speed of a network on its data here, or why it cannot be run."""
-    import raffed
+    from raffed.experiments.run import run
 
     local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
     runtime = Runtime(execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads)
     small = replace(config, method="fedavg", args={}, local=local, runtime=runtime,
                     federation=replace(config.federation, rounds=1, participation=1e-6, eval_every=1))  # fmt: skip
     try:
-        rows = raffed.run(small).to_pandas()
+        rows = run(small).to_pandas()
     except UsageError as error:
         return " ".join(str(error).split())
     timed = rows[rows["seconds"].notna()]
