@@ -183,7 +183,9 @@ def write_item(item: Item, scale: str, out: Path, found: Sequence[Job]) -> Path:
     kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
     cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), [])}
              for (row, column), cell in kept.items()]  # fmt: skip
-    averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)} for one in item.averages]
+    columns = {column for _, column in kept}
+    averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
+                for one in item.averages if columns >= set(one.of)]  # fmt: skip
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": SCALES[scale], "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,

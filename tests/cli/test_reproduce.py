@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raffed.experiments.registry import find_item
-from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget
+from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget, write_item
 from tests.cli.conftest import Cli, shell
 
 
@@ -36,6 +36,14 @@ def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(r
     done = shell("reproduce", "map/table1", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", reproduced)
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
+
+
+def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
+    item = find_item("fedmr/table6")
+    part = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))
+    assert json.loads(part.read_text())["averages"] == []
+    whole = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
+    assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
 
 
 def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
