@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -90,14 +91,21 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
             bar = line + 0.12 + 0.12 * number
             axes.plot([at(start) - 0.05, at(end) + 0.05], [bar, bar], color=theme.colours[1], linewidth=3, solid_capstyle="butt")
         for number, (label, rank) in enumerate(ordered):
-            on_left = number < half
-            y = top + 0.45 + 0.26 * (number if on_left else len(ordered) - 1 - number)
-            axes.plot([at(rank), at(rank), left - 0.1 if on_left else right + 0.1], [line, y, y], color=theme.grid, linewidth=1)
-            axes.plot([at(rank)], [line], marker="o", markersize=4, color=theme.colours[0])
-            text = f"{short(label, 22)}  {rank:.2f}" if on_left else f"{rank:.2f}  {short(label, 22)}"
-            where, side = (left - 0.16, "right") if on_left else (right + 0.16, "left")
-            axes.text(where, y, text, ha=side, va="center", fontsize=9, color=theme.ink)
+            y = top + 0.45 + 0.26 * (number if number < half else len(ordered) - 1 - number)
+            _ranked(axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme)
     return figure
+
+
+def _ranked(
+    axes: Axes, label: str, rank: float, x: float, drop: tuple[float, float], edge: float, on_left: bool, theme: Theme
+) -> None:
+    """A method's point on the line, and the thread from it down and out to its name."""
+    away = -1 if on_left else 1
+    axes.plot([x, x, edge + 0.1 * away], [drop[0], drop[1], drop[1]], color=theme.grid, linewidth=1)
+    axes.plot([x], [drop[0]], marker="o", markersize=4, color=theme.colours[0])
+    text = f"{short(label, 22)}  {rank:.2f}" if on_left else f"{rank:.2f}  {short(label, 22)}"
+    side = "right" if on_left else "left"
+    axes.text(edge + 0.16 * away, drop[1], text, ha=side, va="center", fontsize=9, color=theme.ink)
 
 
 def gains(differences: Mapping[str, Sequence[float]], theme: Theme = LIGHT) -> Figure:

@@ -63,7 +63,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates). shown: how to draw it."""
+    """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates)."""
 
     paper: str
     name: str
@@ -73,7 +73,6 @@ class Item:
     averages: tuple[Average, ...] = ()
     tolerance: float = 0.5
     baseline: str = "FedAvg"
-    shown: str = "table"
     note: str = ""
     proxy: Callable[[RunConfig], RunConfig | None] | None = None
 

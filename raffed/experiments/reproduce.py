@@ -189,7 +189,7 @@ def write_item(item: Item, scale: str, out: Path, found: Sequence[Job]) -> Path:
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": SCALES[scale], "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
-             "baseline": item.baseline, "shown": item.shown, "note": item.note, "cells": cells, "averages": averages,
+             "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE

@@ -154,7 +154,6 @@ def _figure_4() -> Item:
         "Cost against accuracy, Lite-10 and Lite-50",
         "accuracy_best",
         tuple(cells),
-        shown="cost",
         note=note,
         proxy=proxy,
     )

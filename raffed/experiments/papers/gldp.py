@@ -102,7 +102,6 @@ ITEMS = (
         "Global accuracy, one stage",
         "a_glo",
         cells("Figure 3", "A_glo", TABLE_1[:12], METHODS),
-        shown="table",
         proxy=proxy,
     ),
     Item(
@@ -111,7 +110,6 @@ ITEMS = (
         "Accuracy on the stages so far",
         "a_sel",
         cells("Figure 4", "A_sel", FIGURE_4, METHODS),
-        shown="curves",
         proxy=proxy,
     ),
 )

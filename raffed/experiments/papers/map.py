@@ -70,7 +70,7 @@ def _figure_11() -> Item:
             text = ", ".join(f"{name} = {value}" for name, value in args.items()) or "default"
             cells.append(Cell(f"MAP ({text})", f"{data} {net}", config("map", data, net, **args), {}))
     note = "sets not printed: one change at a time around α = 0.5, λ = 0.1, μ = 0.9; λ and μ may move personalization only"
-    return Item("map", "fig11", "Hyper-parameters of MAP", "personal_last", tuple(cells), shown="scatter", note=note, proxy=proxy)
+    return Item("map", "fig11", "Hyper-parameters of MAP", "personal_last", tuple(cells), note=note, proxy=proxy)
 
 
 def _figure_12() -> Item:
@@ -84,12 +84,8 @@ def _figure_12() -> Item:
                 cells.append(Cell(row, f"Q={share} E={epochs:g}", run, {}))
     note = "Q and E are the authors' configurations'; a class is observed from two samples on"
     return Item(
-        "map", "fig12", "FEMNIST, one client a writer", "accuracy_last", tuple(cells), shown="curves", note=note, proxy=proxy
+        "map", "fig12", "FEMNIST, one client a writer", "accuracy_last", tuple(cells), note=note, proxy=proxy
     )
-
-
-def _drawn_from(table: Item, name: str, title: str, shown: str) -> Item:
-    return replace(table, name=name, title=title, shown=shown)
 
 
 TABLE_1 = _table("table1", "I", "Aggregation accuracy", "accuracy_last", ("FedRep", "FedProto"))
@@ -103,7 +99,7 @@ ITEMS = (
     Item("map", "fig6", "Norms and distances of the class proxies", "proxy_statistics"),
     Item("map", "fig7", "Networks for targeted classes", "targeted_classes"),
     Item("map", "fig8", "Two clients, seen from inside", "two_client_demo"),
-    _drawn_from(TABLE_1, "fig9", "Aggregation against personalization", "scatter"),
+    replace(TABLE_1, name="fig9", title="Aggregation against personalization (the scatter of each task in the report)"),
     Item("map", "fig10", "Who gains: MAP against FedAvg, client by client", "all_clients_final"),
     _figure_11(),
     _figure_12(),
