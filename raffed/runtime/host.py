@@ -67,7 +67,7 @@ class Host:
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
-        self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
         self._stage: int | None = None
 
@@ -93,31 +93,41 @@ class Host:
             began = time.perf_counter()
             guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
             rounds = client_rounds(self.method, here, guests, self.session)
-            scores = [self._score(g.client, done) if share.measure else {} for g, done in zip(guests, rounds, strict=True)]
-            for guest, done in zip(guests, rounds, strict=True):
+            pairs = list(zip(guests, rounds, strict=True))
+            scores = [self._score(g.client, done) if share.measure else {} for g, done in pairs]
+            validations = [self._validate(g.client, done) if share.measure else None for g, done in pairs]
+            for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
             spent = (time.perf_counter() - began) / len(stack)
-            for guest, done, score in zip(guests, rounds, scores, strict=True):
+            for (guest, done), score, val in zip(pairs, scores, validations, strict=True):
                 up = done.upload.nbytes()
-                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score))
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score, val))
         return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
-        """Chunk → tally of the global model on these chunks of the global test set."""
+        """Chunk → tally of the global model on these chunks (see `chunks`)."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self._tally(state, *self._test_chunk(chunk)) for chunk in chunks}
 
     def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
         if not len(self.setup.partition.test[client]):
             return {}
-        x, y = self._local_part(client)
+        x, y = self._local_part("test", client)
         scores = {"global": self._tally(done.start, x, y), "local": self._tally(done.trained, x, y)}
+        same = self.method.personal is None
+        return {**scores, "personal": scores["local"] if same else self._personal(done, x, y)}
+
+    def _personal(self, done: ClientRound, x: Tensor, y: Tensor) -> Tally:
         personal = self.method.personal
         if personal is not None and personal.predicts:
-            return {**scores, "personal": self._tally_by(lambda part: done.personal_logits(personal, part), x, y)}
-        state = done.personal_state(self.method)
-        return {**scores, "personal": scores["local"] if state is done.trained else self._tally(state, x, y)}
+            return self._tally_by(lambda part: done.personal_logits(personal, part), x, y)
+        return self._tally(done.personal_state(self.method), x, y)
+
+    def _validate(self, client: int, done: ClientRound) -> Tally | None:
+        if not self.setup.partition.val or not len(self.setup.partition.val[client]):
+            return None
+        return self._personal(done, *self._local_part("val", client))
 
     def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
         return as_tally(evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK))
@@ -135,7 +145,7 @@ class Host:
             raise StagePassedError(f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it")
         self._stage = stage
         self._data.clear()
-        self._local_test.clear()
+        self._parts.clear()
         self._kept_bytes = 0
 
     def _client(self, client: int) -> ClientData:
@@ -147,13 +157,17 @@ class Host:
             self._data[client] = made
         return made
 
-    def _local_part(self, client: int) -> tuple[Tensor, Tensor]:
-        if client in self._local_test:
-            return self._local_test[client]
+    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
+        """A client's local test part, or its validation part ("val")."""
+        if (role, client) in self._parts:
+            return self._parts[role, client]
         partition = self.setup.partition
-        made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
+        if role == "test":
+            made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
+        else:
+            made = self._samples(partition.val[client], "train")
         if self._keeps(client, made[0]):
-            self._local_test[client] = made
+            self._parts[role, client] = made
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
@@ -173,8 +187,10 @@ class Host:
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
-            images, labels = self.setup.test_set()
-            part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
+            tests = chunks(self.setup)
+            images, labels = self.setup.test_set() if chunk in tests else self.setup.validation_set()
+            first = chunk if chunk in tests else chunk - len(tests)
+            part = slice(first * EVAL_CHUNK, (first + 1) * EVAL_CHUNK)
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
             self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
@@ -185,9 +201,11 @@ def as_tally(score: Score) -> Tally:
     return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
 
 
-def test_chunks(setup: Setup) -> int:
-    """How many chunks the global test set has."""
-    return -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+def chunks(setup: Setup, part: str = "test") -> range:
+    """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
+    tests = -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+    held = sum(len(own) for own in setup.partition.val)
+    return range(tests) if part == "test" else range(tests, tests - (-held // EVAL_CHUNK))
 
 
 def total(tallies: dict[int, Tally]) -> Tally:
