@@ -128,7 +128,9 @@ class RunConfig:
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
         if not parts["data"]["validation"]:
-            del parts["data"]["validation"]  # the field is younger than the identities of runs without it
+            del parts["data"]["validation"]  # these are younger than the identities of runs without them
+        if parts["numerics"] == dataclasses.asdict(Numerics()):
+            del parts["numerics"]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @staticmethod

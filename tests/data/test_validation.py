@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.core.config import Data, RunConfig
+from raffed.core.config import Data, Federation, RunConfig
 from raffed.core.errors import UsageError
 from raffed.data.datasets import load_dataset
 from raffed.data.partition import Partition, held_out, make_partition, parse_split
+from raffed.runtime.setup import prepare
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +80,8 @@ def test_a_validation_sample_that_is_trained_on_is_refused(whole: Partition, tmp
 def test_a_share_above_nine_tenths_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"data\.validation = 0\.95 is outside"):
         RunConfig(data=Data(validation=0.95))
+
+
+def test_data_that_come_in_stages_have_no_validation_part() -> None:
+    with pytest.raises(UsageError, match=r"data\.validation = 0\.2: clients whose data come in stages"):
+        prepare(RunConfig(data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)))
