@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
@@ -90,6 +91,7 @@ class Search:
 def carry_out(search: Search) -> bool:
     """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is up."""
     os.environ.update(QUIET_TUNE)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told in a line each
     left, methods = search.seconds, search.request.methods
     for number, method in enumerate(methods):
         share = None if left is None else left / (len(methods) - number)  # what one method leaves, the next ones have

@@ -38,9 +38,10 @@ def federation(config: dict[str, Any], task: Task) -> None:
     from raffed.results.runfile import RUN_FILE
 
     point = task.point(config)
-    final = task.settings is not None
-    asked = task.request.config(task.method, task.settings or point, point[SEED] if final else None)
-    folder = Path(task.folder) / (f"seed-{point[SEED]}" if final else trial_name(point))
+    if task.settings is None:
+        asked, folder = task.request.config(task.method, point), Path(task.folder) / trial_name(point)
+    else:
+        asked, folder = task.request.config(task.method, task.settings, point[SEED]), Path(task.folder) / f"seed-{point[SEED]}"
 
     def watch(event: RoundEvent) -> None:
         values = {("global", "test"): event.accuracy, ("personal", "local_test"): event.personal,

@@ -44,8 +44,8 @@ class Board:
         self._trials[method, trial.name] = trial
         if trial.state in ("done", "failed"):
             ended = sum(one.state in ("done", "failed") for one in self._trials.values())
-            found = f"score {percent(trial.score)}  {duration(trial.seconds)}" if trial.state == "done" else "failed"
-            print(f"{ended:>3}  {method}  {trial.name}  {found}", flush=True)
+            scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"  # final runs have no validation part
+            print(f"{ended:>3}  {method}  {trial.name}  {trial.state}{scored}  {duration(trial.seconds)}", flush=True)
 
     def stopped(self, again: str) -> None:
         """The sweep was interrupted; the command `again` continues it."""

@@ -166,6 +166,10 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
         return
     show(sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words))
     print(note)
+    for method, about in found.methods.items():
+        for trial in about.get("trials") or []:
+            if trial.get("error"):
+                print(f"failed: {method} {trial['name']}: {str(trial['error']).strip().splitlines()[-1]}", file=sys.stderr)
     print(f"raffed report {out} --out {out}/report draws the trials")
 
 

@@ -89,6 +89,13 @@ def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Pa
     assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
 
 
+def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(tmp_path: Path, cli: Cli) -> None:
+    assert cli("tune", "--method", "fedavg", "--seeds", 1, *QUICK, "--out", tmp_path / "a").code == 0
+    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
+    assert [trial["name"] for trial in about["trials"]] == ["defaults"]
+    assert about["final"] == [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]
+
+
 @pytest.mark.slow
 def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
     done = cli("tune", "--method", "fedmr", "--set", "mu2=0.1", "--grid", "mu1=0.01", "--grid", "local.lr=0.05", "--seeds", 0,
