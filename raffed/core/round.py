@@ -152,20 +152,21 @@ def scored(m: Method, s: Server) -> Broadcast:
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
     """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
-    task = _shared_task(m, m.passes[0], Solver(0.0, 0.0, 0.0))
+    task = _shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
     own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task, views))
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
-def _objective(m: Method) -> Objective:
-    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+def _objective(m: Method, plain: bool) -> Objective:
+    head, personal = m.head, None if plain else m.personal
+    terms = [] if plain else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
 
     def objective(f: Forward, views: Views) -> Tensor:
         logits = f.logits if head is None else head.logits(f.logits, views["head"])
         loss = cross_entropy(logits, f.y)
         for slot, one in terms:
             loss = loss + one.loss(f, views[slot])
-        extra = None if m.personal is None else m.personal.loss(f, views["personal"])
+        extra = None if personal is None else personal.loss(f, views["personal"])
         return loss if extra is None else loss + extra
 
     return objective
@@ -174,12 +175,13 @@ def _objective(m: Method) -> Objective:
 def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
-    draws = {slot: term for slot, term in m.ingredients() if isinstance(term, Term) and term.purpose is not None}
-    return Task(_objective(m), solver, one.part, correct, draws, m.personal, m.solver)
+    drawing = () if one.plain else m.ingredients()
+    draws = {slot: term for slot, term in drawing if isinstance(term, Term) and term.purpose is not None}
+    return Task(_objective(m, one.plain), solver, one.part, correct, draws, m.personal, m.solver)
 
 
 def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
-    """A client's streams for the terms that draw; they go on from pass to pass."""
+    """A client's streams for the terms that draw."""
     return {
         slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
         for slot, one in task.draws.items()
@@ -219,11 +221,10 @@ def _train_shared(
     states, beside = [k.start for k in contexts], [_companion(m, own) for own in views]
     carried = [None] * len(guests)
     losses, steps = [0.0] * len(guests), [0] * len(guests)
-    drawn = None
+    drawn = [_drawing(_shared_task(m, Pass(), Solver(0.0, 0.0, 0.0)), own) for own in views]  # they go on from pass to pass
     whole = m.solver.batches() if m.solver is not None else 1  # mini-batches of one step
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, _solver(local, one, round))
-        drawn = [_drawing(task, own) for own in views] if drawn is None else drawn
         stretches = []
         for state, guest, own, generators, c in zip(states, guests, views, drawn, beside, strict=True):
             draws = seeds.generator(session.seed, "batches", round, guest.client, number)

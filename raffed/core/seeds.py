@@ -15,7 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-Purpose = Literal["weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server"]
+Purpose = Literal[
+    "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server"
+]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 
