@@ -46,6 +46,14 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "preset": ["x"],
     },
     "feddf": {"server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0]},
+    "gldp": {
+        "lam": [-0.1, 1.1], "beta": [-0.1, 1.1], "body_epochs": [-1.0], "head_epochs": [-1.0], "lp": ["kl"], "gp": ["mean"],
+        "temperature": [0.0, -1.0], "order": ["body"], "inference": ["head"], "candidates": ["own"],
+    },
+    "mpfedcon": {
+        "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
+        "negative": ["after_head"],
+    },
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},
