@@ -270,6 +270,10 @@ class ServerRule(Frozen):
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         raise NotImplementedError
 
+    def tells(self, own: Any) -> dict[str, Wire]:
+        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
+        return {}
+
     def scored(self, own: Any, w: Params) -> Params:
         """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""
         return w

@@ -142,6 +142,7 @@ def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: Server
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
     }
     slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
+    slots.update(m.server.tells(slots["server"]))
     return Server(s.round + 1, w, mean_b, {slot: v for slot, v in slots.items() if v is not None})
 
 
