@@ -34,6 +34,7 @@ class MethodInfo:
 
 METHODS: dict[str, MethodInfo] = {
     "apfl": MethodInfo("APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"),
+    "creff": MethodInfo("CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"),
     "ditto": MethodInfo("Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"),
     "dittors": MethodInfo("DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"),
     "fedadagrad": MethodInfo("FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"),

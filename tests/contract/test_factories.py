@@ -29,9 +29,9 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
     "fedmmd": {"lam": [-0.1, math.nan]},
-    "fedper": {},
+    "fedper": {"private": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan]},
-    "fedrep": {"head_epochs": [-1.0, math.nan], "body_epochs": [-1.0], "preset": ["original "]},
+    "fedrep": {"head_epochs": [-1.0, math.nan], "body_epochs": [-1.0], "private": ["all"], "preset": ["original "]},
     "finetune": {"epochs": [-1.0, math.nan], "scope": ["body"]},
     "solo": {"epochs": [-1.0, math.nan]},
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
@@ -53,6 +53,9 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "mpfedcon": {
         "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
         "negative": ["after_head"],
+    },
+    "creff": {
+        "features": [0], "match_steps": [-1], "match_lr": [-0.1], "retrain_epochs": [-1], "retrain_lr": [-0.1, math.nan],
     },
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},

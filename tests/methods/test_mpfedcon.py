@@ -14,8 +14,9 @@ from raffed.core import seeds
 from raffed.core.context import Context
 from raffed.core.fold import Fold
 from raffed.core.local import Local
-from raffed.core.method import Method, Pass, Received, Split
+from raffed.core.method import Received
 from raffed.core.network import Network
+from raffed.methods.fedrep import fedrep
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.mpfedcon import CentreContrast, PreviousContrast, centre_contrast, mpfedcon
 from raffed.models.net import Net
@@ -36,14 +37,9 @@ def projected() -> Network:
         return Network(Net(nn.Sequential(OrderedDict(encoder=encoder, projection=projection)), nn.Linear(5, CLASSES)))
 
 
-def fedrep_of(head_epochs: float, encoder_epochs: float) -> Method:
-    """FedRep whose private part is projection and output."""
-    return Method("FedRep", split=Split(personal="top"), passes=(Pass("top", head_epochs), Pass("base", encoder_epochs)))
-
-
 def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
     """1, and 2: the contrast draws no random number, and a first round without centres is FedRep's."""
-    plain = Tiny(fedrep_of(2.0, 2.0), net=projected())
+    plain = Tiny(fedrep(2.0, 2.0, private="top"), net=projected())
     none, some = Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected()), Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected())
     for tiny in (plain, none, some):
         tiny.step([0, 1, 2, 3])
