@@ -34,7 +34,7 @@ check: $(STAMP) ## ruff and mypy --strict
 golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, method by method
 	$(BIN)/python -m tests.golden.regenerate
 
-bench: $(STAMP) ## round time as a ratio to a bare PyTorch loop, W1 to W3 (RAFFED_DATA must hold Fashion-MNIST)
-	$(BIN)/python -m tests.benchmarks.round_time
+bench: $(STAMP) ## round time as a ratio to a bare PyTorch loop, in bench/ (RAFFED_DATA: the data; RAFFED_PEERS: Flower and pfl)
+	$(BIN)/python -m tests.benchmarks.round_time --out bench/round_time.json
 
 .PHONY: help venv demo test test-slow check golden bench

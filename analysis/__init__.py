@@ -5,10 +5,10 @@
 >>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
 """
 
-from analysis.figures import class_heat_map, curves
-from analysis.load import NoRunsError, Runs, load_runs
-from analysis.report import write_report
-from analysis.tables import summary, to_html, to_latex, to_markdown, to_text
+from .figures import class_heat_map, curves
+from .load import NoRunsError, Runs, load_runs
+from .report import write_report
+from .tables import summary, to_html, to_latex, to_markdown, to_text
 
 __all__ = [
     "NoRunsError", "Runs", "class_heat_map", "curves", "load_runs", "summary", "to_html", "to_latex", "to_markdown",

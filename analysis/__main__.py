@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.load import NoRunsError, load_runs
-from analysis.report import write_loaded
-from analysis.tables import summary, to_text
+from .load import NoRunsError, load_runs
+from .report import write_loaded
+from .tables import summary, to_text
 
 
 def main(argv: Sequence[str] | None = None) -> int:

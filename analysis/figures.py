@@ -21,8 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from analysis.groups import Group, groups
-from analysis.load import Runs
+from .groups import Group, groups
+from .load import Runs
 
 MARKERS = "osD^vPX*<>ph"
 
@@ -64,15 +64,30 @@ def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
 
 def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
     """One line of panels a task: aggregation accuracy to the left, personalization accuracy to the right."""
-    found = tasks(runs)
-    with _style(theme):
-        figure = Figure(figsize=(12.5, 4.1 * len(found)), layout="constrained")
-        panels = figure.subplots(len(found), len(PANELS), squeeze=False)
-        for line, (task, _) in zip(panels, found.items(), strict=True):
-            for axes, panel in zip(line, PANELS, strict=True):
-                draw_curves(axes, task_curves(runs, task, panel), theme)
-                axes.set_title(f"{panel} · {_short(' · '.join(task), 40)}", loc="left", pad=12)
+    found = list(tasks(runs))
+    width, height = 6.4, 4.1
+    with style(theme):
+        figure = Figure(figsize=(width * len(PANELS), height * len(found)))
+        for line, task in enumerate(found):
+            for column, panel in enumerate(PANELS):
+                shown = task_curves(runs, task, panel)
+                left, bottom = column * width, (len(found) - 1 - line) * height
+                axes = place(figure, left + 0.7, bottom + 0.6, width - 0.85 - _beside(shown), height - 1.15)
+                draw_curves(axes, shown, theme)
+                axes.set_title(f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12)
     return figure
+
+
+def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place in inches. Fixed margins: matplotlib's automatic layouts draw everything twice."""
+    whole = figure.get_size_inches()
+    axes: Axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
+    return axes
+
+
+def _beside(shown: Sequence[Curve]) -> float:
+    """Inches to the right of a panel for the names of its lines."""
+    return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in shown), default=0)
 
 
 def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
@@ -80,45 +95,50 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
     found = task_curves(runs, task, panel)
     if not found:
         return None
-    with _style(theme):
-        figure = Figure(figsize=(6.2, 3.9), layout="constrained")
-        draw_curves(figure.subplots(), found, theme)
+    with style(theme):
+        figure = Figure(figsize=(6.2, 3.9))
+        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - _beside(found), 3.2), found, theme)
     return figure
 
 
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """The curves of a panel. A method keeps its style over all tasks and panels."""
-    model, split = PANELS[panel]
-    rows = runs.metrics
-    rows = rows[rows["client"].isna() & rows["class"].isna() & (rows["metric"] == "accuracy")]
-    rows = rows[(rows["model"] == model) & (rows["split"] == split)]
-    shared = Counter(group.label for group in groups(runs))
-    styles = sorted(shared, key=lambda label: (-shared[label], label))  # labels that meet most get the plainest looks
-    found = (_curve(group, styles.index(group.label), rows) for group in tasks(runs)[task])
+    matrix = runs.matrix(*PANELS[panel])
+    found = (_curve(group, looks(runs)[group.label], matrix) for group in tasks(runs)[task])
     return [curve for curve in found if curve is not None]
 
 
-def _curve(group: Group, style: int, rows: pd.DataFrame) -> Curve | None:
-    rows = rows[rows["run"].isin(group.used)]
-    if rows.empty:
+def looks(runs: Runs) -> dict[str, int]:
+    """Label → number of its look, the same in every figure; labels on most tasks get the plainest ones."""
+
+    def made() -> dict[str, int]:
+        shared = Counter(group.label for group in groups(runs))
+        return {label: i for i, label in enumerate(sorted(shared, key=lambda label: (-shared[label], label)))}
+
+    found: dict[str, int] = runs.once("looks", made)
+    return found
+
+
+def _curve(group: Group, style: int, matrix: pd.DataFrame) -> Curve | None:
+    seeds = matrix[[run for run in group.used if run in matrix]].dropna(how="all")
+    if seeds.empty:
         return None
-    seeds = rows.pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
     common = seeds.dropna()
-    values = (common if len(common) else seeds).to_numpy(np.float64)
-    rounds = (common if len(common) else seeds).index.to_numpy(np.float64)
+    kept = common if len(common) else seeds
+    values, rounds = kept.to_numpy(np.float64), kept.index.to_numpy(np.float64)
     return Curve(group.label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
 
 
 def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     """Lines with bands, the method's name at the end of its line, per cent against round."""
     for curve in found:
-        colour, marker, dash = _look(curve.style, theme)
+        colour, marker, dash = look(curve.style, theme)
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-        look = axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7)[0]
-        look.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
-    _dress(axes, theme, grid=True)
+        drawn = axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7)[0]
+        drawn.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
+    dress(axes, theme, grid=True)
     axes.set_xlabel("Round")
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    axes.yaxis.set_major_formatter(FuncFormatter(percent))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if found:
         _name_lines(axes, found, theme)
@@ -126,14 +146,14 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
         axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
 
 
-def _dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
+def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
     # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the axes.
     axes.tick_params(length=0, colors=theme.ink)
     if grid:
         axes.grid(visible=True, color=theme.grid, linewidth=0.8)
 
 
-def _look(style: int, theme: Theme) -> tuple[str, str, str]:
+def look(style: int, theme: Theme) -> tuple[str, str, str]:
     colours = len(theme.colours)
     return theme.colours[style % colours], MARKERS[style % len(MARKERS)], "--" if style // colours % 2 else "-"
 
@@ -144,13 +164,13 @@ def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
     gap = min(0.068, 1.0 / len(found))
     for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
-        colour, marker, _ = _look(curve.style, theme)
+        colour, marker, _ = look(curve.style, theme)
         beside = axes.plot([1.005, 1.03], [end, place], linewidth=0.8, color=colour, transform=axes.transAxes)
         beside += axes.plot([1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes)
         for line in beside:
             line.set_clip_on(False)
         size = 9 if gap > 0.06 else 7
-        axes.text(1.065, place, _short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
+        axes.text(1.065, place, short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
     axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
 
 
@@ -171,10 +191,7 @@ def spread(ends: Sequence[float], gap: float) -> list[float]:
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
     """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes), mean over seeds."""
-    rows = runs.metrics
-    rows = rows[rows["client"].isna() & rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test")]
-    rows = rows[rows["metric"] == "accuracy"]
-    rows = rows[rows["round"] == rows.groupby("run", observed=True)["round"].transform("max")]
+    rows = runs.once("last classes", lambda: _last_classes(runs))
     found = {}
     for group in tasks(runs)[task]:
         mine = rows[rows["run"].isin(group.used)]
@@ -184,24 +201,33 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
     return frame.loc[frame.mean(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
+def _last_classes(runs: Runs) -> pd.DataFrame:
+    rows = runs.metrics
+    kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
+    rows = rows[kept]
+    return rows[rows["round"] == rows.groupby("run", observed=True)["round"].transform("max")]
+
+
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
     """Method × class accuracy of the final global model; None where no run measured classes."""
     table = class_accuracy(runs, task)
     if table.empty:
         return None
     methods, classes = table.shape
-    with _style(theme):
-        figure = Figure(figsize=(min(12.5, 3.2 + 0.62 * classes), 1.5 + 0.42 * methods), layout="constrained")
-        axes = figure.subplots()
+    with style(theme):
+        width, height = min(9.0, 0.6 * classes), 0.42 * methods
+        left = 0.3 + 0.085 * max(len(short(str(label), 30)) for label in table.index)
+        figure = Figure(figsize=(left + width + 1.2, height + 0.85))
+        axes = place(figure, left, 0.6, width, height)
         image = axes.imshow(table.to_numpy(np.float64), cmap="cividis", vmin=0, vmax=1, aspect="auto")
-        axes.set_yticks(range(methods), [_short(str(label), 30) for label in table.index])
+        axes.set_yticks(range(methods), [short(str(label), 30) for label in table.index])
         every = max(1, classes // 20)
         axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
         axes.set_xlabel("Class")
-        bar = figure.colorbar(image, ax=axes, format=FuncFormatter(_percent), pad=0.015, aspect=30)
+        bar = figure.colorbar(image, cax=place(figure, left + width + 0.2, 0.6, 0.16, height), format=FuncFormatter(percent))
         bar.outline.set(visible=False)
         for each in (axes, bar.ax):
-            _dress(each, theme, grid=False)
+            dress(each, theme, grid=False)
         if classes <= 20:
             _write_cells(axes, table)
     return figure
@@ -215,10 +241,11 @@ def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
 
 def svg(figure: Figure) -> str:
     """The figure as SVG text, the same bytes every time."""
-    with mpl.rc_context({"svg.hashsalt": "raffed", "text.parse_math": False}):
+    with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    # Hundredths of a point are enough for coordinates; what is written stays as it is.
+    return re.sub(r"<[^<>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue())
 
 
 def in_the_dark(drawing: str) -> str:
@@ -229,7 +256,7 @@ def in_the_dark(drawing: str) -> str:
 
 
 @contextmanager
-def _style(theme: Theme) -> Iterator[None]:
+def style(theme: Theme) -> Iterator[None]:
     settings: Any = {
         "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "text.parse_math": False,
         "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
@@ -241,10 +268,10 @@ def _style(theme: Theme) -> Iterator[None]:
         yield
 
 
-def _percent(value: float, _: object) -> str:
+def percent(value: float, _: object) -> str:
     return f"{100 * value:g} %"
 
 
-def _short(text: str, length: int) -> str:
+def short(text: str, length: int) -> str:
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown if len(shown) <= length else shown[: length - 1] + "…"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analysis.load import Runs, flatten, section
+from .load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]
@@ -38,6 +38,11 @@ class Group(NamedTuple):
 
 def groups(runs: Runs) -> list[Group]:
     """Every group, by task and label."""
+    found: list[Group] = runs.once("groups", lambda: _groups(runs))
+    return found
+
+
+def _groups(runs: Runs) -> list[Group]:
     members: dict[tuple[str, str, str, str], list[str]] = {}
     about = {str(row["run"]): row for row in runs.runs[_NEEDED].reset_index().to_dict("records")}
     for name, row in about.items():
@@ -60,8 +65,11 @@ def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
 
 def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping[str, Any]]) -> list[str]:
     labels = []
+    met: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for key, config in zip(keys, configs, strict=True):
-        rivals = [other for k, other in zip(keys, configs, strict=True) if k[:3] == key[:3]]
+        met.setdefault(key[:3], []).append(config)
+    for key, config in zip(keys, configs, strict=True):
+        rivals = met[key[:3]]
         names = sorted({name for rival in rivals for name in rival} - set(_THE_TASK))
         telling = [name for name in names if any(rival.get(name) != rivals[0].get(name) for rival in rivals)]
         short = Counter(name.rpartition(".")[2] for name in telling)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-NEWEST_SCHEMA = 1
-_WORDS = ("run_id", "method", "dataset", "partition", "model", "split", "metric")
-_COLUMNS = {name: pa.string() for name in _WORDS}
-_COLUMNS |= {name: pa.int64() for name in ("seed", "round", "client", "stage", "class", "n", "bytes_up", "bytes_down")}
-_COLUMNS |= {"value": pa.float64(), "seconds": pa.float64()}
-_SCHEMA = pa.schema({"run": pa.string(), **_COLUMNS})
+NEWEST_SCHEMA = 2
+_CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
+_WORDS = ("model", "split", "metric")
+_KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
+_WORD = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()})
+_PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 
 
 class NoRunsError(ValueError):
@@ -29,8 +35,9 @@ class NoRunsError(ValueError):
 class Runs:
     """What was found below the paths.
 
-    metrics: the rows of all runs as raffed/results/schema.py describes them, and `run`, a name unique in this object;
-        client, stage, class, n and bytes are floats whose NaN is the schema's null.
+    metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and `run`, a name unique in
+        this object; stage, class, n and bytes are floats whose NaN is the schema's null.
+    clients: run, client, round, value: the accuracy of each client's personal model on its local test when it last took part.
     runs: one row a run, indexed by `run`: folder, run_id, method, dataset, partition, seed, state, rounds_done,
         rounds_planned, seconds, …, and the configuration flattened to `config.local.lr` and the like.
     files: what run.json held, by `run`.
@@ -41,6 +48,35 @@ class Runs:
     runs: pd.DataFrame
     files: Mapping[str, Mapping[str, Any]]
     unreadable: Mapping[str, str]
+    clients: pd.DataFrame
+    _known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for this object."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
+        """The server's rows over all classes of one measurement, by round."""
+
+        def made() -> pd.DataFrame:
+            rows = self.metrics
+            kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == metric) & rows["class"].isna()
+            return rows[kept].sort_values("round", kind="stable")
+
+        frame: pd.DataFrame = self.once((model, split, metric), made)
+        return frame
+
+    def matrix(self, model: str, split: str) -> pd.DataFrame:
+        """Accuracy of every run (columns) after every round (rows) that any of them measured; NaN where it did not."""
+
+        def made() -> pd.DataFrame:
+            rows = self.series(model, split)
+            return rows.pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
+
+        frame: pd.DataFrame = self.once(("matrix", model, split), made)
+        return frame
 
 
 def load_runs(paths: Iterable[Path | str]) -> Runs:
@@ -53,17 +89,43 @@ def load_runs(paths: Iterable[Path | str]) -> Runs:
         if not found:
             unreadable[str(path)] = "no run.json at or below it" if path.is_dir() else "no such folder"
     files: dict[str, Mapping[str, Any]] = {}
-    tables, rows = [_SCHEMA.empty_table()], []
+    named = {}
     for name, folder in _names(sorted(folders.values())).items():
         file = _read_run_file(folder, unreadable)
-        if file is None:
-            continue
-        table = _read_parts(folder, name, unreadable)
-        files[name] = file
-        tables.append(table)
-        rows.append({"run": name, "folder": str(folder), **_about(file, table)})
-    metrics = pa.concat_tables(tables).to_pandas(categories=["run", *_WORDS])
-    return Runs(metrics, pd.DataFrame(rows, columns=None if rows else ["run"]).set_index("run"), files, unreadable)
+        if file is not None:
+            files[name], named[name] = file, folder
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # reading Parquet lets go of the interpreter
+        read = dict(zip(named, pool.map(_read_parts, named.values()), strict=True))
+    for one in read.values():
+        unreadable |= one.unreadable
+    rows = [{"run": name, "folder": str(named[name]), **_about(files[name], one)} for name, one in read.items()]
+    about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
+    return Runs(_joined(read), about, files, unreadable, _clients(read))
+
+
+class _Read(NamedTuple):
+    """What the parts of one run hold: the server's rows, what is the same in all rows, each client's last score."""
+
+    server: pa.Table
+    constant: dict[str, Any]
+    clients: pd.DataFrame
+    unreadable: dict[str, str]
+
+
+def _joined(read: Mapping[str, _Read]) -> pd.DataFrame:
+    """The server's rows of all runs, with the run as a categorical column."""
+    names = list(read)
+    table = pa.concat_tables([_SCHEMA.empty_table(), *(one.server for one in read.values())]).unify_dictionaries()
+    frame: pd.DataFrame = table.to_pandas()
+    codes = np.repeat(np.arange(len(names)), [one.server.num_rows for one in read.values()])
+    frame["run"] = pd.Categorical.from_codes(codes, pd.Index(names, dtype=object))
+    return frame
+
+
+def _clients(read: Mapping[str, _Read]) -> pd.DataFrame:
+    frames = [one.clients.assign(run=name) for name, one in read.items() if len(one.clients)]
+    columns = ["run", "client", "round", "value"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -114,37 +176,78 @@ def _read_run_file(folder: Path, unreadable: dict[str, str]) -> Mapping[str, Any
     return None
 
 
-def _read_parts(folder: Path, run: str, unreadable: dict[str, str]) -> pa.Table:
-    parts = [_SCHEMA.empty_table()]
-    for path in sorted((folder / "metrics").glob("part-*.parquet")):
+def _read_parts(folder: Path) -> _Read:
+    tables, unreadable = [_SCHEMA.empty_table()], dict[str, str]()
+    constant: dict[str, Any] = {}
+    for path in _parts(folder / "metrics"):
         try:
-            parts.append(_read_part(path, run))
+            table, constant = _read_part(path)
+            tables.append(table)
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             unreadable[str(path)] = str(error)
-    return pa.concat_tables(parts)
+    rows = pa.concat_tables(tables).unify_dictionaries()
+    null = pc.is_null(rows["client"])
+    return _Read(rows.filter(null), constant, _last_scores(rows, null), unreadable)
 
 
-def _read_part(path: Path, run: str) -> pa.Table:
+def _parts(folder: Path) -> list[Path]:
+    """The parts in the order of rounds; one whose rounds another part holds as well was put together into that one."""
+    named = [(path, _PART.fullmatch(path.name)) for path in folder.glob("part-*.parquet")]
+    spans = sorted((int(m[1]), -int(m[2]), path) for path, m in named if m)
+    kept: list[tuple[int, Path]] = []
+    for _, last, path in spans:
+        if not kept or -last > kept[-1][0]:
+            kept.append((-last, path))
+    return [path for _, path in kept] + sorted(path for path, m in named if not m)
+
+
+def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
     with pq.ParquetFile(path) as file:
         version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", NEWEST_SCHEMA))
         if version > NEWEST_SCHEMA:
             raise ValueError(f"schema {version}, this analysis reads up to {NEWEST_SCHEMA}; update raffed")
-        table = file.read(columns=list(_COLUMNS))
-    columns = {name: table[name].cast(kind) for name, kind in _COLUMNS.items()}
-    return pa.table({"run": pa.array([run] * table.num_rows, pa.string()), **columns}, schema=_SCHEMA)
+        table = file.read(columns=_SCHEMA.names, use_threads=False)
+        said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
+        first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
+    if table.schema != _SCHEMA:
+        table = pa.table({name: table[name].cast(_SCHEMA.field(name).type) for name in _SCHEMA.names}, schema=_SCHEMA)
+    if said or first is None:
+        return table, {name: said[name] for name in _CONSTANT if name in said}
+    return table, {name: first[name][0].as_py() for name in _CONSTANT}
 
 
-def _about(file: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
+def _last_scores(rows: pa.Table, null: pa.ChunkedArray) -> pd.DataFrame:
+    """client, round, value of the last local test of each client's personal model."""
+    kept = ~np.asarray(null)
+    for name, word in {"model": "personal", "split": "local_test", "metric": "accuracy"}.items():
+        kept &= _is(rows[name], word)
+    found = rows.select(["client", "round", "value"]).filter(pa.array(kept))
+    columns = {name: found[name].to_numpy() for name in found.column_names}
+    order = np.argsort(columns["round"], kind="stable")[::-1]
+    _, first = np.unique(columns["client"][order], return_index=True)
+    return pd.DataFrame({name: values[order][first] for name, values in columns.items()})
+
+
+def _is(column: pa.ChunkedArray, word: str) -> npt.NDArray[np.bool_]:
+    """Which values of a column of words are `word`; by code, which is quicker than by letters."""
+    codes = column.combine_chunks()
+    known = codes.dictionary.to_pylist()
+    if word not in known:
+        return np.zeros(len(column), bool)
+    return np.asarray(codes.indices.to_numpy() == known.index(word), bool)
+
+
+def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
     """The row of `Runs.runs`. Rows that were measured win over what run.json says."""
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
-    about = {name: table[name][0].as_py() if table.num_rows else _text(value) for name, value in said.items()}
-    about["seed"] = table["seed"][0].as_py() if table.num_rows else _number(config.get("seed"))
-    done = max(table["round"].to_pylist()) if table.num_rows else _number(file.get("rounds_done")) or 0
+    about = {name: read.constant.get(name, _text(value)) for name, value in said.items()}
+    about["seed"] = read.constant.get("seed", _number(config.get("seed")))
+    done = pc.max(read.server["round"]).as_py() if read.server.num_rows else _number(file.get("rounds_done")) or 0
     about |= {"rounds_done": done, "rounds_planned": _number(federation.get("rounds"))}
-    about |= {name: _number(file.get(name)) for name in ("seconds",)}
+    about |= {name: _number(file.get(name)) for name in ("seconds", "clients")}
     for name in ("run_id", "state", "execution", "started", "commit", "partition_sha256", "error"):
         about[name] = _text(file.get(name))
     nested = {name: section(file, name) for name in ("config", "versions", "hashes", "hardware")}

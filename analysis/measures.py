@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.load import Runs
+from .load import Runs
 
 LAST_ROUNDS = 10
 
@@ -33,17 +33,20 @@ MEASURES = {
 
 def measures(runs: Runs) -> pd.DataFrame:
     """The columns of MEASURES for each run (index: run); NaN where a run has no such rows."""
-    rows = runs.metrics
-    server = rows[rows["client"].isna() & rows["class"].isna()].sort_values("round", kind="stable")
-    accuracy = _values(server, "global", "test", "accuracy")
-    personal = _values(server, "personal", "local_test", "accuracy")
-    train = server[(server["model"] == "global") & (server["split"] == "train") & (server["metric"] == "loss")]
-    by_run = train.groupby("run", observed=True)
+    made: pd.DataFrame = runs.once("measures", lambda: _measures(runs))
+    return made
+
+
+def _measures(runs: Runs) -> pd.DataFrame:
+    accuracy, personal = runs.series("global", "test"), runs.series("personal", "local_test")
+    by_run = runs.series("global", "train", "loss").groupby("run", observed=True)
     columns = {
         "accuracy_last": _last(accuracy, 1),
         "accuracy_best": accuracy.groupby("run", observed=True)["value"].max(),
         "accuracy_mean10": _last(accuracy, LAST_ROUNDS),
         "personal_last": _last(personal, 1),
+        "personal_mean10": _last(personal, LAST_ROUNDS),
+        "floats_up": (by_run["bytes_up"].mean() / 4e6) / _participants(runs),
         "mb_up": by_run["bytes_up"].mean() / 1e6,
         "mb_down": by_run["bytes_down"].mean() / 1e6,
         "seconds_round": by_run["seconds"].median(),
@@ -51,8 +54,11 @@ def measures(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
 
 
-def _values(server: pd.DataFrame, model: str, split: str, metric: str) -> pd.DataFrame:
-    return server[(server["model"] == model) & (server["split"] == split) & (server["metric"] == metric)]
+def _participants(runs: Runs) -> pd.Series[float]:
+    """Clients a round, from what each run planned."""
+    if "config.federation.participation" not in runs.runs:
+        return pd.Series(dtype=float)
+    return (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"]).round().clip(lower=1)
 
 
 def _last(rows: pd.DataFrame, count: int) -> pd.Series[float]:

@@ -39,6 +39,7 @@ td strong { color: var(--mark); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem; }
 figure { margin: 0; min-width: 0; }
 figure img { display: block; width: 100%; height: auto; }
+.natural img { width: auto; max-width: 100%; }
 .classes { overflow-x: auto; }
 .classes img { width: auto; min-width: 34rem; max-width: 100%; }
 details { border: 1px solid var(--line); border-radius: 6px; margin: .5rem 0; background: var(--tint); }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from analysis.figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
-from analysis.groups import Group
-from analysis.load import NoRunsError, Runs, flatten, load_runs, section
-from analysis.page import notice, page, pairs, picture, text
-from analysis.tables import summary, to_html, to_markdown
+from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
+from .groups import Group
+from .load import NoRunsError, Runs, flatten, load_runs, section
+from .page import notice, page, pairs, picture, text
+from .reproductions import Reproduction, load_item, run_folders
+from .sections import paper_section, ranking_section, sweep_section, task_sections
+from .sweeps import Sweep
+from .tables import summary, to_html, to_markdown
 
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
@@ -32,8 +37,8 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
     return write_loaded(load_runs(paths), out)
 
 
-def write_loaded(runs: Runs, out: Path) -> Path:
-    """As `write_report`, for runs that are loaded already."""
+def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()) -> Path:
+    """As `write_report`, for runs that are loaded already, with the papers' tables and the sweeps that they belong to."""
     if runs.runs.empty:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
         raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
@@ -43,12 +48,26 @@ def write_loaded(runs: Runs, out: Path) -> Path:
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
     table.to_csv(out / "summary.csv", index=False)
     curves(runs).savefig(out / "curves.png", dpi=150)
-    (out / "report.html").write_text(_html(runs, table), encoding="utf-8")
+    (out / "report.html").write_text(_html(runs, table, items, sweeps), encoding="utf-8")
     return out / "report.html"
 
 
-def _html(runs: Runs, table: pd.DataFrame) -> str:
+def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
+    """The reproductions at or below `paths` that have finished runs; a damaged item.json is passed over."""
+    found = []
+    for path in map(Path, paths):
+        for folder, below, names in os.walk(path):
+            below[:] = [] if "run.json" in names else sorted(set(below) - {"runs"})
+            if "item.json" in names:
+                with contextlib.suppress(OSError, ValueError):
+                    found.append(load_item(Path(folder) / "item.json"))
+    return [item for item in found if run_folders(item)]
+
+
+def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
+    body += "".join(paper_section(item, runs) for item in items) + "".join(sweep_section(sweep, runs) for sweep in sweeps)
+    body += ranking_section(runs)
     for task, members in tasks(runs).items():
         body += _task(runs, table, task, members)
     body += "<h2>How to read this</h2>\n" + READING + "<h2>Runs</h2>\n"
@@ -71,7 +90,8 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     body += f'<div class="scroll">{to_html(rows, hide=["dataset", "partition"])}</div>\n'
     body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
     panels = (_panel(runs, task, panel) for panel in PANELS)
-    return body + f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n' + _classes(runs, task)
+    body += f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n'
+    return body + _classes(runs, task) + task_sections(runs, members)
 
 
 def _panel(runs: Runs, task: tuple[str, str], panel: str) -> str:

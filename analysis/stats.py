@@ -36,3 +36,8 @@ def _t_inside(theta: float, freedom: int) -> float:
         term *= math.cos(theta) ** 2 * (k - 1) / k
         total += term
     return 2 / math.pi * (theta + total) if odd else total
+
+
+def t_tail(t: float, freedom: int) -> float:
+    """P(|T| >= t) for Student's T with `freedom` degrees of freedom, t >= 0."""
+    return max(0.0, 1.0 - _t_inside(math.atan(t / math.sqrt(freedom)), freedom))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
 from collections.abc import Collection
 
 import pandas as pd
 
-from analysis.groups import Group, groups
-from analysis.load import Runs
-from analysis.measures import MEASURES, Measure, measures
-from analysis.stats import t_interval
+from .groups import Group, groups
+from .load import Runs
+from .measures import MEASURES, Measure, measures
+from .sheet import Sheet, as_html, as_latex, as_markdown, as_text
+from .stats import t_interval
 
 _TITLES = {"method": "Method", "dataset": "Data set", "partition": "Partition", "run": "Run", "seed": "Seed",
            "seeds": "Seeds", "rounds": "Rounds", "state": "State"}  # fmt: skip
-_LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
-}  # fmt: skip
 
 
 def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
@@ -88,20 +84,12 @@ def _rounds(done: int, planned: float | None) -> str:
 
 def to_text(table: pd.DataFrame) -> str:
     """Columns aligned with spaces: words to the left, numbers to the right."""
-    titles, lines = cells(table)
-    shown = [["".join(c if c.isprintable() else "?" for c in cell) for cell in line] for line in [titles, *lines]]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    sides = ["<" if _is_word(title) else ">" for title in titles]
-    aligned = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown)
-    return "\n".join(line.rstrip() for line in aligned)
+    return as_text(_sheet(table))
 
 
 def to_markdown(table: pd.DataFrame) -> str:
     """A GitHub table; what could be Markdown or HTML in a name is escaped."""
-    titles, lines = cells(table)
-    rule = [":--" if _is_word(title) else "--:" for title in titles]
-    rows = [titles, rule, *([_markdown(cell) for cell in line] for line in lines)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return as_markdown(_sheet(table))
 
 
 def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
@@ -109,31 +97,19 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
 
     `hide`: columns that what is around the table says already.
     """
-    titles, lines = cells(table.drop(columns=list(hide)))
-    best = _best(table)
-    head = "".join(f'<th scope="col"{_align(title)}>{html.escape(title).replace(" %", "&nbsp;%")}</th>' for title in titles)
-    body = ""
-    for i, line in enumerate(lines):
-        marked = (_mark(html.escape(cell), (i, title) in best) for cell, title in zip(line, titles, strict=True))
-        body += "<tr>" + "".join(f"<td{_align(t)}>{c}</td>" for c, t in zip(marked, titles, strict=True)) + "</tr>\n"
-    return f'<table class="summary"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
+    sheet = _sheet(table.drop(columns=list(hide)))
+    best = {(row, list(sheet.titles).index(title)) for row, title in _best(table)}
+    return as_html(sheet._replace(strong=frozenset(best)))
 
 
 def to_latex(table: pd.DataFrame) -> str:
     """A booktabs tabular."""
+    return as_latex(_sheet(table))
+
+
+def _sheet(table: pd.DataFrame) -> Sheet:
     titles, lines = cells(table)
-    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [titles, *lines]]
-    kinds = "".join("l" if _is_word(title) else "r" for title in titles)
-    body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
-    return f"\\begin{{tabular}}{{{kinds}}}\n{body}\n\\end{{tabular}}\n"
-
-
-def _is_word(title: str) -> bool:
-    return title in {"Run", "Method", "Data set", "Partition", "State"}
-
-
-def _align(title: str) -> str:
-    return "" if _is_word(title) else ' class="number"'
+    return Sheet(titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State"}))
 
 
 def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
@@ -146,14 +122,3 @@ def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
                 best |= {(int(row), measure.title) for row in values.index[values == values.max()]}
     return best
 
-
-def _mark(text: str, best: bool) -> str:
-    return f"<strong>{text}</strong>" if best else text
-
-
-def _markdown(cell: str) -> str:
-    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", html.escape(" ".join(cell.split()), quote=False))
-
-
-def _latex(cell: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in cell)

@@ -7,9 +7,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# analysis/ and tune_spaces/ stand beside this folder in a checkout and inside it in a wheel, where their names would collide
+# with others'. Either way they are raffed.analysis and raffed.tune_spaces.
+_checkout = Path(__file__).resolve().parents[1]
+if (_checkout / "pyproject.toml").is_file() and (_checkout / "tune_spaces").is_dir():
+    __path__.append(str(_checkout))
 
 if TYPE_CHECKING:
     from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime

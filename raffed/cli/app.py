@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, listing, running
+from raffed.cli import checking, listing, reproducing, running, tuning
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -18,6 +18,8 @@ raffed run experiment.toml --seed 1
 raffed compare --method fedavg --method map --out runs/both
 
 raffed verify runs/a
+
+raffed tune --method fedmr --out sweeps/fedmr
 
 raffed report runs/ --out report/
 
@@ -75,9 +77,32 @@ All methods get the same split, participants and batches.
 
 The same command again keeps what is finished and goes on."""
 
+TUNE_EPILOG = """[bold]Examples[/bold]
+
+raffed tune --method fedmr --dataset digits --split p10c2 --rounds 20 --out sweeps/a
+
+raffed tune --method fedavg --method map --grid local.lr=0.01,0.03,0.1 --budget 2h --out sweeps/b
+
+raffed tune --resume --out sweeps/a
+
+[bold]Where trials run[/bold]
+
+Each trial is a federation in one process; with --actors, --clients-per-actor or --gpu-fraction it
+has client actors of its own, in a placement group with whole GPUs."""
+
+REPRODUCE_EPILOG = """[bold]Examples[/bold]
+
+raffed reproduce --list
+
+raffed reproduce fedmr/table6 --only fmnist
+
+raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h"""
+
 RUNS, LOOK = "Runs", "Look around"
 app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
+app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
+app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", rich_help_panel=RUNS)(running.resume)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)

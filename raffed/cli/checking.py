@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,22 +112,61 @@ def report(
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
-    """Write the report on `runs` to `out` and show its summary."""
-    from analysis.load import NoRunsError, load_runs
-    from analysis.report import write_loaded
-    from analysis.tables import cells, summary
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
+    from raffed.analysis.load import NoRunsError, load_runs
+    from raffed.analysis.report import find_items, write_loaded
+    from raffed.analysis.sweeps import find_sweeps
+    from raffed.analysis.tables import cells, summary
 
     loaded = load_runs(runs)
     for name, reason in loaded.unreadable.items():
         print(f"raffed: left out {name}: {reason}", file=sys.stderr)
     try:
-        path = write_loaded(loaded, out)
+        path = write_loaded(loaded, out, find_items(runs), find_sweeps(runs))
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     titles, lines = cells(summary(loaded))
     screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
+
+
+def write_paper_item(path: Path, screen: Screen) -> None:
+    """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen."""
+    from raffed.analysis.load import load_runs
+    from raffed.analysis.report import write_loaded
+    from raffed.analysis.reproductions import load_item, paper_sheet, run_folders
+    from raffed.analysis.sheet import as_latex, as_markdown
+
+    item = load_item(path)
+    folders = run_folders(item)
+    if not folders:
+        print(f"raffed: {item.title}: no run is finished, there is nothing to compare", file=sys.stderr)
+        return
+    runs = load_runs(folders)
+    sheet = paper_sheet(item, runs)
+    (path.parent / "table.md").write_text(f"{item.title}\n\n{as_markdown(sheet)}", encoding="utf-8")
+    (path.parent / "table.tex").write_text(as_latex(sheet), encoding="utf-8")
+    report = write_loaded(runs, path.parent / "report", [item])
+    rows = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
+    screen.tabled(str(report), item.title, rows, sheet.words)
+
+
+def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
+    """Leave what a sweep chose as tuning.md and tuning.tex beside it, and print it if it is to be `shown`."""
+    from raffed.analysis.sheet import as_latex, as_markdown
+    from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
+    from raffed.cli.tables import show
+
+    found = Sweep(out, sweep)
+    sheet, note = tuning_sheet(found), NOTES[found.protocol]
+    (out / "tuning.md").write_text(f"{as_markdown(sheet)}\n{note}\n", encoding="utf-8")
+    (out / "tuning.tex").write_text(as_latex(sheet), encoding="utf-8")
+    if not shown:
+        return
+    show(sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words))
+    print(note)
+    print(f"raffed report {out} --out {out}/report draws the trials")
 
 
 @run_options(without=["data.root"])

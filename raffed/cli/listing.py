@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raffed.core.errors import UsageError
+from raffed.methods.source import described
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
 
 SHOWN_CLIENTS = 20
-
-
-class Described(NamedTuple):
-    """A factory's arguments with their types and defaults as written, its docstring, and that of its file."""
-
-    arguments: list[tuple[str, str, str]]
-    doc: str
-    paper: str
 
 
 def methods(name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None) -> None:
@@ -57,19 +48,6 @@ def _show_method(name: str) -> None:
         typer.echo(f"Set one: raffed run --method {name} --set {first}={default.strip(chr(39))}")
     else:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
-
-
-def described(module: str, factory: str) -> Described:
-    """Read from the source text: importing a method would import torch, which takes seconds."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise UsageError(f"{module} cannot be found; reinstall raffed")
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
-    names = [one.arg for one in defined.args.args]
-    kinds = [ast.unparse(one.annotation) if one.annotation else "" for one in defined.args.args]
-    arguments = list(zip(names, kinds, map(ast.unparse, defined.args.defaults), strict=True))
-    return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
 
 
 def datasets() -> None:
@@ -155,8 +133,18 @@ def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
     pairs = [("split", f"{partition.recipe.get('split', 'from a file')}"), ("clients", f"{len(counts)}{more}"),
              ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
              ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
-             ("sha256", partition.sha256())]  # fmt: skip
+             *_stages(partition), ("sha256", partition.sha256())]  # fmt: skip
     show_pairs(pairs)
+
+
+def _stages(partition: Partition) -> list[tuple[str, str]]:
+    """How a client's data change, if they do."""
+    stages = partition.stages
+    if stages is None:
+        return []
+    stale = partition.recipe.get("stale")
+    note = f"; {stale} of the later ones bring no new class" if stale else ""
+    return [("stages", f"{stages.count} of {_range(stages.train)} samples, {stages.order} order{note}")]
 
 
 def _range(values: NDArray[np.int64]) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,9 @@ class Screen:
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
         """A report was written."""
 
+    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
+        """A paper's table was reproduced."""
+
     def close(self) -> None:
         """Take down what is on the screen; called at least once."""
 
@@ -96,6 +100,9 @@ class JsonScreen(Screen):
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
         self._emit("report", path=path, runs=runs)
 
+    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
+        self._emit("table", path=path, title=title, rows=rows)
+
     def _emit(self, event: str, **values: Any) -> None:
         print(json.dumps({"event": event, **plain(values)}, allow_nan=False), file=self._out, flush=True)
 
@@ -130,6 +137,14 @@ class LineScreen(Screen):
         from raffed.cli.tables import show_summary
 
         show_summary(path, runs)
+
+    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
+        from raffed.cli.tables import show
+
+        self.close()
+        titles = list(rows[0])
+        show(titles, [list(row.values()) for row in rows], title=title, right="|".join(set(titles) - set(words)))
+        print(f"report: {path}")
 
 
 class BarScreen(LineScreen):

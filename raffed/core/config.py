@@ -22,7 +22,8 @@ STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 class Data:
     """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA). transform: whose
     preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid, plain otherwise. local_test: held
-    out fraction of each client's samples (None: 0.2, but 0 for iid and pXcY)."""
+    out fraction of each client's samples (None: 0.2, but 0 for iid and pXcY). validation: fraction of each client's training
+    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data."""
 
     dataset: str = "digits"
     split: str = "p10c2"
@@ -30,6 +31,7 @@ class Data:
     download: bool = False
     transform: str = "auto"
     local_test: float | None = None
+    validation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class RunConfig:
         check_choice("data.transform", self.data.transform, STYLES)
         if self.data.local_test is not None:
             check_range("data.local_test", self.data.local_test, 0.0, 0.9)
+        check_range("data.validation", self.data.validation, 0.0, 0.9)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed = {self.seed} is outside [0, 2^31)")
 
@@ -124,6 +127,8 @@ class RunConfig:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
+        if not parts["data"]["validation"]:
+            del parts["data"]["validation"]  # the field is younger than the identities of runs without it
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @staticmethod

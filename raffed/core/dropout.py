@@ -20,7 +20,7 @@ class Noise:
 
     def __init__(self) -> None:
         self.generator: torch.Generator | None = None
-        self.last: list[Tensor] = []  # what the generator gave since this was last emptied
+        self.used: list[Tensor] = []  # what this pass drew from the generator, for another pass over the same batch
         self._given: list[Tensor] | None = None
         self._shapes: list[tuple[int, ...]] | None = None
 
@@ -33,8 +33,8 @@ class Noise:
             return self._given.pop(0)
         if self.generator is None:
             raise RuntimeError("dropout in training mode without a generator: set net.noise.generator")
-        self.last += draw([shape], self.generator)
-        return self.last[-1]
+        self.used += draw([shape], self.generator)
+        return self.used[-1]
 
     @contextlib.contextmanager
     def given(self, drawn: list[Tensor]) -> Iterator[None]:

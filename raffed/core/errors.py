@@ -7,6 +7,7 @@
     │   └── RunFolderError          an output folder that cannot take this run
     ├── BoundaryError               private state on its way out, or a value that may not travel
     ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
+    ├── StagePassedError            data of a stage that clients have left behind
     └── ActorsLostError             client actors died more often than the run tolerates
 """
 
@@ -51,6 +52,10 @@ class BoundaryError(RaffedError, TypeError):
 
 class NumericsError(RaffedError, ArithmeticError):
     """A number left the range in which results mean anything."""
+
+
+class StagePassedError(RaffedError):
+    """A client was asked for data of a stage that has passed: without replay they are gone."""
 
 
 class ActorsLostError(RaffedError):

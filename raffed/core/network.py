@@ -89,29 +89,30 @@ class Network:
     def forward(self, x: Tensor, y: Tensor) -> Forward:
         """A training pass of the scratch copy, with gradients; dropout draws from `noise`'s generator."""
         x = self.arranged(x)
-        self.noise.last = []
+        self.noise.used.clear()
         with self._cast():
             logits, z = self._module(x)
-        drawn = self.noise.last
+        drawn = list(self.noise.used)
         return Forward(x, y, *self._full(z, logits), self._live, through=lambda w: self._through(w, self._buffers, x, drawn))
+
+    def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """(logits, z) of the same batch with the same dropout under other weights; statistics are left alone."""
+        return self._called({**w.tensors, **{name: buffer.clone() for name, buffer in b.items()}}, x, drawn)
+
+    def _called(self, tensors: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
+        counters = {name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()}
+        with self.noise.given(drawn), self._cast():
+            logits, z = functional_call(self._module, {**counters, **tensors}, (x,))
+        z, logits = self._full(z, logits)
+        return logits, z
 
     def forward_with(self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Forward:
         """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
 
         `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`.
         """
-        with self.noise.given(drawn), self._cast():
-            logits, z = functional_call(self._module, {**w, **b}, (x,))
-        full = self._full(z, logits)
-        return Forward(x, y, *full, Params(w), through=lambda other: self._through(other, b, x, drawn))
-
-    def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """(logits, z) under other weights with the same dropout; the statistics it updates are copies."""
-        copies = {name: tensor.clone() for name, tensor in b.items()}
-        with self.noise.given(drawn), self._cast():
-            logits, z = functional_call(self._module, {**w.tensors, **copies}, (x,))
-        z, logits = self._full(z, logits)
-        return logits, z
+        logits, z = self._called({**w, **b}, x, drawn)
+        return Forward(x, y, z, logits, Params(w), through=lambda other: self._through(other, b, x, drawn))
 
     def _cast(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._low else nullcontext()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Private, Server, Upload, Vault, Wire
-from raffed.core.context import NOTHING, ClientData, Context, Forward, ServerContext
+from raffed.core.context import ClientData, Context, Forward, ServerContext
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
@@ -78,13 +78,17 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Ses
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     contexts = [_begin(m, b, guest, session) for guest in guests]
     views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
-    trained = _train_shared(m, views, contexts, guests, session)
+    train = _train_shared if m.solver is None else _train_by_rule
+    trained = train(m, views, contexts, guests, session)
     rate = session.local.rate(b.round)
     ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
     views = [
-        {slot: v.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum, own=t.own, carried=t.carried) for slot, v in own.items()}
-        for own, k, t in zip(views, ends, trained, strict=True)
+        {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in own.items()}
+        for own, k in zip(views, ends, strict=True)
     ]
+    if m.personal is not None:
+        for own, t in zip(views, trained, strict=True):
+            own["personal"] = own["personal"].but(own=t.own, carried=t.carried)
     views = _train_private(m, views, guests, session)
     return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
 
@@ -178,7 +182,8 @@ def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
     drawing = () if one.plain else m.ingredients()
     draws = {slot: term for slot, term in drawing if isinstance(term, Term) and term.purpose is not None}
-    return Task(_objective(m, one.plain), solver, one.part, correct, draws, m.personal, m.solver)
+    dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
+    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws)
 
 
 def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
@@ -219,75 +224,93 @@ def _train_shared(
 ) -> list[Trained]:
     """The passes of every client; loss and steps over all of them."""
     local, round = session.local, contexts[0].round
-    states, beside = [k.start for k in contexts], [_companion(m, own) for own in views]
-    carried = [None] * len(guests)
+    states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
     drawn = [_drawing(_shared_task(m, Pass(), Solver(0.0, 0.0, 0.0)), own) for own in views]  # they go on from pass to pass
-    whole = m.solver.batches() if m.solver is not None else 1  # mini-batches of one step
+    companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, _solver(local, one, round))
         stretches = []
-        for state, guest, own, generators, c in zip(states, guests, views, drawn, beside, strict=True):
-            draws = seeds.generator(session.seed, "batches", round, guest.client, number)
-            count = -(-local.steps(guest.data.n, one.epochs) // whole) * whole
-            batches = batch_stream(guest.data.n, count, local, draws)
-            made = _stretch(session, round, guest, state, batches, own, number, generators)
-            stretches.append(replace(made, own=c))
+        for i, guest in enumerate(guests):
+            batches = _batches(session, round, guest, local.steps(guest.data.n, one.epochs), number)
+            made = _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i])
+            stretches.append(replace(made, own=companions[i]))
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
-        states, beside, carried = [end.state for end in done], [end.own for end in done], [end.carried for end in done]
-    ends = zip(states, losses, steps, beside, carried, strict=True)
-    return [Trained(state, loss / max(n, 1), n, own, last) for state, loss, n, own, last in ends]
+        states = [end.state for end in done]
+        companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
+    rows = zip(states, losses, steps, done, strict=True)
+    return [Trained(state, loss / max(n, 1), n, end.own) for state, loss, n, end in rows]
 
 
-def _companion(m: Method, views: Views) -> Params:
-    own = m.personal.companion(views["personal"]) if m.personal is not None else None
-    return NOTHING if own is None else own
+def _train_by_rule(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Guest], session: Session
+) -> list[Trained]:
+    """The method's own local solver on as many batches as SGD would take, rounded up to whole steps of the rule."""
+    assert m.solver is not None
+    round, per = contexts[0].round, m.solver.batches()
+    task = _shared_task(m, m.passes[0], _solver(session.local, m.passes[0], round))
+    stretches = []
+    for k, guest, own in zip(contexts, guests, views, strict=True):
+        count = -(-session.local.steps(guest.data.n, m.passes[0].epochs) // per) * per
+        batches = _batches(session, round, guest, count, 0)
+        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task, own)))
+    done = session.execute(session.net, task, stretches, session.augment)
+    for k, end in zip(contexts, done, strict=True):
+        _check(m, k, end.loss)
+    return done
+
+
+def _batches(session: Session, round: int, guest: Guest, steps: int, number: int) -> list[Tensor]:
+    """A client's batches of one shared pass."""
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "batches", round, guest.client, number))
+
+
+def _companion(m: Method, views: Views) -> Params | None:
+    return m.personal.companion(views["personal"]) if m.personal is not None else None
 
 
 def _train_private(m: Method, views: list[Views], guests: Sequence[Guest], session: Session) -> list[Views]:
     """The personal ingredient's own training, on its own random stream, from its own start."""
     if m.personal is None:
         return views
+    personal = m.personal
     own = [mine["personal"] for mine in views]
-    ends = [m.personal.start(view) for view in own]
-    budgets = [m.personal.budget(view) for view in own]
-    steps = [_steps(b, guest.data.n, session.local) for b, guest in zip(budgets, guests, strict=True)]
-    kinds = [None if b is None else replace(b, steps=0, epochs=None) for b in budgets]  # what a stack must have in common
-    for kind in sorted({kind for kind in kinds if kind is not None}, key=repr):
-        who = [i for i in range(len(guests)) if kinds[i] == kind and steps[i]]
-        task = _private_task(m.personal, kind, session.local, own[0].round)
-        some = [_private_stretch(m, kind, own[i], guests[i], ends[i], steps[i], session) for i in who]
-        for i, end in zip(who, session.execute(session.net, task, some, session.augment) if who else [], strict=True):
+    starts = [personal.start(view) for view in own]
+    ends = list(starts)
+    for budget, who in _alike([personal.budget(view) for view in own]):
+        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+        solver = _solver(session.local, override, own[0].round, budget.lr_scale)
+        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
+        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part)
+        stretches = []
+        for i, steps in who:
+            count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
+            batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
+            number = 0 if budget.shared_batches else len(m.passes)
+            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}))
+        for (i, _), end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
             _check(m, own[i], end.loss)
             ends[i] = end.state
     return [{**mine, "personal": view.but(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
 
 
-def _private_task(personal: Personal, kind: Budget, local: Local, round: int) -> Task:
-    solver = _solver(local, Pass(momentum=kind.momentum, weight_decay=kind.weight_decay), round, kind.lr_scale)
-    solver = solver if kind.lr is None else replace(solver, lr=kind.lr)
-    return Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, kind.part)
+def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
+    """Clients whose private training differs in its number of steps alone: (the budget, [(which client, its steps)])."""
+    kinds: dict[Budget, list[tuple[int, int]]] = {}
+    for i, budget in enumerate(budgets):
+        if budget is not None and (budget.steps or budget.epochs):
+            kinds.setdefault(replace(budget, steps=0), []).append((i, budget.steps))
+    yield from kinds.items()
 
 
-def _private_stretch(
-    m: Method, kind: Budget, k: Context, guest: Guest, start: State, steps: int, session: Session
-) -> Stretch:
-    """On a random stream of its own, or on that of the first shared pass."""
-    own = seeds.generator(session.seed, "private", k.round, k.client)
-    draws = seeds.generator(session.seed, "batches", k.round, k.client, 0) if kind.shared_batches else own
-    batches = batch_stream(guest.data.n, steps, session.local, draws)
-    number = 0 if kind.shared_batches else len(m.passes)
-    return _stretch(session, k.round, guest, start, batches, {"personal": k}, number, {})
-
-
-def _steps(budget: Budget | None, n: int, local: Local) -> int:
-    if budget is None or budget.epochs is None:
-        return budget.steps if budget is not None else 0
-    return local.steps(n, budget.epochs) if budget.epochs else 0
+def _private_batches(session: Session, round: int, guest: Guest, steps: int, shared: bool) -> list[Tensor]:
+    if shared:
+        return _batches(session, round, guest, steps, 0)
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client))
 
 
 def _stretch(

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 Purpose = Literal[
-    "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server"
-]
+    "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server",
+]  # fmt: skip
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 

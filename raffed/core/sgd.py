@@ -11,11 +11,12 @@ from torch import Tensor
 
 from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.local import Local
-from raffed.core.method import LocalSolver, Part, Personal
+from raffed.core.method import LocalSolver, Part
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 
 Augment = Callable[[Tensor], Tensor]
+Turn = Callable[[Params, Params, float, Tensor], Params]
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,22 @@ class Solver:
 
 @dataclass(frozen=True)
 class Trained:
-    """loss: mean over the samples seen, as trained (all terms). own: the companion; carried: of a rule of its own."""
+    """loss: mean over the samples seen, as trained (all terms)."""
 
     state: State
     loss: float
     steps: int
     own: Params = NOTHING
     carried: Any = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is trained beside the network: parameters, of them the `dials`, and how those are turned (Personal.turn)."""
+
+    own: Params
+    dials: tuple[str, ...] = ()
+    turn: Turn | None = None
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
@@ -61,26 +71,25 @@ def sgd(
     part: Part = "all",
     correct: Callable[[Params], Params] | None = None,
     augment: Augment | None = None,
-    own: Params = NOTHING,
-    personal: Personal | None = None,
+    beside: Beside | None = None,
 ) -> Trained:
     """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
 
-    `own`, the companion of `personal`, is trained beside it by the same solver, clipped apart and never corrected.
+    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own.
 
     v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
     net.load(start)
     leaves = net.leaves(part)
     names, live = list(leaves), list(leaves.values())
-    companion = _Companion(own, personal)
+    companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     total = torch.zeros((), device=net.device)
     for step, index in enumerate(batches):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         f = net.forward(x if augment is None else augment(x), y)
-        loss = objective(replace(f, own=companion.params) if len(own) else f, step)
+        loss = objective(replace(f, own=companion.params) if beside else f, step)
         grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = grads[: len(live)], grads[len(live) :]
         if solver.clip_norm is not None:
@@ -91,8 +100,25 @@ def sgd(
         fused_step(weights, grads, velocity, solver, first=step == 0)
         total += loss.detach() * len(y)
     seen = sum(index.numel() for index in batches)
-    mean = float(total) / seen if seen else 0.0
-    return Trained(net.snapshot(), mean, len(batches), companion.params.clone() if len(own) else NOTHING)
+    own = companion.params.clone() if beside else NOTHING
+    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
+
+
+def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:
+    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory and becomes g + wd·w."""
+    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order, whatever the strides say
+    torch._fused_sgd_(
+        weights, ordered, velocity,
+        weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
+        dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
+    )  # fmt: skip
+
+
+def taken(x: Tensor, index: Tensor) -> Tensor:
+    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into channels-first ones."""
+    if x.dim() == 4 and x.stride(1) == 1:
+        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return x.index_select(0, index)
 
 
 def solve(
@@ -127,42 +153,24 @@ def solve(
 
 
 class _Companion:
-    """The live parameters trained beside the network: those that the solver steps first, the dials last."""
+    """The live parameters of a `Beside`, those that the solver steps first, the dials last."""
 
-    def __init__(self, own: Params, personal: Personal | None) -> None:
-        self._personal = personal
-        dials = personal.dials if personal is not None else ()
-        live = {name: t.detach().clone().requires_grad_() for name, t in own.tensors.items()}
-        self.params = Params(live)
-        self.stepped = {name: t for name, t in live.items() if name not in dials}
-        self._dials = {name: t for name, t in live.items() if name in dials}
+    def __init__(self, beside: Beside | None) -> None:
+        self._beside = beside or Beside(NOTHING)
+        own = {name: t.detach().clone().requires_grad_() for name, t in self._beside.own.tensors.items()}
+        self.params = Params(own)
+        self.stepped = {name: t for name, t in own.items() if name not in self._beside.dials}
+        self._dials = {name: own[name] for name in self._beside.dials}
         self.live = [*self.stepped.values(), *self._dials.values()]
 
     def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
         """Turn the dials; the gradients of the others."""
-        slope = dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
-        if self._dials and self._personal is not None:
+        stepped, slope = grads[: len(self.stepped)], dict(zip(self._dials, grads[len(self.stepped) :], strict=True))
+        if self._dials and self._beside.turn is not None:
             now = Params({name: t.detach() for name, t in self._dials.items()})
-            for name, value in self._personal.turn(now, Params(slope), lr, torch.tensor(step)).tensors.items():
+            for name, value in self._beside.turn(now, Params(slope), lr, torch.tensor(step, device=now.device)).tensors.items():
                 self._dials[name].data.copy_(value)
-        return grads[: len(self.stepped)]
-
-
-def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:
-    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory and becomes g + wd·w."""
-    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order, whatever the strides say
-    torch._fused_sgd_(
-        weights, ordered, velocity,
-        weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
-        dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
-    )  # fmt: skip
-
-
-def taken(x: Tensor, index: Tensor) -> Tensor:
-    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into channels-first ones."""
-    if x.dim() == 4 and x.stride(1) == 1:
-        return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
-    return x.index_select(0, index)
+        return stepped
 
 
 def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:

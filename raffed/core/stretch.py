@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from raffed.core.context import NOTHING, ClientData, Context, Forward
-from raffed.core.method import LocalSolver, Part, Personal, Term
+from raffed.core.context import ClientData, Context, Forward
+from raffed.core.method import LocalSolver, Part, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.sgd import Solver, Trained, sgd, solve
+from raffed.core.sgd import Beside, Solver, Trained, Turn, sgd, solve
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
@@ -42,9 +42,10 @@ class Task:
     solver: Solver
     part: Part = "all"
     correct: Correct | None = None
-    draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
-    personal: Personal | None = None  # whose companions are trained beside the network
+    dials: tuple[str, ...] = ()  # companions that `turn` moves (Personal.turn)
+    turn: Turn | None = None
     rule: LocalSolver | None = None  # trains in place of SGD
+    draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class Stretch:
     batches: Sequence[Tensor]
     data: ClientData
     views: Views
+    own: Params | None = None  # the companion, trained beside the network
     augment: torch.Generator | None = None
     dropout: torch.Generator | None = None
     drawn: Mapping[str, torch.Generator] = field(default_factory=dict)
-    own: Params = NOTHING  # the companion
 
 
 Execute = Callable[[Network, Task, Sequence[Stretch], Augmentation | None], list[Trained]]
@@ -91,8 +92,8 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
 
     if task.rule is not None:
         return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
+    beside = None if own.own is None else Beside(own.own, task.dials, task.turn)
     return sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
-        part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend,
-        own=own.own, personal=task.personal,
+        part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,
     )  # fmt: skip

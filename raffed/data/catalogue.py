@@ -24,7 +24,8 @@ class DataFile:
 class DatasetInfo:
     """What a person wants to know before loading: `shape` is (channels, height, width) of the stored images.
 
-    `num_train` and `num_test` are 0 where they depend on the copy at hand (FEMNIST).
+    `num_train` and `num_test` are 0 where they depend on the copy at hand (FEMNIST). `folder`: where a data set lies that is
+    no list of files with an md5.
     """
 
     title: str
@@ -35,6 +36,7 @@ class DatasetInfo:
     files: tuple[DataFile, ...]
     origin: str
     class_names: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def _idx_files(folder: str, md5s: dict[str, tuple[str, str]]) -> tuple[DataFile, ...]:
@@ -93,20 +95,37 @@ _DIGITS_ORIGIN = "bundled with scikit-learn (load_digits; UCI optdigits): nothin
 _SVHN_ORIGIN = "Netzer et al. 2011, ufldl.stanford.edu/housenumbers (without 'extra')"
 _FEMNIST_ORIGIN = "LEAF, Caldas et al. 2018: FEMNIST/*.npz, FEMNIST/*.json or FEMNIST/{train,test}/*.json"
 
+_CINIC_ORIGIN = "Darlow et al. 2018: CINIC-10/{train,test}/CLASS/*.png"
+_TINY_ORIGIN = "Stanford CS231n: tiny-imagenet-200/ as unpacked; its validation part is the test set"
+_ISIC_ORIGIN = "ISIC 2019 in FLamby's six centres: ISIC2019/train_test_split and the image folder"
+_ISIC_CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+
 DATASETS: dict[str, DatasetInfo] = {
     "cifar10": DatasetInfo(
         "CIFAR-10", 10, (3, 32, 32), 50_000, 10_000, _CIFAR10_FILES, _CIFAR_ORIGIN, _CIFAR10_CLASSES
     ),
     "cifar100": DatasetInfo("CIFAR-100", 100, (3, 32, 32), 50_000, 10_000, _CIFAR100_FILES, _CIFAR_ORIGIN),
+    "cinic10": DatasetInfo(
+        "CINIC-10", 10, (3, 32, 32), 90_000, 90_000, (), _CINIC_ORIGIN, _CIFAR10_CLASSES, "CINIC-10"
+    ),
     "digits": DatasetInfo("Digits", 10, (1, 8, 8), 1442, 355, (), _DIGITS_ORIGIN, _NUMERALS),
     "fashion-mnist": DatasetInfo(
         "Fashion-MNIST", 10, (1, 28, 28), 60_000, 10_000, _FASHION_FILES, _FASHION_ORIGIN, _FASHION_CLASSES
     ),
-    "femnist": DatasetInfo("FEMNIST", 62, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, _FEMNIST_CLASSES),
+    "femnist": DatasetInfo("FEMNIST", 62, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, _FEMNIST_CLASSES, "FEMNIST"),
+    "femnist-letters": DatasetInfo(
+        "FEMNIST, letters a to j", 10, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, tuple("abcdefghij"), "FEMNIST"
+    ),
+    "isic2019": DatasetInfo(
+        "ISIC 2019", 8, (3, 224, 224), 18_597, 4_650, (), _ISIC_ORIGIN, _ISIC_CLASSES, "ISIC2019"
+    ),
     "mnist": DatasetInfo(
         "MNIST", 10, (1, 28, 28), 60_000, 10_000, _MNIST_FILES, "LeCun, Cortes, Burges 1998", _NUMERALS
     ),
     "svhn": DatasetInfo("SVHN", 10, (3, 32, 32), 73_257, 26_032, _SVHN_FILES, _SVHN_ORIGIN, _NUMERALS),
+    "tiny-imagenet": DatasetInfo(
+        "Tiny-ImageNet", 200, (3, 64, 64), 100_000, 10_000, (), _TINY_ORIGIN, folder="tiny-imagenet-200"
+    ),
 }
 ALIASES = {
     "famnist": "fashion-mnist",
@@ -114,6 +133,9 @@ ALIASES = {
     "fmnist": "fashion-mnist",
     "cifar-10": "cifar10",
     "cifar-100": "cifar100",
+    "cinic-10": "cinic10",
+    "isic": "isic2019",
+    "tiny-imagenet-200": "tiny-imagenet",
 }
 
 

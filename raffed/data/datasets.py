@@ -12,8 +12,10 @@ import numpy as np
 
 from raffed.core.errors import DataFileError
 from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
-from raffed.data.femnist import load_femnist
+from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
+from raffed.data.folders import load_cinic10, load_tiny_imagenet
+from raffed.data.isic import load_isic
 
 __all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "load_dataset"]
 
@@ -41,15 +43,17 @@ class Dataset:
 def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:
     """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default RAFFED_DATA.
 
-    `download` lets torchvision fetch what is missing; digits needs no files, and FEMNIST cannot be downloaded.
+    `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their own cannot be.
     Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged or not the published one.
     """
     name = dataset_name(name)
     if name == "digits":
         return _load_digits()
     folder = data_root(root)
-    if name == "femnist":
-        return _load_femnist(folder, download)
+    if DATASETS[name].folder:
+        if download:
+            raise DataFileError(f"{name} cannot be downloaded here; put there: {DATASETS[name].origin}")
+        return _FOLDERS[name](name, folder)
     if download:
         _download(name, folder)
     elif not folder.is_dir():
@@ -78,11 +82,30 @@ def _load_digits() -> Dataset:
     return Dataset("digits", images[train], labels[train], images[test], labels[test], num_classes=10, max_value=16)
 
 
-def _load_femnist(folder: Path, download: bool) -> Dataset:
-    if download:
-        raise DataFileError("femnist has no published file to download; make it with LEAF and put it in FEMNIST/")
+def _load_femnist(name: str, folder: Path) -> Dataset:
+    """All 62 classes, or the lower-case letters a to j, numbered from 0 (MpFedcon's FEMNIST)."""
     pool = load_femnist(folder)
-    return Dataset("femnist", pool.x, pool.y, pool.x_test, pool.y_test, num_classes=62, groups=pool.groups)
+    if name == "femnist":
+        return Dataset(name, pool.x, pool.y, pool.x_test, pool.y_test, num_classes=62, groups=pool.groups)
+    own, test = ((y >= LETTER_A) & (y < LETTER_A + 10) for y in (pool.y, pool.y_test))
+    if not own.any():
+        raise DataFileError(f"{folder}/FEMNIST holds none of the letters a to j")
+    _, groups = np.unique(pool.groups[own], return_inverse=True)
+    labels = [y - LETTER_A for y in (pool.y[own], pool.y_test[test])]
+    return Dataset(name, pool.x[own], labels[0], pool.x_test[test], labels[1], 10, groups.astype(np.int64))
+
+
+def _load_isic(name: str, folder: Path) -> Dataset:
+    train, test, centres = load_isic(folder)
+    return Dataset(name, *train, *test, num_classes=DATASETS[name].num_classes, groups=centres)
+
+
+def _in_folders(load: Callable[[str, Path], tuple[Part, Part]]) -> Callable[[str, Path], Dataset]:
+    def whole(name: str, folder: Path) -> Dataset:
+        train, test = load(name, folder)
+        return Dataset(name, *train, *test, num_classes=DATASETS[name].num_classes)
+
+    return whole
 
 
 def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
@@ -125,6 +148,13 @@ _LOADERS: dict[str, Callable[[str, Path], tuple[Part, Part]]] = {
     "fashion-mnist": _load_idx,
     "mnist": _load_idx,
     "svhn": _load_svhn,
+}
+_FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
+    "cinic10": _in_folders(load_cinic10),
+    "femnist": _load_femnist,
+    "femnist-letters": _load_femnist,
+    "isic2019": _load_isic,
+    "tiny-imagenet": _in_folders(load_tiny_imagenet),
 }
 
 

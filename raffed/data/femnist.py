@@ -20,6 +20,7 @@ from raffed.data.files import ByteArray, IntArray, read_npz
 
 NUM_CLASSES = 62
 SIDE = 28
+LETTER_A = 36  # the label of the lower-case a
 MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
 
 

@@ -61,9 +61,9 @@ def read_idx(root: Path, file: DataFile) -> ByteArray:
 
 
 def read_npz(
-    path: Path, names: Iterable[str], error: type[UsageError], max_bytes: int
+    path: Path, names: Iterable[str], error: type[UsageError], max_bytes: int, optional: Iterable[str] = ()
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """The named arrays of an npz file from anyone: no pickle; anything wrong raises `error`.
+    """The named arrays of an npz file from anyone, and the optional ones that are there: no pickle; else raises `error`.
 
     A file that claims more than max_bytes unpacked is refused before anything is unpacked.
     """
@@ -76,7 +76,8 @@ def read_npz(
             absent = sorted(set(names) - set(stored.files))
             if absent:
                 raise error(f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}")
-            return {name: np.asarray(stored[name]) for name in names}
+            found = [*names, *(name for name in optional if name in stored.files)]
+            return {name: np.asarray(stored[name]) for name in found}
     except FileNotFoundError as cause:
         raise error(f"{path} is missing") from cause
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError, SyntaxError) as cause:

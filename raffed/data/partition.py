@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from raffed.data.randomness import stream
 from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
 from raffed.data.stages import Stages
 
-__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "Stages", "make_partition", "parse_split"]
+__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "Stages", "held_out", "make_partition", "parse_split"]
 
 _FIFTH = dict.fromkeys(("dirichlet", "dirichlet-client", "incomplete", "natural", "shards"), 0.2)
 DEFAULT_LOCAL_TEST = {**_FIFTH, "lognormal": 0.1}
@@ -25,7 +25,9 @@ BRINGS_TESTS = ("equal", "stages")  # cut from the benchmark's own test set
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """train[k], test[k]: int64 indices that client k trains on and tests on locally.
+    """train[k], test[k], val[k]: int64 indices that client k trains on, tests on and validates on locally.
+
+    val is empty where nothing was held out for choosing hyper-parameters; it indexes the training pool.
 
     train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test" (then clients
     may share test samples). No index occurs twice but for recipe["reused"] of them, never at one client; train[k] is never
@@ -40,6 +42,7 @@ class Partition:
     recipe: Recipe = field(default_factory=dict)
     test_pool: str = "train"
     stages: Stages | None = None
+    val: Lists = ()
 
     @property
     def num_clients(self) -> int:
@@ -66,12 +69,12 @@ class Partition:
 
     def sha256(self) -> str:
         """Equal if and only if all clients get the same lists in the same order at the same times, whatever the recipe says."""
-        return hash_of_lists(self.train, self.test, self.test_pool, self.stages)
+        return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)
 
     def save(self, path: str | Path) -> None:
         """Write an npz file without pickles; it is there whole or not at all."""
-        where = Path(path).expanduser()
-        write_partition(where, self.train, self.test, self.num_classes, self.recipe, self.test_pool, self.stages)
+        where, lists = Path(path).expanduser(), (self.train, self.test, self.val)
+        write_partition(where, *lists, self.num_classes, self.recipe, self.test_pool, self.stages)
 
     @staticmethod
     def load(path: str | Path, pool_size: int | None = None, test_size: int | None = None) -> Partition:
@@ -114,6 +117,28 @@ def make_partition(
     train = tuple(part[cut:] for part, cut in zip(parts, cuts, strict=True))
     test = tuple(part[:cut] for part, cut in zip(parts, cuts, strict=True))
     return Partition(train, test, num_classes, recipe)
+
+
+def held_out(partition: Partition, share: float, seed: int) -> Partition:
+    """`partition` with the share f of each client's training samples moved to its validation part; UsageError in stages.
+
+    max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others keep their order. A
+    client with one training sample keeps it. A partition that has validation parts already keeps those.
+    """
+    if share == 0 or partition.val:
+        return partition
+    if partition.stages is not None:
+        raise UsageError(f"data.validation = {share}: clients whose data come in stages have no validation part; set it to 0")
+    draws = stream(seed, "validation")
+    train, val = [], []
+    for own in partition.train:
+        count = min(max(int(share * len(own)), 1), len(own) - 1)
+        chosen = np.zeros(len(own), dtype=bool)
+        chosen[draws.permutation(len(own))[:count]] = True
+        train.append(own[~chosen])
+        val.append(own[chosen])
+    recipe: Recipe = {**partition.recipe, "validation": share}
+    return replace(partition, train=tuple(train), val=tuple(val), recipe=recipe)
 
 
 def _clients(
@@ -225,7 +250,7 @@ def _check_request(split: Split, labels: IntArray, num_classes: int, groups: Int
     check_range("largest label", int(labels.max()), 0, num_classes - 1)
     check_range("seed", seed, 0, 2**63 - 1)
     if split.scheme == "natural" and groups is None:
-        raise UsageError("split 'natural': this data set does not say who made which sample; femnist does")
+        raise UsageError("split 'natural': this data set does not say who made which sample; femnist and isic2019 do")
     if split.scheme == "natural" and groups is not None and groups.shape != labels.shape:
         raise UsageError(f"groups have shape {groups.shape}, labels {labels.shape}")
 

@@ -24,20 +24,25 @@ FORMAT = 1  # lists of the training pool alone
 TIMED = 2  # also: test parts from the test set, and stages
 MAX_BYTES = 2**29  # 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
+_VALIDATION_ROWS = ("val_lengths", "val_indices")
 _STAGE_ROWS = ("train_stages", "test_stages")
 _NAMES = ("num_classes", "recipe", "sha256", *_INTEGER_ROWS)
-Whole = tuple[Lists, Lists, int, Recipe, str, Stages | None]
+Whole = tuple[Lists, Lists, int, Recipe, str, Stages | None, Lists]
 
 
 def hash_of_lists(
-    train: Sequence[IntArray], test: Sequence[IntArray], test_pool: str = "train", stages: Stages | None = None
+    train: Sequence[IntArray],
+    test: Sequence[IntArray],
+    test_pool: str = "train",
+    stages: Stages | None = None,
+    val: Sequence[IntArray] = (),
 ) -> str:
-    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64.
+    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no val, no role.
 
     Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
     """
     digest = hashlib.sha256()
-    for role, parts in (("train", train), ("test", test)):
+    for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
         digest.update(role.encode())
         for values in (_lengths(parts), *parts):
             digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
@@ -51,9 +56,9 @@ def hash_of_lists(
 
 
 def write_partition(
-    path: Path, train: Lists, test: Lists, num_classes: int, recipe: Recipe, test_pool: str, stages: Stages | None
+    path: Path, train: Lists, test: Lists, val: Lists, num_classes: int, recipe: Recipe, test_pool: str, stages: Stages | None
 ) -> None:
-    """Write under a temporary name first, so that the file is whole or not there."""
+    """Write under a temporary name first, so that the file is whole or not there. Without `val`, it is not mentioned."""
     none = np.zeros((len(train), 0), dtype=np.int64)
     timed: dict[str, Any] = {
         "test_pool": np.str_(test_pool),
@@ -62,6 +67,7 @@ def write_partition(
         "test_stages": none if stages is None else stages.test,
     }
     plain = test_pool == "train" and stages is None
+    validation: dict[str, Any] = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as target:
         np.savez_compressed(
@@ -73,36 +79,39 @@ def write_partition(
             test_lengths=_lengths(test),
             test_indices=_joined(test),
             recipe=np.str_(json.dumps(recipe, sort_keys=True)),
-            sha256=np.str_(hash_of_lists(train, test, test_pool, stages)),
+            sha256=np.str_(hash_of_lists(train, test, test_pool, stages, val)),
             **({} if plain else timed),
+            **validation,
         )
     os.replace(temporary, path)
 
 
 def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
-    """(train, test, num_classes, recipe, test_pool, stages) of a whole and possible partition; else raises UsageError."""
+    """(train, test, num_classes, recipe, test_pool, stages, val) of a whole and possible partition; else raises UsageError."""
     version = _one_integer(path, "format", read_npz(path, ("format",), UsageError, MAX_BYTES))
     if version not in (FORMAT, TIMED):
         raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}")
     timed = (*_STAGE_ROWS, "test_pool", "stage_order") if version == TIMED else ()
-    stored = read_npz(path, (*_NAMES, *timed), UsageError, MAX_BYTES)
+    stored = read_npz(path, (*_NAMES, *timed), UsageError, MAX_BYTES, optional=_VALIDATION_ROWS)
     num_classes = _one_integer(path, "num_classes", stored)
     check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
-    rows = {name: _integer_row(path, name, stored) for name in _INTEGER_ROWS}
+    validation = _VALIDATION_ROWS if set(_VALIDATION_ROWS) <= set(stored) else ()
+    rows = {name: _integer_row(path, name, stored) for name in (*_INTEGER_ROWS, *validation)}
     train = _cut(path, "train", rows)
     test = _cut(path, "test", rows)
+    val = _cut(path, "val", rows) if validation else ()
     recipe = _recipe(path, stored)
     test_pool = str(stored["test_pool"]) if timed else "train"
     check_choice(f"{path}: test_pool", test_pool, ("train", "test"))
-    _check_lists(path, train, test if test_pool == "train" else (), recipe.get("reused", 0), pool_size)
+    _check_lists(path, train, test if test_pool == "train" else (), val, recipe.get("reused", 0), pool_size)
     if len(train) != len(test):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
     if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
         raise UsageError(f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples")
     stages = _stages(path, stored, train, test) if timed else None
-    if str(stored["sha256"]) != hash_of_lists(train, test, test_pool, stages):
+    if str(stored["sha256"]) != hash_of_lists(train, test, test_pool, stages, val):
         raise UsageError(f"{path}: the index lists do not have the stored sha256; the file is damaged or edited")
-    return train, test, num_classes, recipe, test_pool, stages
+    return train, test, num_classes, recipe, test_pool, stages, val
 
 
 def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | None:
@@ -155,16 +164,18 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
     return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
 
 
-def _check_lists(path: Path, train: Lists, test: Lists, reused: object, pool_size: int | None) -> None:
+def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, reused: object, pool_size: int | None) -> None:
     if not train or len(test) not in (0, len(train)):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+    if val and len(val) != len(train):
+        raise UsageError(f"{path}: {len(val)} validation lists for {len(train)} clients; wanted one per client, or none")
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
-    everything = _joined(train + test)
+    everything = _joined(train + test + val)
     if len(everything) - len(np.unique(everything)) != reused:
         raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
-    for part in zip(train, *((test,) if test else ()), strict=True):
+    for part in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
         if len(np.unique(_joined(part))) != sum(map(len, part)):
             raise UsageError(f"{path}: a sample is listed twice for one client")
     if pool_size is not None and int(everything.max()) >= pool_size:

@@ -28,7 +28,7 @@ SPLITS: tuple[SplitInfo, ...] = (
     SplitInfo("iid", "iid:CLIENTS", "every class spread evenly over all clients"),
     SplitInfo("incomplete", "incomplete:CLIENTS", "a random set of 2..C classes for each client (MAP)"),
     SplitInfo("lognormal", "lognormal:CLIENTS:CLASSES", "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"),
-    SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer; the first CLIENTS of them"),
+    SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer or centre; the first CLIENTS of them"),
     SplitInfo("pXcY", "pCLIENTScCLASSES, e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
     SplitInfo("shards", "shards:CLIENTS:SHARDS", "SHARDS label-sorted pieces a client (McMahan et al. 2017)"),
     SplitInfo(

@@ -8,7 +8,7 @@ Constants: experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,16 +18,19 @@ from torch.nn import functional
 from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import ByteArray
+from raffed.data.heavy import Heavy, bend
 
 STYLES = ("fedmr", "map", "map-authors", "plain")
 
 
 @dataclass(frozen=True)
 class Transform:
-    """size: side in pixels after resizing (None: as stored); mean, std: one a channel, in units of [0, 1] pixels.
+    """size: side in pixels after resizing (None: as stored); centre: side of the central square kept after that (None: all);
+    mean, std: one a channel, in units of [0, 1] pixels.
 
     crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by padding_mode;
     flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ± that, nearest pixel.
+    heavy: FLamby's augmentation.
     """
 
     size: int | None = None
@@ -37,10 +40,14 @@ class Transform:
     padding_mode: str = "zeros"
     flip: bool = False
     rotation_degrees: float = 0.0
+    centre: int | None = None
+    heavy: Heavy | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None:
             check_range("size", self.size, 1, 4096)
+        if self.centre is not None:
+            check_range("centre", self.centre, 1, 4096)
         check_range("crop_padding", self.crop_padding, 0, 256)
         check_choice("padding_mode", self.padding_mode, ("zeros", "reflect"))
         check_range("rotation_degrees", self.rotation_degrees, 0, 180)
@@ -50,15 +57,17 @@ class Transform:
     @property
     def augments(self) -> bool:
         """Whether `augment` does anything."""
-        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0
+        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.heavy is not None
 
     def prepared_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """(channels, H, W) of prepared images whose stored shape is `shape`."""
-        return shape if self.size is None else (shape[0], self.size, self.size)
+        height, width = shape[1:] if self.size is None else (self.size, self.size)
+        side = self.centre or max(height, width)
+        return shape[0], min(side, height), min(side, width)
 
 
 def prepare(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
-    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), then (x - mean) / std.
+    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean) / std.
 
     images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other input.
     """
@@ -69,6 +78,9 @@ def prepare(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
         if len(x) == 0:
             return x.new_zeros((0, x.shape[1], t.size, t.size))
         x = functional.interpolate(x, size=(t.size, t.size), mode="bilinear", align_corners=False)
+    if t.centre is not None:
+        top, left = (max(side - t.centre, 0) // 2 for side in x.shape[-2:])
+        x = x[..., top : top + t.centre, left : left + t.centre].contiguous()
     return x.sub_(_per_channel(t.mean, x)).div_(_per_channel(t.std, x))
 
 
@@ -80,16 +92,18 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
     """
     if not t.augments or len(x) == 0:
         return x
-    return augment_by(x, t, augment_draws(len(x), generator))
+    return augment_by(x, t, augment_draws(len(x), t, generator))
 
 
-def augment_draws(batch: int, generator: torch.Generator) -> Tensor:
-    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle of every image."""
-    return torch.rand((batch, 4), generator=generator, dtype=torch.float64)
+def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
+    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them those of `heavy`."""
+    return torch.rand((batch, 4 + (t.heavy.draws if t.heavy else 0)), generator=generator, dtype=torch.float64)
 
 
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
-    """The batch x [B, C, H, W] bent by the numbers `draws` [B, 4], image by image."""
+    """The batch x [B, C, H, W] bent by the numbers `draws` [B, ...], image by image."""
+    if t.heavy is not None:
+        x = bend(x, t.heavy, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.rotation_degrees:
@@ -158,24 +172,31 @@ _FEDMR_CIFAR10 = Transform(
 _FEDMR_CIFAR100 = Transform(
     mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop_padding=4, flip=True, rotation_degrees=15.0
 )
+_TINY = Transform(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
+_LESIONS = replace(_TINY, centre=200, heavy=Heavy())
 
 TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("cifar10", "fedmr"): _FEDMR_CIFAR10,
     ("cifar10", "map"): _MAP_CIFAR,
     ("cifar100", "fedmr"): _FEDMR_CIFAR100,
     ("cifar100", "map"): _MAP_CIFAR,
+    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not in FedMR: as CIFAR-10
+    ("cinic10", "map"): _MAP_CIFAR,
     ("digits", "fedmr"): _GREY,  # in neither paper: 8x8, [0, 1]
     ("digits", "map"): _GREY,
     ("fashion-mnist", "fedmr"): _GREY,
     ("fashion-mnist", "map"): _GREY_32,
     ("femnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
     ("femnist", "map"): _GREY,  # MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
+    **{("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")},  # MpFedcon: 28x28, [0, 1]
+    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # in FedMR alone
+    **{("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")},  # in neither: GLDP augments nothing
     ("mnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
     ("mnist", "map"): _GREY_32,
     ("svhn", "fedmr"): _FEDMR_SVHN,
     ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not in MAP: the scaling of its grey sets
     **{(name, "map-authors"): _GREY_28 for name in ("fashion-mnist", "mnist")},
-    **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100")},
+    **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100", "cinic10")},
     **{(name, "map-authors"): _GREY for name in ("digits", "femnist")},
     ("svhn", "map-authors"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),
     **{(name, "plain"): _GREY if info.shape[0] == 1 else _COLOUR for name, info in DATASETS.items()},

@@ -155,7 +155,8 @@ def _dataset(name: str, root: str) -> Finding:
     from raffed.data.datasets import load_dataset
 
     if name != "digits" and (not root or not _traces(name, Path(root).expanduser())):
-        how = "make it with LEAF and put it in FEMNIST/" if name == "femnist" else f"raffed run --dataset {name} --download"
+        info = DATASETS[name]
+        how = f"put there: {info.origin}" if info.folder else f"raffed run --dataset {name} --download"
         return Finding(name, "not here", "absent", how)
     try:
         pool = load_dataset(name, root or None)
@@ -169,8 +170,8 @@ def _dataset(name: str, root: str) -> Finding:
 
 def _traces(name: str, root: Path) -> bool:
     """Whether any of a data set's files is there."""
-    if name == "femnist":
-        return (root / "FEMNIST").is_dir()
+    if DATASETS[name].folder:
+        return (root / DATASETS[name].folder).is_dir()
     paths = [root / file.path for file in DATASETS[name].files]
     return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
 

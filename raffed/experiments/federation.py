@@ -29,7 +29,8 @@ from raffed.runtime.setup import Setup
 @dataclass(frozen=True)
 class RoundEvent:
     """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over participants of
-    the personalised models on their local test parts; both fractions, None where not measured. Bytes: of all participants."""
+    the personalised models on their local test parts; val, val_personal: the same two on the clients' validation parts; all
+    fractions, None where not measured. Bytes: of all participants."""
 
     round: int  # rounds done
     rounds: int
@@ -40,14 +41,20 @@ class RoundEvent:
     bytes_up: int
     bytes_down: int
     seconds: float
+    val: float | None = None
+    val_personal: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
-    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method."""
-    clients = setup.partition.num_clients
+    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method.
+
+    In stages of `inner` order one drawing serves the M rounds that visit them (GLDP's Algorithm 1).
+    """
+    clients, stages = setup.partition.num_clients, setup.partition.stages
+    round = round if stages is None else stages.draw(round)
     count = setup.config.federation.participants(clients)
     drawn = seeds.rng(setup.config.seed, "sampling", round).permutation(clients)[:count]
     return tuple(sorted(int(c) for c in drawn))
@@ -111,7 +118,7 @@ class Federation:
         began = time.perf_counter()
         federation, number = self.setup.config.federation, self.server.round
         participants = draw_participants(self.setup, number)
-        sizes = self.setup.sizes
+        sizes = self.setup.sizes_at(number)
         weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         versions = tuple(self.versions.get(client, 0) for client in participants)
@@ -124,23 +131,27 @@ class Federation:
         mean_w, mean_b, received = fold.finish(self.server)
         total = sum(sizes[c] for c in participants)
         seed = self.setup.config.seed
-        k = ServerContext(
-            self.spec, number, len(participants), total, received, seed, mean_b, self._net, self._public
-        )
+        k = ServerContext(self.spec, number, len(participants), total, received, seed, mean_b, self._net, self._public)
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
-        measure = measure and self.method.has_global
-        test = self.runtime.evaluate(scored(self.method, self.server)) if measure else None
+        scored_here = measure and self.method.has_global
+        whole = scored(self.method, self.server) if scored_here else None
+        test = self.runtime.evaluate(whole) if whole is not None else None
+        val = self.runtime.evaluate(whole, "val") if whole is not None and self.setup.partition.val else None
         seconds = time.perf_counter() - began
-        rows = round_rows(self.server.round, reports, test, seconds)
+        stage, done = self.setup.stage(number), self.server.round
+        made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
-        return self._event(reports, rows, test, seconds)
+        return self._event(reports, rows, seconds)
 
-    def _event(self, reports: list[Report], rows: list[Row], test: Tally | None, seconds: float) -> RoundEvent:
-        personal = [r.value for r in rows if r.client is None and r.model == "personal"]
+    def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
+        means = {(r.model, r.split): r.value for r in rows
+                 if r.client is None and r.class_ is None and r.metric == "accuracy"}  # fmt: skip
         return RoundEvent(
-            self.server.round, self.setup.config.federation.rounds, rows[0].value, test.accuracy if test else None,
-            personal[0] if personal else None, len(reports), rows[0].bytes_up or 0, rows[0].bytes_down or 0, seconds,
+            self.server.round, self.setup.config.federation.rounds, rows[0].value, means.get(("global", "test")),
+            means.get(("personal", "local_test")), len(reports), rows[0].bytes_up or 0, rows[0].bytes_down or 0, seconds,
+            means.get(("global", "val")), means.get(("personal", "val")),
         )  # fmt: skip
 
 
@@ -165,4 +176,17 @@ def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: 
         for label, (correct, count) in enumerate(zip(test.correct, test.total, strict=True)):
             share = correct / count if count else float("nan")
             rows.append(Row(number, "global", "test", "accuracy", share, class_=label, n=count))
+    return rows
+
+
+def validation_rows(number: int, reports: list[Report], val: Tally | None) -> list[Row]:
+    """The rows of split `val`: the personal models each on its own part, their mean, the global model on all parts."""
+    own = [(r.client, r.validation) for r in reports if r.validation is not None]
+    rows = [Row(number, "personal", "val", "accuracy", tally.accuracy, client=client, n=tally.n) for client, tally in own]
+    if own:
+        mean = sum(tally.accuracy for _, tally in own) / len(own)
+        rows.append(Row(number, "personal", "val", "accuracy", mean, n=len(own)))
+    if val is not None:
+        rows.append(Row(number, "global", "val", "accuracy", val.accuracy, n=val.n))
+        rows.append(Row(number, "global", "val", "loss", val.loss / val.n, n=val.n))
     return rows

@@ -129,6 +129,7 @@ class RunFolder:
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / "final.safetensors")
+        self._writer.join()
         hashes = {
             "weights": weights_sha256,
             "vaults": vaults_sha256(vault_digests),
@@ -203,9 +204,16 @@ def _new_run(setup: Setup) -> dict[str, Any]:
         "commit": _commit(),
         "hardware": {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()},
         "clients": setup.partition.num_clients,
+        "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
         "rounds_done": 0,
     }
+
+
+def _classes(setup: Setup) -> dict[str, list[int]]:
+    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are read off these."""
+    counts = setup.partition.class_counts(setup.dataset.y_train)
+    return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
 
 def versions() -> dict[str, str]:

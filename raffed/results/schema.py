@@ -12,6 +12,9 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          model), model local (after training), model personal (the personalised model)
     and the means        client null, split local_test, metric accuracy, models global, local, personal: the unweighted
                          means of the participants' rows, n = participants averaged
+    with validation      split val, metric accuracy: model personal for each participant on its own validation part and, with
+                         client null, their unweighted mean; model global, client null, metrics accuracy and loss: the
+                         aggregated model on the validation parts of all clients together  (since schema 2)
 
 A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
 """
@@ -22,10 +25,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: split val
 
 MODELS = ("global", "personal", "local")
-SPLITS = ("test", "local_test", "train")
+SPLITS = ("test", "local_test", "train", "val")
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
@@ -46,7 +49,7 @@ SCHEMA: pa.Schema = pa.schema(
         _field("stage", pa.int32(), "stage of a continual split, counted from 0; null without stages", nullable=True),
         _field("class", pa.int32(), "class index; null is all classes together", nullable=True),
         _field("model", _WORD, "global, personal or local: whose weights were measured"),
-        _field("split", _WORD, "test (the server's), local_test (the client's) or train: on which samples"),
+        _field("split", _WORD, "test (the server's), local_test (the client's), val or train: on which samples"),
         _field("metric", _WORD, "accuracy: a fraction in [0, 1]; loss: nats, mean over samples; others by their name"),
         _field("value", pa.float64(), "the measurement, in the metric's unit; NaN if it was not a number"),
         _field("n", pa.int64(), "samples (for means over clients: clients) behind the value", nullable=True),

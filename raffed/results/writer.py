@@ -1,6 +1,8 @@
 """Metric rows in and out of RUN/metrics/: written by the driver only, a few rounds a file, each file in one step.
 
-A part's name tells its rounds, `part-000001-000005.parquet`. Parts never overlap: a round that was flushed is closed.
+A part's name tells its rounds, `part-000001-000005.parquet`. A round that was flushed is closed, so parts do not overlap, but
+for the instant in which `join` has written all rounds into one part and not yet removed the others: readers pass over a part
+whose rounds another part holds as well.
 Whatever instant the driver is killed at, what lies there reads as complete rounds without a duplicate.
 """
 
@@ -47,6 +49,7 @@ class MetricsWriter:
         self._rows: list[Row] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         clean(self.folder, "part-*")
+        self._remove_joined()
         self._closed = max((last for _, last, _ in _parts(self.folder)), default=-1)
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -92,6 +95,21 @@ class MetricsWriter:
         sync_folder(self.folder)
         self._closed = max((last for _, last, _ in _parts(self.folder)), default=-1)
 
+    def join(self) -> None:
+        """Put all parts together into one: who reads a thousand runs opens a thousand files and not fifteen thousand."""
+        parts = _parts(self.folder)
+        if len(parts) > 1:
+            rows = pa.concat_tables([_read_part(path) for _, _, path in parts]).unify_dictionaries()
+            self._write(self.folder / _part_name(parts[0][0], parts[-1][1]), rows)
+            self._remove_joined()
+
+    def _remove_joined(self) -> None:
+        kept = {path for _, _, path in _parts(self.folder)}
+        for path in self.folder.glob("part-*.parquet"):
+            if _PART.fullmatch(path.name) and path not in kept:
+                path.unlink()
+        sync_folder(self.folder)
+
     def _shorten(self, path: Path, first: int, round: int) -> None:
         table = _read_part(path)
         self._write(path, table.filter(pc.less_equal(table["round"], round)))
@@ -122,9 +140,14 @@ def _part_name(first: int, last: int) -> str:
 
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
-    """(first round, last round, path) of every part, in the order of rounds."""
+    """(first round, last round, path) of every part that no other part covers, in the order of rounds."""
     matches = [(_PART.fullmatch(path.name), path) for path in folder.glob("part-*.parquet")]
-    return sorted((int(match[1]), int(match[2]), path) for match, path in matches if match)
+    spans = sorted(((int(m[1]), int(m[2]), path) for m, path in matches if m), key=lambda span: (span[0], -span[1]))
+    kept: list[tuple[int, int, Path]] = []
+    for span in spans:
+        if not kept or span[1] > kept[-1][1]:
+            kept.append(span)
+    return kept
 
 
 def _read_part(path: Path) -> pa.Table:
@@ -132,11 +155,11 @@ def _read_part(path: Path) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-            if version == SCHEMA_VERSION:
+            if 1 <= version <= SCHEMA_VERSION:  # 2 added a word, no column
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: damaged ({error}); resume from a checkpoint before its first round") from error
-    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION}; use the raffed that wrote it")
+    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
 
 
 def _table(rows: list[Row], run: dict[str, object]) -> pa.Table:

@@ -67,7 +67,8 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     Takes a few seconds; stops growing stacks after some 20.
     """
     local = setup.config.local
-    short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(setup.sizes))))
+    samples = setup.sizes_at(0)  # the probe is a round 0
+    short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(samples))))
     probed = replace(setup, config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")))
     base = _peak(device)
     began, seconds = time.perf_counter(), {}
@@ -75,14 +76,14 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         host, broadcast = _host(probed, size, device)
-        clients = sorted(range(setup.partition.num_clients), key=lambda c: -setup.sizes[c])[: max(size, min(4, count))]
+        clients = sorted(range(setup.partition.num_clients), key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         spent = min(_timed(host, broadcast, probed, clients, size) for _ in range(2))
         seconds[size] = spent / len(clients) / short.min_steps
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    return Probe(seconds, bytes_one, base, local.steps(sum(setup.sizes) // len(setup.sizes)))
+    return Probe(seconds, bytes_one, base, local.steps(sum(samples) // len(samples)))
 
 
 def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:
@@ -122,7 +123,7 @@ def _host(setup: Setup, size: int, device: str) -> tuple[Host, Broadcast]:
 def _timed(host: Host, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int) -> float:
     from raffed.runtime.base import Job
 
-    stacks = make_stacks(clients, setup.sizes, size)
+    stacks = make_stacks(clients, setup.sizes_at(0), size)
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
     job = Job(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()

@@ -69,6 +69,7 @@ class Report:
     """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
 
     `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model.
+    `validation`: of the personal model on its validation part, None where there is none.
     """
 
     client: int
@@ -79,6 +80,7 @@ class Report:
     bytes_down: int
     seconds: float
     scores: dict[str, Tally] = field(default_factory=dict)
+    validation: Tally | None = None
 
 
 class Runtime(Protocol):
@@ -88,8 +90,8 @@ class Runtime(Protocol):
         """Train the participants; partial sums, and the reports in the order of the participants."""
         ...
 
-    def evaluate(self, broadcast: Broadcast) -> Tally:
-        """Score the global model on the global test set."""
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+        """Score the global model on the global test set, or with `part="val"` on all clients' validation parts."""
         ...
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:

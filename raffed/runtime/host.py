@@ -14,6 +14,7 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast
 from raffed.core.context import ClientData
+from raffed.core.errors import StagePassedError
 from raffed.core.evaluate import Score, count, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
@@ -28,7 +29,7 @@ from raffed.runtime.base import Report, Share, Tally
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
-GUEST_BYTES = 512 * 2**20  # prepared data of clients that are lent to this host, kept up to here
+DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -47,7 +48,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
 
 
 class Host:
-    """Trains and scores clients, one after the other. Prepared data are kept for the clients at `home` (default: all)."""
+    """Trains and scores clients. Prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all) first."""
 
     def __init__(
         self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
@@ -58,27 +59,33 @@ class Host:
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = Augmentation(augment_draws, lambda x, draws: augment_by(x, transform, draws)) if transform.augments else None
+        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
-        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, bend, execute)
+        augmented = bend if transform.augments else None
+        self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
-        self._guest_bytes = 0
+        self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
-        self._local_test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
         self._test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._stage: int | None = None
 
     def warm_up(self) -> None:
         """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
-        for client in sorted(self._home):
-            self._client(client)
-        data = self._client(min(self._home))
-        f = self.net.forward(data.x[:2], data.y[:2])
+        if self.setup.partition.stages is None:  # else the round decides which part of them is there
+            for client in sorted(self._home):
+                if self._kept_bytes < DATA_BYTES // 2:
+                    self._client(client)
+        x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
+        self.net.noise.generator = torch.Generator(self.device)
+        f = self.net.forward(x.to(self.device), y.to(self.device))
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """A round of these clients, folded; their reports in order of client."""
+        self._enter(self.setup.stage(broadcast.round))
         fold, reports = Fold(self.method.server.each), []
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
@@ -86,31 +93,41 @@ class Host:
             began = time.perf_counter()
             guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
             rounds = client_rounds(self.method, here, guests, self.session)
-            scores = [self._score(g.client, done) if share.measure else {} for g, done in zip(guests, rounds, strict=True)]
-            for guest, done in zip(guests, rounds, strict=True):
+            pairs = list(zip(guests, rounds, strict=True))
+            scores = [self._score(g.client, done) if share.measure else {} for g, done in pairs]
+            validations = [self._validate(g.client, done) if share.measure else None for g, done in pairs]
+            for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
             spent = (time.perf_counter() - began) / len(stack)
-            for guest, done, score in zip(guests, rounds, scores, strict=True):
+            for (guest, done), score, val in zip(pairs, scores, validations, strict=True):
                 up = done.upload.nbytes()
-                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score))
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score, val))
         return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
-        """Chunk → tally of the global model on these chunks of the global test set."""
+        """Chunk → tally of the global model on these chunks (see `chunks`)."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self._tally(state, *self._test_chunk(chunk)) for chunk in chunks}
 
     def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
         if not len(self.setup.partition.test[client]):
             return {}
-        x, y = self._local_part(client)
+        x, y = self._local_part("test", client)
         scores = {"global": self._tally(done.start, x, y), "local": self._tally(done.trained, x, y)}
+        same = self.method.personal is None
+        return {**scores, "personal": scores["local"] if same else self._personal(done, x, y)}
+
+    def _personal(self, done: ClientRound, x: Tensor, y: Tensor) -> Tally:
         personal = self.method.personal
         if personal is not None and personal.predicts:
-            return {**scores, "personal": self._tally_by(lambda part: done.personal_logits(personal, part), x, y)}
-        state = done.personal_state(self.method)
-        return {**scores, "personal": scores["local"] if state is done.trained else self._tally(state, x, y)}
+            return self._tally_by(lambda part: done.personal_logits(personal, part), x, y)
+        return self._tally(done.personal_state(self.method), x, y)
+
+    def _validate(self, client: int, done: ClientRound) -> Tally | None:
+        if not self.setup.partition.val or not len(self.setup.partition.val[client]):
+            return None
+        return self._personal(done, *self._local_part("val", client))
 
     def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
         return as_tally(evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK))
@@ -119,40 +136,61 @@ class Host:
         parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
         return as_tally(count(((predict(part), labels) for part, labels in parts), y, self.setup.dataset.num_classes))
 
+    def _enter(self, stage: int | None) -> None:
+        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
+        stages, before = self.setup.partition.stages, self._stage
+        if stage is None or stages is None or stage == before:
+            return
+        if stages.order == "outer" and before is not None and stage < before:
+            raise StagePassedError(f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it")
+        self._stage = stage
+        self._data.clear()
+        self._parts.clear()
+        self._kept_bytes = 0
+
     def _client(self, client: int) -> ClientData:
         if client in self._data:
             return self._data[client]
-        x, y = self._samples(self.setup.partition.train[client])
+        x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
         made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
         if self._keeps(client, x):
             self._data[client] = made
         return made
 
-    def _local_part(self, client: int) -> tuple[Tensor, Tensor]:
-        if client in self._local_test:
-            return self._local_test[client]
-        made = self._samples(self.setup.partition.test[client])
+    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
+        """A client's local test part, or its validation part ("val")."""
+        if (role, client) in self._parts:
+            return self._parts[role, client]
+        partition = self.setup.partition
+        if role == "test":
+            made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
+        else:
+            made = self._samples(partition.val[client], "train")
         if self._keeps(client, made[0]):
-            self._local_test[client] = made
+            self._parts[role, client] = made
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
-        """Whether prepared data stay here: always at home, and what is lent while there is room."""
+        """Whether prepared data stay here: while there is room, of which guests get half."""
         size = x.numel() * x.element_size()
-        if client not in self._home and self._guest_bytes + size > GUEST_BYTES:
+        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
             return False
-        self._guest_bytes += 0 if client in self._home else size
+        self._kept_bytes += size
         return True
 
-    def _samples(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
+        """Prepared images and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
-        x = prepare(dataset.x_train[index], self.transform, dataset.max_value)
-        return self.net.arranged(x.to(self.device)), torch.from_numpy(dataset.y_train[index]).to(self.device)
+        images, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
+        x = prepare(images[index], self.transform, dataset.max_value)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
-            images, labels = self.setup.test_set()
-            part = slice(chunk * EVAL_CHUNK, (chunk + 1) * EVAL_CHUNK)
+            tests = chunks(self.setup)
+            images, labels = self.setup.test_set() if chunk in tests else self.setup.validation_set()
+            first = chunk if chunk in tests else chunk - len(tests)
+            part = slice(first * EVAL_CHUNK, (first + 1) * EVAL_CHUNK)
             x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
             self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
         return self._test[chunk]
@@ -163,9 +201,11 @@ def as_tally(score: Score) -> Tally:
     return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
 
 
-def test_chunks(setup: Setup) -> int:
-    """How many chunks the global test set has."""
-    return -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+def chunks(setup: Setup, part: str = "test") -> range:
+    """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
+    tests = -(-len(setup.test_set()[1]) // EVAL_CHUNK)
+    held = sum(len(own) for own in setup.partition.val)
+    return range(tests) if part == "test" else range(tests, tests - (-held // EVAL_CHUNK))
 
 
 def total(tallies: dict[int, Tally]) -> Tally:

@@ -46,7 +46,8 @@ class Plan:
         }
 
     def shares(self, stacks: Sequence[Stack], work: Sequence[int], without: Collection[int] = ()) -> list[list[Stack]]:
-        """Actor → this round's stacks. `work`: steps of each; homes first, then the excess to whoever has least.
+        """Actor → this round's stacks. `work`: steps of each; the largest first, each goes home while there is room, else to
+        whoever has least.
 
         A stack is at home where its first client is. No actor exceeds the mean by more than one stack's work, unless the
         plan is sticky. `without`: actors that get nothing.
@@ -54,20 +55,14 @@ class Plan:
         home = {client: actor for actor, clients in enumerate(self.homes) for client in clients}
         shares: list[list[Stack]] = [[] for _ in self.homes]
         loads = [math.inf if actor in without else 0.0 for actor in range(len(self.homes))]
-        mean = sum(work) / (len(self.homes) - len(without))
-        moved: list[tuple[int, Stack]] = []
-        for stack, steps in zip(stacks, work, strict=True):
+        target = max(sum(work) / (len(self.homes) - len(without)), max(work))
+        for steps, stack in sorted(zip(work, stacks, strict=True), key=lambda one: (-one[0], one[1])):
             actor = home[stack[0]]
-            if self.sticky or loads[actor] + steps / 2 <= mean:
-                shares[actor].append(stack)
-                loads[actor] += steps
-            else:
-                moved.append((steps, stack))
-        for steps, stack in sorted(moved, key=lambda one: (-one[0], one[1])):
-            actor = min(range(len(loads)), key=lambda a: (loads[a], a))
+            if not self.sticky and loads[actor] + steps > target:
+                actor = min(range(len(loads)), key=lambda a: (loads[a], a))
             shares[actor].append(stack)
             loads[actor] += steps
-        return shares
+        return [sorted(share) for share in shares]
 
 
 def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) -> tuple[Stack, ...]:

@@ -36,8 +36,12 @@ def launched(
 
 
 def available() -> Resources:
-    """Cores, GPUs and memory of the Ray cluster; memory is what is free on this machine if it is the only node."""
+    """Cores, GPUs and memory of the Ray cluster, or of the placement group this process is in (a trial of a sweep); memory is
+    what is free on this machine if it is the only node."""
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        found |= {kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")}
     memory = float(found.get("memory", 0.0))
     if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
         memory = _free_memory() or memory

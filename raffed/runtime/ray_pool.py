@@ -15,7 +15,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Job, Report, Tally
-from raffed.runtime.host import test_chunks, total
+from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import Plan
 from raffed.runtime.setup import Setup
 
@@ -33,10 +33,10 @@ class RayPool:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
         self._restarts, self._retired = 0, set[int]()
-        self._chunks = test_chunks(setup)
+        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        local, sizes = self._setup.config.local, self._setup.sizes
+        local, sizes = self._setup.config.local, self._setup.sizes_at(job.round)
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         sent = _shared(job.broadcast)
         calls: dict[int, Call] = {}
@@ -50,11 +50,10 @@ class RayPool:
             reports.update({report.client: report for report in theirs})
         return fold.export(), [reports[client] for client in job.participants]
 
-    def evaluate(self, broadcast: Broadcast) -> Tally:
-        sent, left = _shared(broadcast), self._left()
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+        sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
         calls: dict[int, Call] = {
-            actor: ("evaluate", (sent, range(i, self._chunks, len(left))))
-            for i, actor in enumerate(left[: self._chunks])
+            actor: ("evaluate", (sent, numbers[i :: len(left)])) for i, actor in enumerate(left[: len(numbers)])
         }
         tallies: dict[int, Tally] = {}
         for answer in self._ask(calls):

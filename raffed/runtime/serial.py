@@ -9,7 +9,7 @@ import torch
 from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
 from raffed.runtime.base import Job, Report, Tally
-from raffed.runtime.host import Host, test_chunks, total
+from raffed.runtime.host import Host, chunks, total
 from raffed.runtime.setup import Setup
 
 
@@ -20,13 +20,13 @@ class SerialRuntime:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(setup.config.runtime.threads)
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
-        self._chunks = range(test_chunks(setup))
+        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
         return self._host.train(job.broadcast, job.share(job.stacks))
 
-    def evaluate(self, broadcast: Broadcast) -> Tally:
-        return total(self._host.evaluate(broadcast, self._chunks))
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+        return total(self._host.evaluate(broadcast, self._chunks[part]))
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._host.store.digests(versions)

@@ -46,8 +46,23 @@ class Setup:
 
     @property
     def sizes(self) -> list[int]:
-        """Training samples of every client."""
+        """Training samples of every client, of all its stages."""
         return [len(part) for part in self.partition.train]
+
+    def stage(self, round: int) -> int | None:
+        """The stage, from 0, in which every client is in round `round` (from 0); None without stages."""
+        stages = self.partition.stages
+        return None if stages is None else stages.at(round, self.config.federation.rounds)
+
+    def sizes_at(self, round: int) -> list[int]:
+        """Training samples of every client in the stage of this round."""
+        stage = self.stage(round)
+        return [len(self.partition.train_at(client, stage)) for client in range(self.partition.num_clients)]
+
+    def validation_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The validation parts of all clients together, by client; no rows where nothing was held out."""
+        index = np.concatenate([np.zeros(0, np.int64), *self.partition.val])
+        return self.dataset.x_train[index], self.dataset.y_train[index]
 
     def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """The global test set: the benchmark's own, or where there is none the union of the local test parts."""
@@ -60,7 +75,7 @@ class Setup:
 def prepare(config: RunConfig) -> Setup:
     """Load the data, draw the split and check every name, range and combination; raises UsageError."""
     from raffed.data.datasets import load_dataset
-    from raffed.data.partition import make_partition
+    from raffed.data.partition import held_out, make_partition
     from raffed.data.splits import parse_split
 
     build_method(config.method, config.args)
@@ -68,7 +83,8 @@ def prepare(config: RunConfig) -> Setup:
     dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
     labels, classes = dataset.y_train, dataset.num_classes
     partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test)
-    setup = Setup(config, dataset, partition)
+    setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
+    setup.stage(0)  # raises where the rounds do not fit the stages
     _check_clients(setup)
     _check_gpu(config)
     check_model(setup)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from raffed.core.boundary import Private, Server, Vault
 from raffed.core.errors import RunFolderError
@@ -28,6 +30,7 @@ from raffed.core.frozen import REGISTRY, Frozen, fields_of
 from raffed.core.params import Params, State
 
 Arrays = dict[str, NDArray[Any]]
+HELD_BYTES = 512 * 2**20  # of vaults a host keeps in memory beside their files
 
 
 def outline(value: Any, path: str, arrays: Arrays) -> Any:
@@ -118,13 +121,15 @@ def load_server(path: Path) -> Server:
 class VaultStore:
     """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
 
+    With a folder, memory holds the vaults used last, up to `limit` bytes; the others are read back when they are wanted.
     A folder keeps for every client the version before its newest one too, which is what a repeated round starts from.
     `keeps`: whether the method keeps anything; with a method that does, a version that is gone is an error, not a fresh start.
     """
 
-    def __init__(self, folder: Path | None, *, keeps: bool = True) -> None:
-        self.folder, self.keeps = folder, keeps
-        self._held: dict[int, tuple[int, Vault]] = {}
+    def __init__(self, folder: Path | None, *, keeps: bool = True, limit: int = HELD_BYTES) -> None:
+        self.folder, self.keeps, self.limit = folder, keeps, limit
+        self._held: OrderedDict[int, tuple[int, Vault, int]] = OrderedDict()  # client → version, vault, bytes; oldest first
+        self.held_bytes = 0
 
     def get(self, client: int, version: int) -> Vault | None:
         """The vault a client had after its part in round version − 1; None for version 0, or if the method keeps nothing.
@@ -136,18 +141,19 @@ class VaultStore:
             return None
         held = self._held.get(client)
         if held is not None and held[0] == version:
+            self._held.move_to_end(client)
             return held[1]
         if self.folder is None:
             raise ValueError(f"client {client}: version {version} of its vault is gone, and there is no folder to read it from")
         vault: Vault = load_record(self._client(client) / f"{version:06d}.safetensors", Vault)
-        self._held[client] = version, vault
+        self._hold(client, version, vault)
         return vault
 
     def put(self, client: int, done: int, vault: Vault) -> None:
         """Keep a client's vault after its part in round done − 1."""
         if vault.empty:
             return
-        self._held[client] = done, vault
+        self._hold(client, done, vault)
         if self.folder is not None:
             save_record(vault, self._client(client) / f"{done:06d}.safetensors")
             for _, path in self._versions(client)[:-2]:
@@ -157,6 +163,15 @@ class VaultStore:
         """Client → digest of its vault of the given version."""
         vaults = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
         return {client: digest(vault) for client, vault in vaults if vault is not None}
+
+    def _hold(self, client: int, version: int, vault: Vault) -> None:
+        old = self._held.pop(client, None)
+        size = sum(leaf.numel() * leaf.element_size() for leaf in pytree.tree_leaves(vault) if isinstance(leaf, Tensor))
+        self._held[client] = version, vault, size
+        self.held_bytes += size - (old[2] if old else 0)
+        while self.folder is not None and self.held_bytes > self.limit and len(self._held) > 1:
+            _, (_, _, gone) = self._held.popitem(last=False)
+            self.held_bytes -= gone
 
     def _client(self, client: int) -> Path:
         assert self.folder is not None

@@ -1,9 +1,24 @@
-"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps, alternating in one run.
+"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower and pfl-research.
 
-    python -m tests.benchmarks.round_time [--repetitions 7] [--only W1] [--out FILE.json]
+    python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out FILE.json]
 
-Two packed client actors against two forked processes. Every repetition times a block of rounds of each, one after the other,
-so that a disturbed machine disturbs both; the ratio is the median over repetitions of the two medians' quotient.
+Every contestant is a process that lives through the whole race, stopped while others run. A repetition times a block of
+rounds of each, one after the other, in an order that moves on; a ratio is to the bare loop's block of the same repetition.
+One partition, one set of initial weights, one sequence of participants; steps are counted, and a contestant with others than
+the bare loop's is marked.
+Names: bare (two forked processes), bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked),
+raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also FILE.png. RAFFED_DATA holds the data.
+
+Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
+
+    python3 -m venv peers
+    .venv/bin/python -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])' \\
+        > "$(peers/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch.pth"
+    peers/bin/pip install flwr==1.41.0 ray==2.55.1
+    peers/bin/pip install --no-deps pfl==0.6.0 multiprocess dill 'dp-accounting<0.6' 'prv-accountant<0.3' absl-py
+    export RAFFED_PEERS=$PWD/peers/bin/python
+
+Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
 """
 
 from __future__ import annotations
@@ -11,84 +26,82 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
-import tempfile
-import time
+import platform
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import ray
 from rich.console import Console
-from rich.table import Table
 
-from raffed.experiments.federation import Federation, draw_participants
-from raffed.experiments.folder import VAULTS, RunFolder
-from raffed.runtime.placement import Resources, make_plan
-from raffed.runtime.ray_driver import start_actor
-from raffed.runtime.ray_pool import RayPool
-from raffed.runtime.ray_start import QUIET_RAY
-from raffed.runtime.setup import Setup
-from tests.benchmarks.bare import Floor
-from tests.benchmarks.workloads import WORKLOADS, Workload
+from tests.benchmarks.contestant import CONTESTANTS
+from tests.benchmarks.process import command
+from tests.benchmarks.race import BASE, race, summary
+from tests.benchmarks.report import plot, table
 
-ROUNDS = {"W1": 4, "W2": 1, "W3": 20}  # rounds in a timed block
+VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
 
 
-def measure(workload: Workload, setup: Setup, floor: Floor, repetitions: int) -> dict[str, Any]:
-    """Medians in seconds and their ratio."""
-    block = ROUNDS[workload.name]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
-        plan = make_plan(setup.config, setup.partition.num_clients, Resources(2, 0, 2**40))
-        reference = ray.put(setup)
-        actors = [start_actor(reference, plan, actor, path / VAULTS) for actor in range(2)]
-        pool = RayPool(setup, reference, plan, path / VAULTS, actors, start_actor)
-        pool.placement()
-        federation = Federation(setup, pool, RunFolder(path, setup))
-        rounds = iter(range(1_000_000))
-        bare, ours = [], []
-        for repetition in range(repetitions + 1):
-            slow = [_timed(lambda: floor.round(draw_participants(setup, next(rounds)))) for _ in range(block)]
-            fast = [_timed(federation.step) for _ in range(block)]
-            if repetition:  # the first block warms both up
-                bare.append(statistics.median(slow))
-                ours.append(statistics.median(fast))
-        pool.close()
-    floor.close()
-    ratios = [a / b for a, b in zip(ours, bare, strict=True)]
-    return {
-        "workload": workload.name, "text": workload.text, "repetitions": repetitions, "rounds_per_block": block,
-        "bare_s": statistics.median(bare), "raffed_s": statistics.median(ours),
-        "ratio": statistics.median(ratios), "ratios": [round(r, 3) for r in ratios],
-    }  # fmt: skip
+def measure(workload: Any, names: list[str], repetitions: int, rounds: int) -> dict[str, Any]:
+    """One workload's race, as plain data."""
+    lanes = race(names, lambda name: command(name, workload.name), repetitions, rounds)
+    about = {"workload": workload.name, "text": workload.text, "cohort": workload.cohort}
+    about |= {"repetitions": repetitions, "rounds": rounds}
+    return {**about, "rows": summary(lanes)}
 
 
-def _timed(call: Any) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    found: dict[str, Any] = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    found |= {name: version(name) for name in ("torch", "ray", "numpy")}
+    found["peers"] = _peers()
+    return found
+
+
+def _peers() -> dict[str, str]:
+    python = os.environ.get("RAFFED_PEERS")
+    if python is None:
+        return {}
+    try:
+        text = subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}  # the race says why
+    every = json.loads(text)
+    return {name: every[name] for name in ("flwr", "pfl") if name in every}
+
+
+def _end(*_: Any) -> None:
+    """Leave by way of the race, which ends its contestants: a stopped one would stay for ever. Once: `timeout` signals twice."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
 
 
 def main() -> None:
+    from tests.benchmarks.workloads import WORKLOADS
+
+    signal.signal(signal.SIGTERM, _end)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--only", choices=[w.name for w in WORKLOADS])
+    parser.add_argument("--rounds", type=int, help="rounds in a block (default: the workload's)")
+    parser.add_argument("--only", choices=[w.name for w in WORKLOADS], nargs="+")
+    parser.add_argument("--contestants", default=",".join(CONTESTANTS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    chosen = [w for w in WORKLOADS if options.only in (None, w.name)]
-    setups = [w.setup() for w in chosen]
-    floors = [Floor(setup) for setup in setups]  # forked before Ray starts its threads
-    os.environ.update(QUIET_RAY)
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    results = [measure(*one, options.repetitions) for one in zip(chosen, setups, floors, strict=True)]
-    ray.shutdown()
-    table = Table("workload", "bare loop, s", "raffed, s", "ratio", "each repetition", title="median wall time of a round")
-    for r in results:
-        each = " ".join(f"{ratio:.2f}" for ratio in r["ratios"])
-        table.add_row(f"{r['workload']}: {r['text']}", f"{r['bare_s']:.3f}", f"{r['raffed_s']:.3f}", f"{r['ratio']:.2f}", each)
-    Console().print(table)
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=2) + "\n")
+    names = [BASE, *(name for name in options.contestants.split(",") if name != BASE)]
+    unknown = [name for name in names if name not in CONTESTANTS]
+    if unknown:
+        parser.error(f"no contestant {unknown[0]!r}; there are {', '.join(CONTESTANTS)}")
+    results = []
+    for workload in WORKLOADS:
+        if options.only is None or workload.name in options.only:
+            results.append(measure(workload, names, options.repetitions, options.rounds or workload.block))
+            Console(width=max(Console().width, 140)).print(table(results[-1]))
+            if options.out:  # after each, so that a long race leaves something
+                options.out.parent.mkdir(parents=True, exist_ok=True)
+                options.out.write_text(json.dumps({"machine": machine(), "results": results}, indent=2) + "\n")
+                plot(results, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -105,3 +105,12 @@ def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path) -> None:
 def test_a_picture_needs_a_split_and_a_known_ending(cli: Cli, tmp_path) -> None:
     assert cli("splits", "--draw", "out.png").code == 2
     assert cli("splits", "p10c2", "--draw", tmp_path / "out.docx").code == 2
+
+
+def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) -> None:
+    """Three stages of four clients."""
+    text = cli("splits", "stages:4:3:3:if4:outer").out
+    (line,) = [line for line in text.splitlines() if line.startswith("stages ")]
+    assert "3 of " in line
+    assert "outer order" in line
+    assert "stages " not in cli("splits", "p10c2").out

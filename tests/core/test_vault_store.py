@@ -172,3 +172,25 @@ def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
     save_record(_vault(), tmp_path / "v.safetensors")
     with pytest.raises(RunFolderError, match="holds a Vault, wanted a Server"):
         load_record(tmp_path / "v.safetensors", Server)
+
+
+def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:
+    """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is not counted twice."""
+    store = VaultStore(tmp_path, limit=9000)
+    vaults = {c: Vault(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)}
+    for client, vault in vaults.items():
+        store.put(client, 1, vault)
+        store.put(client, 2, vault)
+    assert store.held_bytes <= 9000
+    assert set(store._held) == {2, 3}
+    for client, vault in vaults.items():
+        assert same_bits(store.get(client, 2), vault)
+    assert store.held_bytes <= 9000
+    assert store.digests(dict.fromkeys(vaults, 2)) == {c: digest(v) for c, v in vaults.items()}
+
+
+def test_without_a_folder_nothing_is_given_up() -> None:
+    store = VaultStore(None, limit=1)
+    for client in range(3):
+        store.put(client, 1, Vault(Params({"body.w": torch.ones(100)}), Params({}), {}))
+    assert all(store.get(client, 1) is not None for client in range(3))

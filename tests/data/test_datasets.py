@@ -183,14 +183,70 @@ def test_a_failed_download_says_which_files_to_put_where(
         assert part in str(caught.value)
 
 
-def test_femnist_cannot_be_downloaded(tmp_path: Path) -> None:
-    with pytest.raises(DataFileError, match="LEAF"):
-        load_dataset("femnist", tmp_path, download=True)
+@pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.folder])
+def test_a_data_set_in_a_folder_cannot_be_downloaded_and_its_absence_names_the_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put there: "):
+        load_dataset(name, tmp_path, download=True)
+    with pytest.raises(DataFileError, match=DATASETS[name].folder) as caught:
+        load_dataset(name, tmp_path)
+    for part in ("RAFFED_DATA", "--data-root", "md5"):
+        assert part in str(caught.value)
+
+
+def small_cifar100(root: Path) -> tuple[np.ndarray, list[int], dict[str, bytes]]:
+    """CIFAR-100's three pickles with four training and two test images."""
+    data = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
+    labels = [99, 0, 41, 7, 12, 99]
+    fine = {"fine_label_names": [f"class {c}" for c in range(100)]}
+    files = {
+        "train": pickle.dumps({"data": data[:4], "fine_labels": labels[:4]}),
+        "test": pickle.dumps({"data": data[4:], "fine_labels": labels[4:]}),
+        "meta": pickle.dumps(fine),
+    }
+    (root / "cifar-100-python").mkdir()
+    for name, raw in files.items():
+        (root / "cifar-100-python" / name).write_bytes(raw)
+    return data, labels, files
+
+
+def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.datasets import CIFAR100
+
+    data, labels, files = small_cifar100(tmp_path)
+    md5 = {name: hashlib.md5(raw).hexdigest() for name, raw in files.items()}
+    own = tuple(DataFile(f.path, md5[Path(f.path).name]) for f in DATASETS["cifar100"].files)
+    monkeypatch.setitem(DATASETS, "cifar100", dataclasses.replace(DATASETS["cifar100"], files=own))
+    monkeypatch.setattr(CIFAR100, "train_list", [["train", md5["train"]]])
+    monkeypatch.setattr(CIFAR100, "test_list", [["test", md5["test"]]])
+    monkeypatch.setattr(CIFAR100, "meta", {**CIFAR100.meta, "md5": md5["meta"]})
+    got = load_dataset("cifar-100", tmp_path)
+    np.testing.assert_array_equal(np.concatenate([got.x_train, got.x_test]).reshape(6, 3072), data)
+    assert (got.y_train.tolist(), got.y_test.tolist(), got.num_classes) == (labels[:4], labels[4:], 100)
+
+
+def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scipy.io import savemat
+    from torchvision.datasets import SVHN
+
+    images = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 5), dtype=np.uint8)
+    splits, files = {}, []
+    for published, part, labels in zip(DATASETS["svhn"].files, (slice(0, 3), slice(3, 5)), ([1, 10, 9], [10, 2]), strict=True):
+        savemat(tmp_path / published.path, {"X": images[..., part], "y": np.array(labels, dtype=np.uint8)[:, None]})
+        md5 = hashlib.md5((tmp_path / published.path).read_bytes()).hexdigest()
+        files.append(DataFile(published.path, md5))
+        splits[published.path.split("_")[0]] = ["", published.path, md5]
+    monkeypatch.setitem(DATASETS, "svhn", dataclasses.replace(DATASETS["svhn"], files=tuple(files)))
+    monkeypatch.setattr(SVHN, "split_list", splits)
+    got = load_dataset("svhn", tmp_path)
+    np.testing.assert_array_equal(np.concatenate([got.x_train, got.x_test]), images.transpose(3, 2, 0, 1))
+    assert (got.y_train.tolist(), got.y_test.tolist()) == ([1, 0, 9], [0, 2])
 
 
 def test_every_loader_has_an_entry_and_every_entry_a_loader() -> None:
     assert set(datasets._LOADERS) == {name for name, info in DATASETS.items() if info.files}
-    assert len(DATASETS) == 7
+    assert set(datasets._FOLDERS) == {name for name, info in DATASETS.items() if info.folder}
+    assert set(datasets._LOADERS) | set(datasets._FOLDERS) | {"digits"} == set(DATASETS)
+    assert len(DATASETS) == 11
 
 
 @pytest.mark.realdata

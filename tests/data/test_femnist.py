@@ -177,3 +177,21 @@ def test_two_copies_are_refused_and_none_says_what_is_wanted(tmp_path: Path) -> 
     write_leaf(tmp_path, leaf({"a": [1]}))
     with pytest.raises(DataFileError, match="several copies"):
         load_dataset("femnist", tmp_path)
+
+
+def test_the_letters_are_a_to_j_numbered_from_0_with_their_writers_numbered_anew(tmp_path: Path) -> None:
+    """Labels 36 to 45 of 62 are a to j; writer 0 has none of them here."""
+    labels, writers = np.array([36, 45, 35, 46, 40], dtype=np.uint8), np.array([1, 2, 0, 0, 1], dtype=np.uint16)
+    arrays = npz_arrays(labels=labels, writer=writers)
+    write_npz(tmp_path, arrays)
+    got = load_dataset("femnist-letters", tmp_path)
+    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"][[0, 1, 4]])
+    assert (got.y_train.tolist(), got.num_classes) == ([0, 9, 4], 10)
+    assert got.groups is not None
+    assert got.groups.tolist() == [0, 1, 0]
+
+
+def test_femnist_without_a_letter_from_a_to_j_is_refused_as_letters(tmp_path: Path) -> None:
+    write_npz(tmp_path, npz_arrays())
+    with pytest.raises(DataFileError, match="none of the letters a to j"):
+        load_dataset("femnist-letters", tmp_path)

@@ -228,3 +228,31 @@ def test_drop_after_killed_at_any_instant_leaves_no_duplicate_and_can_be_called_
         writer(folder).drop_after(2)
         assert rounds_in(folder) == [1, 1, 2, 2]
         assert files_in(folder) == ["part-000001-000002.parquet"]
+
+
+def test_parts_of_schema_1_are_still_read() -> None:
+    """tests/golden/schema-1 was written by the last raffed that had schema 1."""
+    table = read_metrics(Path(__file__).parents[1] / "golden" / "schema-1")
+    assert table.schema.equals(SCHEMA)
+    assert table["value"].to_pylist() == [0.5, 0.25, 2.25, 0.75, 0.75]
+    assert set(table["split"].to_pylist()) == {"train", "test", "local_test"}
+
+
+def test_joined_parts_hold_the_same_rows_in_one_file(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1,), (2, 3), (4,))
+    before = rows_sha256(read_metrics(tmp_path))
+    writer(tmp_path).join()
+    assert [path.name for path in (tmp_path / "metrics").glob("part-*")] == ["part-000001-000004.parquet"]
+    assert rows_sha256(read_metrics(tmp_path)) == before
+
+
+def test_a_kill_between_joining_and_removing_shows_every_row_once(tmp_path: Path) -> None:
+    """The joined part is there, the others still are; then a writer opens the folder and drops rounds."""
+    write_rounds(tmp_path, (1,), (2, 3), (4,))
+    rows, kept = rounds_in(tmp_path), {path.name: path.read_bytes() for path in (tmp_path / "metrics").glob("part-*")}
+    writer(tmp_path).join()
+    for name, data in kept.items():
+        (tmp_path / "metrics" / name).write_bytes(data)
+    assert rounds_in(tmp_path) == rows
+    writer(tmp_path).drop_after(3)
+    assert rounds_in(tmp_path) == [number for number in rows if number <= 3]

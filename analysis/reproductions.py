@@ -1,0 +1,208 @@
+"""A paper's table beside ours: item.json says which runs are behind a cell, printed/*.csv what the paper prints.
+
+At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our 95 % interval. At
+proxy scale absolute numbers mean nothing: the sign of each difference to the baseline is compared. Smoke runs get no verdict.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from .load import Runs
+from .measures import measures
+from .sheet import Sheet
+from .stats import t_interval
+
+PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", "mpfedcon": "gldp-mpfedcon.csv"}
+NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
+READERS = (
+    "accuracy_last", "accuracy_best", "accuracy_mean10", "personal_last", "personal_mean10", "floats_up", "rounds_to_baseline",
+)  # fmt: skip
+
+
+class Reproduction(NamedTuple):
+    """An item.json and where it lies."""
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        about = self.about
+        return f"{about['paper']}/{about['name']}, {about['scale']}: {about['title']}"
+
+
+class Line(NamedTuple):
+    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN, empty: none)."""
+
+    row: str
+    column: str
+    printed: float
+    ours: list[float]
+    printed_gain: float
+    gains: list[float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.ours) / len(self.ours) if self.ours else math.nan
+
+
+def load_item(path: Path | str) -> Reproduction:
+    """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
+    about = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(about, dict) or "cells" not in about:
+        raise ValueError(f"{path}: no item of a reproduction")
+    return Reproduction(Path(path).parent, about)
+
+
+def run_folders(item: Reproduction) -> list[Path]:
+    """The folders of all runs behind the cells."""
+    names = {run for cell in item.about["cells"] for run in cell["runs"]}
+    return sorted((item.folder / name).resolve() for name in names)
+
+
+@functools.lru_cache(maxsize=4)
+def printed_values(paper: str) -> pd.DataFrame:
+    """The paper's numbers as text, one row a value."""
+    frame = pd.read_csv(Path(__file__).parent / "printed" / PRINTED[paper], dtype=str, keep_default_na=False)
+    return frame[frame["paper"] == NAMES[paper]]
+
+
+def printed_value(paper: str, where: Mapping[str, str]) -> float:
+    """The one number that the paper prints where all columns have these values; NaN if there is none, or it is no number."""
+    if not where:
+        return math.nan
+    frame = printed_values(paper)
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    try:
+        return float(frame["value"].item())
+    except ValueError:
+        return math.nan
+
+
+def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
+    """One line a cell and one for each cell of a column of averages."""
+    paper, baseline = item.about["paper"], item.about["baseline"]
+    ours = {key: _ours(item, key, runs) for key in _keys(item)}
+    printed = {(c["row"], c["column"]): printed_value(paper, c["printed"]) for c in item.about["cells"]}
+    for average in item.about["averages"]:
+        for row in dict.fromkeys(row for row, _ in list(ours)):
+            seeds = [ours.get((row, column), {}) for column in average["of"]]
+            common = set.intersection(*map(set, seeds)) if seeds else set()
+            ours[row, average["column"]] = {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
+            printed[row, average["column"]] = printed_value(paper, {**average["printed"], "method": row})
+    lines = []
+    for (row, column), values in ours.items():
+        against = ours.get((baseline, column), {})
+        gains = [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
+        gain = math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
+        lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains))
+    return lines
+
+
+def _keys(item: Reproduction) -> list[tuple[str, str]]:
+    return [(cell["row"], cell["column"]) for cell in item.about["cells"]]
+
+
+def _ours(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[int, float]:
+    """Seed → the measure of a cell's runs, in the unit the paper prints."""
+    cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
+    names = _names(item, cells[key], runs)
+    if item.about["measure"] == "rounds_to_baseline":
+        baseline = cells.get((item.about["baseline"], key[1]))
+        return _rounds_to(runs, names, _names(item, baseline, runs) if baseline else [])
+    found = measures(runs).loc[names, item.about["measure"]] * (1 if item.about["measure"] == "floats_up" else 100)
+    seeds = runs.runs.loc[names, "seed"]
+    return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
+
+
+def _names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
+    wanted = {str((item.folder / run).resolve()) for run in cell["runs"]}
+    places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
+    return [places[folder] for folder in sorted(wanted) if folder in places]
+
+
+def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str]) -> dict[int, float]:
+    """Seed → first round whose test accuracy reaches the best of the baseline's run of that seed; infinite if none does."""
+    matrix = runs.matrix("global", "test")
+    seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
+    targets = {seeds[name]: float(matrix[name].max()) for name in baseline if name in matrix}
+    found = {}
+    for name in names:
+        seed = seeds[name]
+        if seed in targets and name in matrix:
+            reached = matrix.index[matrix[name] >= targets[seed]]
+            found[seed] = float(reached[0]) if len(reached) else math.inf
+    return dict(sorted(found.items()))
+
+
+def verdict(line: Line, scale: str, tolerance: float) -> str:
+    """One or two words: see the module's first lines."""
+    if not line.ours:
+        return "not run"
+    if scale == "full":
+        if math.isnan(line.printed):
+            return "not printed"
+        half = t_interval(line.ours)
+        room = max(tolerance, 0.0 if math.isnan(half) else half)
+        delta = line.mean - line.printed
+        return "agrees" if abs(delta) <= room else ("higher" if delta > 0 else "lower")
+    if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
+        return "–"
+    return _order(line, tolerance)
+
+
+def _order(line: Line, tolerance: float) -> str:
+    if abs(line.printed_gain) < tolerance:
+        return "no claim"  # the paper's own difference is within its noise
+    mean, half = sum(line.gains) / len(line.gains), t_interval(line.gains)
+    if math.isnan(half):
+        return "one seed"
+    if abs(mean) <= half:
+        return "not separated"
+    return "same order" if mean * line.printed_gain > 0 else "opposite order"
+
+
+def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
+    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the baseline for Δ."""
+    scale, baseline = item.about["scale"], item.about["baseline"]
+    titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
+    titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
+    digits = 0 if item.about["measure"].startswith("rounds") else 3 if item.about["measure"] == "floats_up" else 2
+    lines = []
+    for line in result_lines(item, runs):
+        shown = [line.row, line.column, _number([line.printed], digits), _number(line.ours, digits), str(len(line.ours))]
+        if scale == "full":
+            shown.append(_number([line.mean - line.printed], digits, sign=True))
+        else:
+            shown += [_number([line.printed_gain], digits, sign=True), _number(line.gains, digits, sign=True)]
+        lines.append([*shown, verdict(line, scale, item.about["tolerance"])])
+    return Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", "Verdict"}))
+
+
+def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
+    """Verdict → how many cells have it."""
+    counts: dict[str, int] = {}
+    for line in result_lines(item, runs):
+        word = verdict(line, item.about["scale"], item.about["tolerance"])
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def _number(values: Iterable[float], digits: int, sign: bool = False) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "–"
+    mean, half = sum(known) / len(known), t_interval(known)
+    if math.isinf(mean):
+        return "never"
+    text = f"{mean:+.{digits}f}" if sign else f"{mean:.{digits}f}"
+    return text.replace("-", "−") if math.isnan(half) else f"{text.replace('-', '−')} ± {half:.{digits}f}"

@@ -1,0 +1,138 @@
+"""The parts of a report on a paper's table and on a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from .classes import class_sheet
+from .compare import comparison_sheet, ranking
+from .figures import in_the_dark, looks, svg
+from .groups import Group
+from .load import Runs
+from .measures import measures
+from .page import notice, picture, text
+from .plots import Point, gains, rank_diagram, scatter, setting_map
+from .reproductions import Reproduction, paper_sheet, verdicts
+from .sheet import as_html
+from .stats import t_interval
+from .sweeps import NOTES, Sweep, trials_frame, tuning_sheet
+from .targets import BASELINE, target_sheet
+
+VERDICTS = {
+    "full": "A number <em>agrees</em> if it differs from the printed one by no more than the tolerance ({tolerance:g}) or our "
+    "95 % interval; else it is <em>higher</em> or <em>lower</em>.",
+    "proxy": "Smaller networks, less data, fewer rounds: absolute numbers are not comparable. Compared is the sign of the "
+    "difference to {baseline}, paired by seed: <em>not separated</em> where the 95 % interval holds 0, <em>no claim</em> where "
+    "the paper's own difference is below {tolerance:g}.",
+    "smoke": "Seconds of training on digits: that every cell runs is all this shows.",
+}
+
+
+def paper_section(item: Reproduction, runs: Runs) -> str:
+    """A table of a paper beside ours, with what was left out."""
+    about = item.about
+    counts = ", ".join(f"{count} {word}" for word, count in verdicts(item, runs).items() if word != "–")
+    reading = VERDICTS[about["scale"]].format(tolerance=about["tolerance"], baseline=text(about["baseline"]))
+    body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
+    body += f"<p><b>{text(counts)}</b></p>\n" if counts else ""
+    body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n'
+    reasons: dict[str, list[str]] = {}
+    for name, _, why in (one.partition(": ") for one in about["left_out"]):
+        reasons.setdefault(why, []).append(name)
+    return body + notice("Left out", [(why, "; ".join(names)) for why, names in reasons.items()])
+
+
+def sweep_section(sweep: Sweep, runs: Runs) -> str:
+    """What was chosen, at what cost."""
+    body = f"<h2>Tuning · {text(sweep.folder.name)}</h2>\n<p class=\"soft\">{text(NOTES[sweep.protocol])}</p>\n"
+    body += f'<div class="scroll">{as_html(tuning_sheet(sweep, runs))}</div>\n'
+    drawn = ""
+    for method, about in sweep.methods.items():
+        figure = setting_map(trials_frame(about))
+        if figure is not None:
+            caption = f"{method}: score in per cent of every setting tried; of a third setting the best is shown."
+            drawn += drawing(figure, caption, css="natural")
+    return body + (f'<div class="figures">{drawn}</div>\n' if drawn else "")
+
+
+def drawing(figure: Figure, caption: str, css: str = "") -> str:
+    """A figure in both colour schemes."""
+    light = svg(figure)
+    return picture(light, in_the_dark(light), caption, caption, css=css)
+
+
+def ranking_section(runs: Runs) -> str:
+    """The critical-difference diagram over tasks; nothing where it means nothing."""
+    found = ranking(runs)
+    if found is None:
+        return ""
+    caption = (
+        f"Mean rank by aggregation accuracy over the {found.tasks} tasks that all these methods were run on, 1 is best. A bar "
+        "joins methods that do not differ at 0.05 (Nemenyi; Demšar 2006)."
+    )
+    return f"<h2>Ranks over tasks</h2>\n{drawing(rank_diagram(found), caption, css='classes')}"
+
+
+def task_sections(runs: Runs, members: Sequence[Group]) -> str:
+    """Views of a task beyond its summary: differences, time to a target, classes, the plane of two accuracies, who gains."""
+    body = ""
+    sheets = {
+        "Differences, paired by seed": comparison_sheet(runs, members),
+        "Rounds and bytes to a target": target_sheet(runs, members),
+        "Classes and forgetting (last global model)": class_sheet(runs, members),
+    }
+    for heading, sheet in sheets.items():
+        if sheet is not None:
+            body += f'<h3>{heading}</h3><div class="scroll">{as_html(sheet)}</div>\n'
+    points = _points(runs, members)
+    drawn = ""
+    if len(points) > 1:
+        caption = "Last aggregation against last personalization accuracy, 95 % intervals over seeds."
+        drawn += drawing(scatter(points), caption, css="natural")
+    return body + (f'<div class="figures">{drawn}</div>\n' if drawn else "") + _gains(runs, members)
+
+
+def _points(runs: Runs, members: Sequence[Group]) -> list[Point]:
+    found, numbers = measures(runs), looks(runs)
+    points = []
+    for group in members:
+        rows = found.loc[list(group.used), ["accuracy_last", "personal_last"]].dropna()
+        if len(rows):
+            x, y = rows["accuracy_last"].tolist(), rows["personal_last"].tolist()
+            mean = sum(x) / len(x), sum(y) / len(y)
+            points.append(Point(group.label, *mean, t_interval(x), t_interval(y), numbers[group.label]))
+    return points
+
+
+def _gains(runs: Runs, members: Sequence[Group]) -> str:
+    """Every client's last personal accuracy minus the baseline's on the same split, over the seeds that both have."""
+    baseline = next((group for group in members if group.label.split()[0] == BASELINE), None)
+    if baseline is None or runs.clients.empty:
+        return ""
+    differences = {}
+    for group in members:
+        found = client_gains(runs, group, baseline)
+        if group is not baseline and found:
+            differences[group.label] = found
+    if not differences:
+        return ""
+    caption = (
+        f"What a client gains over {baseline.label}, in points: difference of its personal models' accuracies on its own test "
+        "part when it last took part; clients of all common seeds. Bins of 5 points."
+    )
+    return f"<h3>Who gains, who loses</h3>{drawing(gains(dict(list(differences.items())[:9])), caption, css='classes')}"
+
+
+def client_gains(runs: Runs, group: Group, baseline: Group) -> list[float]:
+    """Differences of the clients that both runs of a seed measured, where the two runs had the same split."""
+    seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
+    scores = runs.once("client scores", lambda: runs.clients.pivot(index="client", columns="run", values="value"))
+    found: list[float] = []
+    for other in baseline.used:
+        for name in group.used:
+            if seeds[name] == seeds[other] and splits[name] == splits[other] and name in scores and other in scores:
+                found += (scores[name].to_numpy(float) - scores[other].to_numpy(float)).tolist()
+    return [value for value in found if not math.isnan(value)]

@@ -1,0 +1,70 @@
+"""A table of finished cells, in every form a reader wants it: text, Markdown, HTML, LaTeX."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
+    "Δ": r"$\Delta$", "μ": r"$\mu$", "α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$",
+    "−": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+}  # fmt: skip
+
+
+class Sheet(NamedTuple):
+    """titles [columns], lines [rows][columns]; words: titles of columns that hold words and stand to the left; strong: (row,
+    column) of the cells that are set off in HTML."""
+
+    titles: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    words: frozenset[str] = frozenset()
+    strong: frozenset[tuple[int, int]] = frozenset()
+
+
+def as_text(sheet: Sheet) -> str:
+    """Columns aligned with spaces: words to the left, numbers to the right."""
+    shown = [["".join(c if c.isprintable() else "?" for c in cell) for cell in line] for line in [sheet.titles, *sheet.lines]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
+    aligned = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown)
+    return "\n".join(line.rstrip() for line in aligned)
+
+
+def as_markdown(sheet: Sheet) -> str:
+    """A GitHub table; what could be Markdown or HTML in a cell is escaped."""
+    rule = [":--" if title in sheet.words else "--:" for title in sheet.titles]
+    rows = [list(sheet.titles), rule, *([_markdown(cell) for cell in line] for line in sheet.lines)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def as_html(sheet: Sheet, css: str = "summary") -> str:
+    """A <table>; strong cells are <strong>."""
+    sides = ["" if title in sheet.words else ' class="number"' for title in sheet.titles]
+    heads = (html.escape(title).replace(" %", "&nbsp;%") for title in sheet.titles)
+    head = "".join(f'<th scope="col"{side}>{title}</th>' for title, side in zip(heads, sides, strict=True))
+    body = ""
+    for i, line in enumerate(sheet.lines):
+        cells = [html.escape(cell) for cell in line]
+        marked = (f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells))
+        body += "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True)) + "</tr>\n"
+    return f'<table class="{css}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
+
+
+def as_latex(sheet: Sheet) -> str:
+    """A booktabs tabular."""
+    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [sheet.titles, *sheet.lines]]
+    kinds = "".join("l" if title in sheet.words else "r" for title in sheet.titles)
+    body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
+    return f"\\begin{{tabular}}{{{kinds}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def _markdown(cell: str) -> str:
+    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", html.escape(" ".join(cell.split()), quote=False))
+
+
+def _latex(cell: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in cell)

@@ -1,0 +1,114 @@
+"""What a sweep chose, at what cost, and how good the choice is: sweep.json and the runs beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from .load import Runs, load_runs, section
+from .measures import measures
+from .sheet import Sheet
+from .stats import t_interval
+
+NOTES = {
+    "validation": "Settings were chosen on a validation part of the clients' training data, never on test data; the accuracies "
+    "are those of the chosen setting run again with fresh seeds (mean ± 95 % t-interval).",
+    "paper": "Protocol of the papers: settings chosen by test accuracy, and that very accuracy reported. Optimistic.",
+}
+
+
+class Sweep(NamedTuple):
+    """A folder with a sweep.json, and what that holds."""
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    @property
+    def protocol(self) -> str:
+        return str(section(self.about, "request").get("protocol"))
+
+    @property
+    def methods(self) -> Mapping[str, Any]:
+        return section(self.about, "methods")
+
+
+def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
+    """The sweeps at or below `paths`; a damaged sweep.json is passed over."""
+    found = {}
+    for path in map(Path, paths):
+        for folder, below, names in os.walk(path):
+            below[:] = sorted(set(below) - {"metrics", "checkpoints"})
+            if "sweep.json" in names:
+                below.clear()
+                try:
+                    about = json.loads((Path(folder) / "sweep.json").read_text(encoding="utf-8"))
+                except (OSError, ValueError):
+                    continue
+                if isinstance(about, dict):
+                    found[Path(folder).resolve()] = Sweep(Path(folder), about)
+            if "run.json" in names:
+                below.clear()
+    return list(found.values())
+
+
+def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:
+    """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the final accuracies."""
+    finals = load_runs([sweep.folder]) if runs is None else runs
+    titles = ["Method", "Chosen", "Trials", "Failed", "Rounds to choose", "Hours to choose", _score_title(sweep), "Seeds",
+              "Aggregation %", "Personalization %"]  # fmt: skip
+    lines = [_line(sweep, name, about, finals) for name, about in sweep.methods.items()]
+    return Sheet(titles, lines, frozenset({"Method", "Chosen"}))
+
+
+def _score_title(sweep: Sweep) -> str:
+    select = section(sweep.about, "request").get("select")
+    return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({select}) %"
+
+
+def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> list[str]:
+    trials, cost = about.get("trials") or [], section(about, "cost")
+    chosen = about.get("chosen") or {}
+    failed = sum(trial.get("state") == "failed" for trial in trials)
+    scores = _final_scores(sweep, method, about, runs)
+    return [
+        method, settings_text(chosen.get("settings")), f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}", str(failed),
+        f"{cost.get('rounds', 0):.0f}", f"{cost.get('seconds', 0) / 3600:.3f}", _percent([chosen.get("score")]),
+        str(len(scores)), _percent(scores["accuracy_last"]), _percent(scores["personal_last"]),
+    ]  # fmt: skip
+
+
+def _final_scores(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> pd.DataFrame:
+    """Rows: final runs (with the papers' protocol the chosen trial); columns of measures()."""
+    wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
+    if sweep.protocol == "paper" and about.get("chosen"):
+        wanted = {(sweep.folder / method / "trials" / str(about["chosen"].get("name"))).resolve()}
+    names = [name for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
+    return measures(runs).loc[names, ["accuracy_last", "personal_last"]]
+
+
+def settings_text(settings: object) -> str:
+    """`mu1=0.01, mu2=0.1`; a dash where nothing was chosen."""
+    if not isinstance(settings, Mapping):
+        return "–"
+    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+
+
+def _percent(values: Sequence[Any] | pd.Series[Any]) -> str:
+    known = [float(value) for value in values if value is not None and not math.isnan(value)]
+    if not known:
+        return "–"
+    half = t_interval(known)
+    mean = sum(known) / len(known)
+    return f"{100 * mean:.2f}" if math.isnan(half) else f"{100 * mean:.2f} ± {100 * half:.2f}"
+
+
+def trials_frame(about: Mapping[str, Any]) -> pd.DataFrame:
+    """One row a scored trial of a method: its settings as columns, and `score`, a fraction."""
+    trials = [trial for trial in about.get("trials") or [] if trial.get("score") is not None]
+    return pd.DataFrame([{**section(trial, "settings"), "score": trial["score"]} for trial in trials])

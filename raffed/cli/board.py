@@ -1,0 +1,132 @@
+"""What a person, a log or a program sees of a sweep while it goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from raffed.cli.screen import duration, percent, plain
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from raffed.experiments.sweep import Request, Trial
+
+SHOWN = 24  # trials in the table of a terminal
+WORDS = {"running": "cyan", "done": "green", "failed": "red"}
+
+
+class Board:
+    """A line a finished trial: for a file, a pipe or a batch system's log."""
+
+    def __init__(self) -> None:
+        self._trials: dict[tuple[str, str], Trial] = {}
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def start(self, request: Request, out: Path) -> None:
+        """The sweep begins."""
+        data = request.base.data
+        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {request.base.federation.rounds} rounds → {out}"
+        print(f"tune {what}; {request.protocol} protocol, by {request.select} accuracy", flush=True)
+
+    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+        """A trial began, reported a round, or ended."""
+        self._trials[method, trial.name] = trial
+        if trial.state in ("done", "failed"):
+            ended = sum(one.state in ("done", "failed") for one in self._trials.values())
+            found = f"score {percent(trial.score)}  {duration(trial.seconds)}" if trial.state == "done" else "failed"
+            print(f"{ended:>3}  {method}  {trial.name}  {found}", flush=True)
+
+    def stopped(self, again: str) -> None:
+        """The sweep was interrupted; the command `again` continues it."""
+        self.close()
+        print(f"raffed: stopped; continue with: {again}", file=sys.stderr)
+
+    def finished(self, sweep: dict[str, Any], out: Path) -> None:
+        """The sweep came to its end, complete or not."""
+        from raffed.cli.checking import write_tuning
+
+        self.close()
+        write_tuning(out, sweep, shown=True)
+
+    def close(self) -> None:
+        """Take down what is on the screen; may be called again."""
+
+
+class JsonBoard(Board):
+    """One JSON object a line, nothing else on stdout."""
+
+    def start(self, request: Request, out: Path) -> None:
+        self._emit("tune", request=request.as_dict(), folder=str(out))
+
+    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+        self._emit("trial", method=method, **trial.as_dict())
+
+    def stopped(self, again: str) -> None:
+        self._emit("stopped", resume=again)
+
+    def finished(self, sweep: dict[str, Any], out: Path) -> None:
+        from raffed.cli.checking import write_tuning
+
+        write_tuning(out, sweep, shown=False)
+        self._emit("tuned", folder=str(out), **sweep)
+
+    def _emit(self, event: str, **values: Any) -> None:
+        print(json.dumps({"event": event, **plain(values)}, allow_nan=False), flush=True)
+
+
+class LiveBoard(Board):
+    """A table that is kept up to date, on a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: Live | None = None
+
+    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+        from rich.live import Live
+
+        self._trials[method, trial.name] = trial
+        if self._live is None:
+            self._live = Live(refresh_per_second=4)
+            self._live.start()
+        self._live.update(self._table(rounds))
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self, rounds: int) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("method", "trial", "state", box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("round", "score", "time"):
+            table.add_column(name, justify="right")
+        order = sorted(self._trials.items(), key=lambda one: ("running", "failed", "done").index(one[1].state))
+        best = max((t.score for t in self._trials.values() if not math.isnan(t.score)), default=math.nan)
+        for (method, name), trial in order[:SHOWN]:
+            shown = Text(percent(trial.score), style="bold" if trial.score == best else "")
+            state = Text(trial.state, style=WORDS[trial.state])
+            table.add_row(method, name, state, f"{trial.rounds}/{rounds}", shown, duration(trial.seconds))
+        if len(order) > SHOWN:
+            table.caption = f"and {len(order) - SHOWN} more"
+        return table
+
+
+def make_board(as_json: bool) -> Board:
+    """The board for these flags and this stdout."""
+    if as_json:
+        return JsonBoard()
+    return LiveBoard() if sys.stdout.isatty() else Board()

@@ -1,0 +1,144 @@
+"""`raffed reproduce PAPER/ITEM`: a table or figure of a paper, at the scale one can afford."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.running import carry_out as run_one
+from raffed.cli.screen import Screen, duration, make_screen
+from raffed.cli.tuning import seconds_of
+from raffed.core.config import RunConfig, Runtime
+from raffed.core.errors import UsageError, check_choice
+
+if TYPE_CHECKING:
+    from raffed.experiments.registry import Item
+    from raffed.experiments.reproduce import Job
+
+PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field != "data.root"]
+
+
+@run_options(without=PLACES)
+def reproduce(
+    flags: Flags,
+    item: Annotated[str | None, typer.Argument(metavar="PAPER/ITEM", help="As in --list: fedmr/table1, map/fig11.")] = None,
+    scale: Annotated[str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")] = "smoke",
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
+    budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of all reproductions; runs are shared in it.")] = Path("reproduce"),
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Every table and figure with its state.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
+) -> None:
+    """Reproduce a table or figure of a paper.
+
+    Says first what will run, how long it may take, and what it leaves out. The same command again goes on where it stopped.
+    """
+    from raffed.experiments import reproduce as work
+    from raffed.experiments.registry import SCALES, SEEDS, find_item
+
+    if listed or item is None:
+        _list(out)
+        return
+    found, count = find_item(item), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
+    if count < 1:
+        raise UsageError(f"--seeds {count} is below 1")
+    seconds = None if budget is None else seconds_of(budget)
+    with make_screen(as_json, quiet=False) as screen:
+        planned = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
+        planned = work.estimated([_with_root(job, flags) for job in planned], lambda text: typer.echo(text, err=True))
+        planned = work.within_budget(planned, seconds)
+        _announce(found, scale, planned)
+        if not plan:
+            _reproduce(found, scale, out, planned, seconds, screen)
+
+
+def _reproduce(item: Item, scale: str, out: Path, found: Sequence[Job], seconds: float | None, screen: Screen) -> None:
+    from raffed.experiments import reproduce as work
+
+    with _ray([job for job in found if not job.left_out and not job.done]):
+        found = work.carry_out(found, lambda job: _run(job, screen), seconds)
+    written = work.write_item(item, scale, out, found)
+    from raffed.cli.checking import write_paper_item
+
+    write_paper_item(written, screen)
+
+
+def _run(job: Job, screen: Screen) -> None:
+    import raffed
+    from raffed.results.runfile import RUN_FILE
+
+    config = job.config
+    where = ", ".join(dict.fromkeys(f"{cell.row} · {cell.column}" for cell in job.cells))
+    screen.start(f"{where}, seed {job.seed} → {job.folder}", config.method, config.federation.rounds)
+    begun = (job.folder / RUN_FILE).exists()
+    run_one(
+        lambda watch, stop: raffed.resume(job.folder, watch=watch, stop=stop, runtime=config.runtime)
+        if begun
+        else raffed.run(config, job.folder, watch=watch, stop=stop),
+        job.folder, screen, again="the same command",
+    )  # fmt: skip
+
+
+def _announce(item: Item, scale: str, found: Sequence[Job]) -> None:
+    """What will run, how long it may take, what is left out and why: on stderr, before anything starts."""
+    from raffed.experiments.registry import SCALES
+
+    to_run = [job for job in found if not job.left_out and not job.done]
+    done = sum(job.done for job in found)
+    lines = [f"{item.key} ({item.title}), {scale}: {SCALES[scale]}"]
+    time = duration(sum(job.seconds for job in to_run))
+    lines.append(f"  {len(to_run)} runs, about {time} on this machine; {done} are finished already")
+    reasons: dict[str, int] = {}
+    for job in found:
+        if job.left_out and not job.done:
+            reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
+    lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
+    total, here = len(item.cells), len({(cell.row, cell.column) for job in found for cell in job.cells})
+    if here < total:
+        lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
+    typer.echo("\n".join(lines), err=True)
+
+
+def _runtime(scale: str, flags: Flags) -> Runtime:
+    typed = {name.partition(".")[2]: value for name, value in flags.items() if name.startswith("runtime.")}
+    return Runtime(**{"execution": "serial" if scale == "smoke" else "ray", **typed})
+
+
+def _with_root(job: Job, flags: Flags) -> Job:
+    root = flags.get("data.root")
+    config: RunConfig = job.config
+    return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
+
+
+@contextlib.contextmanager
+def _ray(found: Sequence[Job]) -> Iterator[None]:
+    if not any(job.config.runtime.execution == "ray" for job in found):
+        yield
+        return
+    from raffed.runtime.ray_start import RaySession
+
+    with RaySession(found[0].config.runtime.address) as session:
+        session.wait()
+        yield
+
+
+def _list(out: Path) -> None:
+    from raffed.cli.tables import show
+    from raffed.experiments.registry import items
+    from raffed.experiments.reproduce import state
+
+    rows = []
+    for key, item in items().items():
+        missing = item.missing()
+        shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
+        rows.append((key, item.title, str(len(item.cells)), state(item, out), shown))
+    show(("item", "what", "cells", "state", "missing for the whole of it"), rows, right="cells")
+    typer.echo("raffed reproduce PAPER/ITEM runs what is there; --plan says what that is.")

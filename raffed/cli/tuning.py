@@ -1,0 +1,155 @@
+"""`raffed tune`: search the settings of methods, choose without test data, repeat the choice with fresh seeds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raffed.cli.board import Board, make_board
+from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_value
+from raffed.cli.options import Flags, run_options
+from raffed.core.config import RunConfig, Runtime
+from raffed.core.errors import RaffedError, RunFolderError, UsageError
+from raffed.experiments.toml import read_toml
+
+if TYPE_CHECKING:
+    from raffed.experiments.sweep import Request
+
+VALIDATION = 0.2  # share held out for choosing where nothing is said
+PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
+SWEEP = "The search"
+GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
+File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")]
+
+
+def _option(flag: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(flag, help=text, metavar=metavar, rich_help_panel=SWEEP)
+
+
+@run_options(without=["method"])
+def tune(
+    flags: Flags,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the trials, the final runs and the table.")],
+    methods: Methods = None,
+    file: File = None,
+    grid: Annotated[list[str] | None, _option("--grid", GRID_HELP, "NAME=V,V,...")] = None,
+    trials: Annotated[int | None, _option("--trials", "Settings per method, the same for all; else the largest grid.")] = None,
+    seeds: Annotated[int, _option("--seeds", "Fresh seeds that the chosen setting runs with again.")] = 3,
+    select: Annotated[str, _option("--select", "Choose by the accuracy of: global, personal, or mean of both.")] = "global",
+    protocol: Annotated[str, _option("--protocol", "validation, or paper: choose and report by test accuracy.")] = "validation",
+    scheduler: Annotated[str, _option("--scheduler", "fifo, or asha: end bad trials early.")] = "fifo",
+    search: Annotated[str, _option("--search", "grid, or optuna over the ranges that the grid spans.")] = "grid",
+    budget: Annotated[str | None, _option("--budget", "Time for all trials: 90s, 30m, 2h.")] = None,
+    at_once: Annotated[int, _option("--at-once", "Trials at a time; 0: as many as fit.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
+) -> None:
+    """Search hyper-parameters, and report the choice fairly.
+
+    Every method gets the same number of trials. They are compared on a validation part of the clients' training data; the
+    chosen setting then runs again, with fresh seeds and all training data, and only these runs are scored on test data.
+    """
+    seconds = None if budget is None else seconds_of(budget)
+    with make_board(as_json) as board:
+        if resume and not methods:
+            stored = _stored(out)
+            request = replace(stored, base=_placed(stored.base, flags))
+        else:
+            asked = {"trials": trials, "seeds": seeds, "select": select, "protocol": protocol}
+            asked |= {"scheduler": scheduler, "search": search}
+            request = requested(methods or [], file, flags, grid or [], asked)
+        _sweep(request, out, resume, board, at_once, seconds)
+
+
+def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
+    from raffed.runtime.ray_start import RaySession
+
+    with RaySession(request.base.runtime.address) as session:
+        from raffed.experiments.sweep import SweepFolder
+        from raffed.runtime.setup import prepare
+        from raffed.tune_spaces.sweep import Search, carry_out, check
+
+        check(request)
+        clients = prepare(request.config(request.methods[0], {})).partition.num_clients
+        folder = SweepFolder(out, request, resume)
+        session.wait()
+        board.start(request, out)
+        search = Search(request, folder, board.trial, clients, at_once, seconds)
+        try:
+            complete = carry_out(search)
+        except KeyboardInterrupt:
+            folder.end("stopped")
+            board.stopped(_again(out))
+            raise SystemExit(130) from None
+        found = folder.end("finished" if complete else "stopped")
+        board.finished(found, out)
+    if not complete:
+        raise RaffedError(f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on")
+
+
+def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]) -> Request:
+    """The sweep that flags and a file ask for."""
+    from raffed.experiments.sweep import Request
+
+    tables = read_toml(file) if file else {}
+    methods = tuple(dict.fromkeys(method_name(name) for name in names or [tables.get("method", "")] if name))
+    if not methods:
+        raise UsageError("nothing to tune: give --method, once or more")
+    for_all = tables.pop("args", {})
+    parts = args_for(methods, {**for_all, **assignments(flags.get("args", []))})
+    tables = merged(tables, {**flags, "method": methods[0], "args": []})
+    tables["args"] = {}
+    if asked["protocol"] != "paper":
+        tables["data"] = {"validation": VALIDATION, **tables.get("data", {})}
+    canonical(tables)
+    base = _placed(RunConfig.from_dict(tables), flags)
+    return Request(base, methods, parts, axes(grid), **asked)
+
+
+def axes(texts: list[str]) -> dict[str, list[Any]]:
+    """["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}."""
+    found: dict[str, list[Any]] = {}
+    for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
+        among = [read_value(value) for value in text.split(",") if value.strip()]
+        if not name or not among:
+            raise UsageError(f"--grid {name}={text}: wanted NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1")
+        found[name] = among
+    return found
+
+
+def seconds_of(text: str) -> float:
+    """"90s", "30m", "2h", "1.5h" → seconds."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
+    if not match or not float(match[1]):
+        raise UsageError(f"--budget {text!r}: wanted a time such as 90s, 30m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def _placed(base: RunConfig, flags: Flags) -> RunConfig:
+    """One process a trial, unless the flags say how its clients are placed."""
+    typed = {name.partition(".")[2]: value for name, value in flags.items() if name.startswith("runtime.")}
+    runtime = replace(base.runtime, **typed)
+    if not any(name in flags for name in PLACED) and base.runtime in (Runtime(), replace(Runtime(), **typed)):
+        runtime = replace(runtime, execution="serial")
+    if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
+        runtime = replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
+    return replace(base, runtime=runtime)
+
+
+def _stored(out: Path) -> Request:
+    from raffed.experiments.sweep import Request, read_sweep
+
+    try:
+        return Request.from_dict(read_sweep(out)["request"])
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{out}/sweep.json: not a sweep of this raffed ({error}); start it in a new folder") from error
+
+
+def _again(out: Path) -> str:
+    return f"raffed tune --resume --out {shlex.quote(str(out))}"

@@ -1,0 +1,81 @@
+"""Which clients of a stack step together, and what a step takes from their data and random streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raffed.core import dropout
+from raffed.core.network import Network
+from raffed.core.sgd import taken
+from raffed.core.stacked_records import Tensors
+from raffed.core.stretch import Augmentation, Stretch, Task, draws_of
+
+Sizes = tuple[int, ...]  # samples of each batch of one step; SGD takes one batch a step
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One step of some members of a stack: their positions, ascending, each one's step number, and its batches' sizes."""
+
+    members: tuple[int, ...]
+    steps: tuple[int, ...]
+    batch: Sizes
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.members[-1] == len(self.members) - 1
+
+
+def schedule(sizes: Sequence[Sequence[Sizes]]) -> Iterator[Tick]:
+    """Ticks that take every member through its steps in order. `sizes[i][j]`: samples in the batches of member i's step j.
+
+    Each tick takes the most common next size (the larger of equals) and every member that waits for it.
+    """
+    at = [0] * len(sizes)
+    while waiting := {i: own[at[i]] for i, own in enumerate(sizes) if at[i] < len(own)}:
+        counts = Counter(waiting.values())
+        batch = max(counts, key=lambda size: (counts[size], size))
+        members = tuple(i for i, size in waiting.items() if size == batch)
+        yield Tick(members, tuple(at[i] for i in members), batch)
+        for i in members:
+            at[i] += 1
+
+
+class Batches:
+    """The members' data in one piece, and what a tick takes from it and from their random streams."""
+
+    def __init__(self, net: Network, members: Sequence[Stretch], per_step: int, augmentation: Augmentation | None) -> None:
+        self.net, self.members, self.per_step, self.augmentation = net, members, per_step, augmentation
+        self._x = torch.cat([one.data.x for one in members])
+        self._y = torch.cat([one.data.y for one in members])
+        starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0).tolist()
+        self._index = [[index + at for index in one.batches] for one, at in zip(members, starts, strict=True)]
+        counts = [[index.numel() for index in one.batches] for one in members]
+        self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
+
+    def take(self, tick: Tick, which: int) -> tuple[Tensor, Tensor]:
+        """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own numbers."""
+        rows = [self._index[i][step * self.per_step + which] for i, step in zip(tick.members, tick.steps, strict=True)]
+        index, size, group = torch.cat(rows).to(self._x.device), tick.batch[which], len(tick.members)
+        x, y = taken(self._x, index), self._y.index_select(0, index)
+        own = [self.members[i].augment for i in tick.members]
+        if self.augmentation is not None:
+            x = self.augmentation.apply(x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None]))
+        return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
+
+    def uniform(self, tick: Tick, x: Tensor) -> list[Tensor]:
+        """The numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
+        shapes = self.net.noise_shapes(x[0])
+        own = [self.members[i].dropout for i in tick.members]
+        rows = [dropout.draw(shapes, g) for g in own if g is not None] if shapes else []
+        return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+    def drawn(self, task: Task, tick: Tick, which: int) -> Tensors:
+        """The terms' own random numbers for one pass, each [g, ...]."""
+        rows = [draws_of(task, self.members[i], tick.batch[which]) for i in tick.members]
+        return {slot: torch.stack([row[slot] for row in rows]).to(self._x.device) for slot in rows[0]}

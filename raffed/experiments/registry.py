@@ -1,0 +1,185 @@
+"""The tables and figures of the four papers as runs: what belongs to each, at which scale, and what is still missing for it.
+
+An item names methods, data sets, splits, networks and measures as the papers do; what a registry does not hold yet is listed as
+missing, and the item lights up when it is registered. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raffed.core.config import Data, Federation, Model, RunConfig
+from raffed.core.errors import UnknownNameError, UsageError
+from raffed.core.local import Local
+from raffed.data.catalogue import ALIASES, DATASETS
+from raffed.data.splits import parse_split
+from raffed.methods import METHODS
+from raffed.methods.source import described
+from raffed.models import MODELS
+
+SCALES = {
+    "smoke": "digits and a small MLP, 2 rounds: does every cell run",
+    "proxy": "the paper's methods and splits with less data, smaller networks and fewer rounds: are signs and orders the paper's",
+    "full": "the paper's own settings: are the numbers the paper's",
+}
+SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
+PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
+MEASURES = {  # what analysis/paper.py can read off a run; a contract test compares
+    "accuracy_last": "global model on the test set after the last round, %",
+    "accuracy_best": "the same at its best round, %",
+    "accuracy_mean10": "the same, mean over the last ten evaluated rounds, %",
+    "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
+    "personal_mean10": "the same, mean over the last ten evaluated rounds, %",
+    "floats_up": "numbers a client sends per round, millions",
+    "rounds_to_baseline": "first round whose test accuracy reaches the baseline's best",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: the run (at full scale, seed 0) behind it and where the paper prints it.
+
+    printed: column → value of the paper's csv under analysis/paper; empty where nothing is printed.
+    """
+
+    row: str
+    column: str
+    config: RunConfig
+    printed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Average:
+    """A column that is the mean of others, row by row; `printed` lacks the method only."""
+
+    column: str
+    of: tuple[str, ...]
+    printed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates)."""
+
+    paper: str
+    name: str
+    title: str
+    measure: str
+    cells: tuple[Cell, ...] = ()
+    averages: tuple[Average, ...] = ()
+    tolerance: float = 0.5
+    baseline: str = "FedAvg"
+    note: str = ""
+    proxy: Callable[[RunConfig], RunConfig | None] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.paper}/{self.name}"
+
+    def missing(self, scale: str = "full") -> tuple[str, ...]:
+        """What no registry holds of what this item needs at a scale, each once, in order."""
+        found = [] if self.measure in MEASURES else [f"measure {self.measure}"]
+        for cell in self.cells:
+            config = self.at(cell, scale)
+            found += lacking(config) if config is not None else []
+        return tuple(dict.fromkeys(found))
+
+    def at(self, cell: Cell, scale: str, seed: int = 0) -> RunConfig | None:
+        """The run of a cell at a scale; None where the scale leaves it out."""
+        config: RunConfig | None = cell.config
+        if scale == "proxy" and self.proxy is not None:
+            config = self.proxy(cell.config)
+        elif scale == "smoke":
+            config = smoke(cell.config)
+        return config if config is None else replace(config, seed=seed)
+
+
+def lacking(config: RunConfig) -> list[str]:
+    """The names in a configuration that no registry holds: `method flda`, `model wrn28`, `data set cinic10`, `split stages:…`."""
+    known = config.method in METHODS
+    found = [] if known else [f"method {config.method}"]
+    found += [f"argument {name} of {config.method}" for name in config.args if known and name not in _keywords(config.method)]
+    if ALIASES.get(config.data.dataset, config.data.dataset) not in DATASETS:
+        found.append(f"data set {config.data.dataset}")
+    if config.model.name not in MODELS:
+        found.append(f"model {config.model.name}")
+    return found if _known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
+
+
+@functools.cache
+def _keywords(method: str) -> set[str]:
+    info = METHODS[method]
+    return {name for name, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+
+
+@functools.cache
+def _known_split(text: str) -> bool:
+    try:
+        parse_split(text)
+    except UsageError:
+        return False
+    return True
+
+
+def smoke(config: RunConfig) -> RunConfig:
+    """The same method and kind of split on digits with a small MLP, two rounds of one epoch, at most ten clients."""
+    clients = config.federation.participation
+    return replace(
+        config,
+        data=replace(config.data, dataset="digits", split=_small(config.data.split), transform="auto", local_test=0.2),
+        model=Model("mlp", {"hidden": [16]}),
+        local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
+        federation=Federation(rounds=2, participation=max(clients, 0.4)),
+        runtime=replace(config.runtime, execution="serial"),
+    )
+
+
+def _small(split: str) -> str:
+    """A split of the same kind for ten clients and ten classes."""
+    scheme, _, rest = split.partition(":")
+    if not rest:
+        clients, dot, classes = split[1:].partition("c")
+        return f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}" if dot and clients.isdigit() else "iid:10"
+    fields = rest.split(":")
+    limits = zip(fields, (10, 5, 5, 5), strict=False)
+    numbers = [str(min(int(field), most)) if field.isdigit() else field for field, most in limits]
+    return ":".join([scheme, *numbers])
+
+
+@functools.lru_cache(maxsize=1)
+def items() -> dict[str, Item]:
+    """Every table and figure: `fedmr/table1` → its item."""
+    modules = [importlib.import_module(f"raffed.experiments.papers.{paper}") for paper in PAPERS]
+    return {item.key: item for module in modules for item in module.ITEMS}
+
+
+def find_item(text: str) -> Item:
+    """The item PAPER/ITEM, in any case; an UnknownNameError lists the nearest."""
+    known = items()
+    name = text.strip().lower()
+    if name not in known:
+        raise UnknownNameError("table or figure", text, known)
+    return known[name]
+
+
+def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case."""
+    found = item.cells
+    for text in only:
+        among = [one.strip().lower() for one in text.split(",") if one.strip()]
+        found = tuple(cell for cell in found if any(one in f"{cell.row} {cell.column}".lower() for one in among))
+    if only and not found:
+        names = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
+        raise UnknownNameError(f"row or column of {item.key}", " ".join(only), names)
+    return found
+
+
+def run_of(
+    method: str, dataset: str, split: str, model: str, local: Local, rounds: int, participation: float = 1.0, **args: Any
+) -> RunConfig:
+    """A run in one line; `args` are the method's."""
+    return RunConfig(method, args, Data(dataset, split), Model(model), local, Federation(rounds, participation))

@@ -1,0 +1,215 @@
+"""Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell, resumably.
+
+    OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
+    OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, and where the paper prints them
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from raffed.core.config import RunConfig, Runtime
+from raffed.core.errors import UsageError
+from raffed.experiments.registry import MEASURES, SCALES, Cell, Item, chosen, lacking
+from raffed.results.runfile import RUN_FILE, read_run, write_json
+
+START_SECONDS = 12.0  # of a run before its first round (README, Measured)
+PROBE_STEPS = 4  # per probe: the first one is slower, a large network needs seconds for each
+ITEM_FILE = "item.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that an item needs. seconds: what is left of it, estimated. left_out: why it will not run, "" if it will."""
+
+    cells: tuple[Cell, ...]
+    seed: int
+    config: RunConfig
+    folder: Path
+    seconds: float = 0.0
+    left_out: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished."""
+        return state_of(self.folder) == "finished"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds a local training step and a global evaluation take in one process here."""
+
+    step: float
+    evaluation: float
+
+
+def jobs(item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None) -> list[Job]:
+    """The runs of an item, one seed after the other, each once; what cannot run says why."""
+    found: dict[Path, Job] = {}
+    for seed in range(seeds):
+        for cell in chosen(item, only):
+            config = item.at(cell, scale, seed)
+            if config is None:
+                continue
+            config = config if runtime is None else replace(config, runtime=runtime)
+            folder = out / "runs" / scale / run_name(config)
+            missing = lacking(config) + ([] if item.measure in MEASURES else [f"measure {item.measure}"])
+            reason = f"missing: {', '.join(missing)}" if missing else ""
+            before = found.get(folder)
+            cells = (*before.cells, cell) if before else (cell,)
+            found[folder] = Job(cells, seed, config, folder, left_out=reason)
+    return list(found.values())
+
+
+def run_name(config: RunConfig) -> str:
+    """The folder of a run below its scale; equal runs have equal names."""
+    text = f"{config.method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
+    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', text)}-{config.identity()[:10]}"
+
+
+def state_of(folder: Path) -> str:
+    """What run.json says, "" where there is none."""
+    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else ""
+
+
+def estimated(found: Iterable[Job], tell: Callable[[str], None]) -> list[Job]:
+    """The jobs with the seconds they may still take, from a probe of each data set and network; data that are not there are a
+    reason to leave a job out. A probe trains one client of FedAvg for a few steps: methods with extra passes take longer."""
+    speeds: dict[tuple[Any, ...], Speed | str] = {}
+    made = []
+    for job in found:
+        if job.left_out or job.done:
+            made.append(job)
+            continue
+        data, local = job.config.data, job.config.local
+        key = (data.dataset, data.split, data.transform, job.config.model.name, local.batch_size, job.config.runtime.gpu_fraction)
+        if key not in speeds:
+            tell(f"probing {data.dataset}, {data.split}, {job.config.model.name}")
+            speeds[key] = _probed(job.config)
+        speed = speeds[key]
+        if isinstance(speed, str):
+            made.append(replace(job, left_out=speed))
+        else:
+            made.append(replace(job, seconds=seconds_left(job, speed)))
+    return made
+
+
+def seconds_left(job: Job, speed: Speed) -> float:
+    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting takes."""
+    from raffed.runtime.setup import prepare
+
+    config = job.config
+    sizes = prepare(config).sizes
+    federation = config.federation
+    together = federation.participants(len(sizes))
+    steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
+    evaluations = -(-federation.rounds // federation.eval_every) / federation.rounds
+    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
+    side_by_side = 1 if config.runtime.execution == "serial" else min(config.runtime.actors or os.cpu_count() or 1, together)
+    a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
+    return (federation.rounds - done) * a_round + START_SECONDS * (config.runtime.execution != "serial")
+
+
+def _probed(config: RunConfig) -> Speed | str:
+    """The speed of a network on its data here, or why it cannot be run."""
+    from raffed.experiments.run import run
+
+    local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
+    runtime = Runtime(execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads)
+    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime,
+                    federation=replace(config.federation, rounds=1, participation=1e-6, eval_every=1))  # fmt: skip
+    try:
+        rows = run(small).to_pandas()
+    except UsageError as error:
+        return " ".join(str(error).split())
+    timed = rows[rows["seconds"].notna()]
+    server, client = (timed[timed["model"] == model]["seconds"].iloc[0] for model in ("global", "local"))
+    return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))
+
+
+def within_budget(found: Sequence[Job], seconds: float | None) -> list[Job]:
+    """The jobs in their order, those that no longer fit into the time left out; a shorter later one may still fit."""
+    left, kept = seconds, []
+    for job in found:
+        if left is None or job.left_out or job.done:
+            kept.append(job)
+        elif job.seconds <= left:
+            left -= job.seconds
+            kept.append(job)
+        else:
+            kept.append(replace(job, left_out="does not fit into the budget"))
+    return kept
+
+
+def carry_out(found: Sequence[Job], run: Callable[[Job], None], seconds: float | None) -> list[Job]:
+    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is left out."""
+    began, spent, planned = time.monotonic(), 0.0, 0.0
+    after = []
+    for job in found:
+        if job.left_out or job.done:
+            after.append(job)
+            continue
+        slower = max(spent / planned, 1.0) if planned else 1.0
+        if seconds is not None and planned and time.monotonic() - began + slower * job.seconds > seconds:
+            after.append(replace(job, left_out="did not fit any more: runs took longer than estimated"))
+            continue
+        start = time.monotonic()
+        run(job)
+        spent, planned = spent + time.monotonic() - start, planned + job.seconds
+        after.append(job)
+    return after
+
+
+def item_folder(item: Item, scale: str, out: Path) -> Path:
+    """Where an item's tables and report go."""
+    return out / item.paper / item.name / scale
+
+
+def write_item(item: Item, scale: str, out: Path, found: Sequence[Job]) -> Path:
+    """item.json: what analysis/paper.py makes tables from."""
+    folder = item_folder(item, scale, out)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs: dict[tuple[str, str], list[str]] = {}
+    for job in found:
+        for cell in job.cells:
+            if job.done:
+                runs.setdefault((cell.row, cell.column), []).append(os.path.relpath(job.folder, folder))
+    kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), [])}
+             for (row, column), cell in kept.items()]  # fmt: skip
+    columns = {column for _, column in kept}
+    averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
+                for one in item.averages if columns >= set(one.of)]  # fmt: skip
+    left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
+    about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
+             "meaning": SCALES[scale], "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
+             "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
+             "left_out": left_out}  # fmt: skip
+    write_json(folder / ITEM_FILE, about)
+    return folder / ITEM_FILE
+
+
+def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
+    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone."""
+    counts = {}
+    for scale in SCALES:
+        configs = [item.at(cell, scale) for cell in item.cells]
+        folders = [out / "runs" / scale / run_name(config) for config in configs if config is not None]
+        counts[scale] = (sum(state_of(folder) == "finished" for folder in folders), len(folders))
+    return counts
+
+
+def state(item: Item, out: Path) -> str:
+    """never run, or the largest scale of which anything is finished, with how much of it."""
+    counts = progress(item, out)
+    for scale in ("full", "proxy", "smoke"):
+        done, of = counts[scale]
+        if done:
+            return scale if done == of else f"{scale} {done}/{of}"
+    return "never run"

@@ -1,0 +1,89 @@
+"""Paired tests and ranks: values of tables and of small sums done by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scipy import stats as reference
+
+from analysis.compare import (
+    Ranking,
+    comparison_sheet,
+    critical_difference,
+    paired,
+    range_quantile,
+    ranking,
+    sign_changes,
+)
+from analysis.groups import groups
+from analysis.load import load_runs
+from analysis.stats import t_tail
+
+WriteRun = Callable[..., Path]
+
+
+@pytest.mark.parametrize(("t", "freedom"), [(0.0, 3), (1.0, 1), (2.5, 4), (4.3, 2), (12.0, 9)])
+def test_the_tail_of_student_s_t_is_scipy_s(t: float, freedom: int) -> None:
+    assert t_tail(t, freedom) == pytest.approx(2 * reference.t.sf(t, freedom), abs=1e-12)
+
+
+def test_a_paired_difference_counts_common_seeds_only() -> None:
+    """Differences 1, 2, 3 points: mean 2, s = 1, t = 2√3 with 2 degrees of freedom."""
+    found = paired({0: 0.51, 1: 0.52, 2: 0.53, 7: 0.9}, {0: 0.5, 1: 0.5, 2: 0.5, 8: 0.1})
+    assert (found.seeds, found.mean) == (3, pytest.approx(2.0))
+    assert found.p_t == pytest.approx(reference.ttest_rel([0.51, 0.52, 0.53], [0.5, 0.5, 0.5]).pvalue)
+    assert found.p_signs == 0.25  # +++ and --- of 8
+    assert math.isnan(paired({0: 0.5}, {0: 0.4}).p_t)
+
+
+def test_sign_changes_count_how_many_are_as_far_from_nothing() -> None:
+    """1, 1, -1: the sum is 1; of 8 changes all have |sum| 1 or 3, so every one is at least as far."""
+    assert sign_changes([1.0, 1.0, -1.0]) == 1.0
+    assert sign_changes([3.0, 1.0, 1.0, 2.0]) == 2 / 16
+    assert math.isnan(sign_changes([1.0] * 15))
+
+
+@pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+def test_the_quantiles_are_those_of_demsar_s_table(methods: int, q: float) -> None:
+    assert range_quantile(methods) / math.sqrt(2) == pytest.approx(q, abs=1e-3)
+
+
+def test_the_critical_difference_of_demsar_s_example_is_1_25() -> None:
+    """Four classifiers on 14 data sets: 2.569 √(4·5/(6·14)) = 1.25 (Demšar 2006, section 3.2.2)."""
+    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
+
+
+def test_cliques_are_the_longest_spans_within_the_difference() -> None:
+    assert Ranking({"a": 1.0, "b": 1.8, "c": 2.6, "d": 5.0}, 1.0, 9).cliques() == [(1.0, 1.8), (1.8, 2.6)]
+    assert Ranking({"a": 1.0, "b": 4.0, "c": 7.0}, 1.0, 9).cliques() == []
+
+
+def test_ranks_are_means_over_tasks_and_ties_share(tmp_path: Path, write_run: WriteRun) -> None:
+    scores = {"fedavg": (0.5, 0.5), "map": (0.7, 0.5), "fedmr": (0.6, 0.9)}
+    for method, both in scores.items():
+        for split, score in zip(("p10c2", "iid:10"), both, strict=True):
+            write_run(f"{method}-{split[0]}", [score], method=method, split=split)
+    found = ranking(load_runs([tmp_path]))
+    assert found is not None
+    assert found.ranks == {"fedavg": (3 + 2.5) / 2, "map": (1 + 2.5) / 2, "fedmr": (2 + 1) / 2}
+    assert found.tasks == 2
+
+
+def test_a_ranking_of_one_task_is_none(tmp_path: Path, write_run: WriteRun) -> None:
+    for method in ("fedavg", "map", "fedmr"):
+        write_run(method, [0.5], method=method)
+    assert ranking(load_runs([tmp_path])) is None
+
+
+def test_every_method_is_compared_with_the_best_one(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed in range(3):
+        write_run(f"a{seed}", [0.5 + 0.01 * seed], method="fedavg", seed=seed)
+        write_run(f"m{seed}", [0.6 + 0.01 * seed], method="map", seed=seed)
+    runs = load_runs([tmp_path])
+    sheet = comparison_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert sheet.titles[2] == "Difference to map, points"
+    assert sheet.lines == [["fedavg", "3", "−10.00 ± 0.00", "< 0.001", "0.250"]]

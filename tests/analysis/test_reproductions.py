@@ -1,0 +1,135 @@
+"""Paper beside ours: which numbers agree, in which order methods stand, and that a proxy is never compared by its level."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.load import load_runs
+from analysis.report import find_items, write_loaded
+from analysis.reproductions import Line, load_item, paper_sheet, result_lines, run_folders, verdict
+
+WriteRun = Callable[..., Path]
+
+NAN = math.nan
+
+
+def line(ours: list[float], printed: float = NAN, gain: float = NAN, gains: tuple[float, ...] = ()) -> Line:
+    return Line("a", "b", printed, ours, gain, list(gains))
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (line([], 80.0), "not run"),
+        (line([80.4], 80.0), "agrees"),
+        (line([80.6], 80.0), "higher"),
+        (line([79.4], 80.0), "lower"),
+        (line([80.0]), "not printed"),
+        (line([78.0, 80.0, 82.0], 83.0), "agrees"),  # interval 80 ± 4.97
+        (line([79.9, 80.0, 80.1], 83.0), "lower"),  # interval 80 ± 0.25
+    ],
+)
+def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(found: Line, word: str) -> None:
+    assert verdict(found, "full", 0.5) == word
+
+
+@pytest.mark.parametrize(
+    ("gain", "gains", "word"),
+    [
+        (2.0, (3.0, 3.1, 2.9), "same order"),
+        (2.0, (-3.0, -3.1, -2.9), "opposite order"),
+        (-2.0, (-3.0, -3.1, -2.9), "same order"),
+        (2.0, (-1.0, 0.0, 1.2), "not separated"),
+        (0.3, (3.0, 3.1, 2.9), "no claim"),
+        (2.0, (3.0,), "one seed"),
+        (NAN, (), "–"),
+    ],
+)
+def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(gain: float, gains: tuple[float, ...], word: str) -> None:
+    assert verdict(line([50.0], 90.0, gain, gains), "proxy", 0.5) == word
+    assert verdict(line([50.0], 90.0, gain, gains), "smoke", 0.5) == "–"
+
+
+@pytest.fixture
+def item_file(tmp_path: Path, write_run: WriteRun) -> Path:
+    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56... ours 60/62 and 70/71 over two seeds."""
+    cells: list[dict[str, Any]] = []
+    for row, scores in {"FedAvg": (0.60, 0.62), "FedMR": (0.70, 0.71)}.items():
+        names = []
+        for seed, score in enumerate(scores):
+            names.append(write_run(f"{row}-{seed}", [0.2, score, score - 0.1], seed=seed, method=row.lower()).name)
+        where = {"table": "Table1", "dataset": "FMNIST", "split": "P5C2", "method": row, "metric": "global_test_acc_pct"}
+        cells.append({"row": row, "column": "FMNIST P5C2", "printed": where, "runs": names})
+    about = {
+        "schema": 1, "paper": "fedmr", "name": "table1", "title": "t", "measure": "accuracy_best", "scale": "full", "unit": "%",
+        "tolerance": 0.5, "baseline": "FedAvg", "note": "<b>", "cells": cells, "averages": [],
+        "left_out": ["MOON, x: missing: method moon"],
+    }  # fmt: skip
+    (tmp_path / "item.json").write_text(json.dumps(about))
+    return tmp_path / "item.json"
+
+
+def test_a_cell_is_the_mean_of_its_seeds_best_rounds_and_gains_are_paired(item_file: Path) -> None:
+    item = load_item(item_file)
+    runs = load_runs(run_folders(item))
+    fedavg, fedmr = result_lines(item, runs)
+    assert fedavg.ours == pytest.approx([60.0, 62.0])
+    assert fedmr.gains == pytest.approx([10.0, 9.0])
+    assert fedavg.printed == 67.29
+    assert fedmr.printed_gain == pytest.approx(fedmr.printed - 67.29)
+
+
+def test_the_sheet_has_paper_ours_interval_seeds_difference_and_verdict(item_file: Path) -> None:
+    item = load_item(item_file)
+    sheet = paper_sheet(item, load_runs(run_folders(item)))
+    assert list(sheet.titles) == ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "Verdict"]
+    # t(1) = 12.706, s = sqrt(2), n = 2: half width 12.71
+    assert sheet.lines[0] == ["FedAvg", "FMNIST P5C2", "67.29", "61.00 ± 12.71", "2", "−6.29", "agrees"]
+
+
+def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_file: Path) -> None:
+    item = load_item(item_file)
+    item = item._replace(about={**item.about, "scale": "proxy"})
+    sheet = paper_sheet(item, load_runs(run_folders(item)))
+    assert "Δ" not in sheet.titles
+    assert sheet.lines[1][-2:] == ["+9.50 ± 6.35", "same order"]
+
+
+def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:
+    runs = {"FedAvg": [0.1, 0.5, 0.4], "Quick": [0.6, 0.7, 0.7], "Late": [0.1, 0.2, 0.5], "Never": [0.1, 0.2, 0.49]}
+    names = {row: write_run(row, scores, method=row.lower()).name for row, scores in runs.items()}
+    cells = [{"row": row, "column": "c", "printed": {}, "runs": [name]} for row, name in names.items()]
+    about = {"paper": "fedmr", "name": "n", "title": "t", "measure": "rounds_to_baseline", "scale": "full", "unit": "rounds",
+             "tolerance": 1, "baseline": "FedAvg", "note": "", "cells": cells, "averages": [], "left_out": []}  # fmt: skip
+    (tmp_path / "item.json").write_text(json.dumps(about))
+    item = load_item(tmp_path / "item.json")
+    found = {one.row: one.ours for one in result_lines(item, load_runs(run_folders(item)))}
+    assert found == {"FedAvg": [2.0], "Quick": [1.0], "Late": [3.0], "Never": [math.inf]}
+    assert paper_sheet(item, load_runs(run_folders(item))).lines[3][3] == "never"
+
+
+def test_the_average_needs_every_column_of_a_seed(item_file: Path) -> None:
+    about = json.loads(item_file.read_text())
+    second = [{**cell, "column": "FMNIST P10C2", "runs": cell["runs"][:1]} for cell in about["cells"]]
+    where = {"table": "Table1", "dataset": "FMNIST", "split": "avg", "metric": "global_test_acc_pct"}
+    about["cells"] += second
+    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2", "FMNIST P10C2"], "printed": where}]
+    item_file.write_text(json.dumps(about))
+    item = load_item(item_file)
+    found = {(one.row, one.column): one for one in result_lines(item, load_runs(run_folders(item)))}
+    assert found["FedAvg", "avg"].ours == pytest.approx([60.0])
+    assert found["FedMR", "avg"].printed == 83.45
+
+
+def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path, tmp_path: Path) -> None:
+    (item,) = find_items([item_file.parent])
+    text = write_loaded(load_runs(run_folders(item)), tmp_path / "report", [item]).read_text()
+    assert "67.29" in text
+    assert "missing: method moon" in text
+    assert "&lt;b&gt;" in text

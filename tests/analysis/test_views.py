@@ -1,0 +1,133 @@
+"""Views of a task: forgetting, classes, targets, who gains; the pictures draw what they are given."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
+from analysis.compare import Ranking
+from analysis.figures import svg
+from analysis.groups import groups
+from analysis.load import load_runs
+from analysis.plots import Point, count_bins, gains, rank_diagram, scatter, setting_map
+from analysis.sections import client_gains
+from analysis.sweeps import find_sweeps, trials_frame, tuning_sheet
+from analysis.targets import first_reaching, target_sheet
+
+WriteRun = Callable[..., Path]
+
+
+def test_forgetting_is_the_fall_from_an_earlier_best_mean_over_classes() -> None:
+    """Class 0 falls from 0.9 to 0.6, class 1 rises to its best: (0.3 - 0.3) / 2."""
+    assert forgetting(np.array([[0.9, 0.2], [0.5, 0.4], [0.6, 0.7]])) == pytest.approx((0.3 - 0.3) / 2)
+    assert math.isnan(forgetting(np.array([[0.9, 0.2]])))
+
+
+def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> None:
+    assert class_groups([5, 100, 50, 10, 70, 20]) == {"head": [1, 4], "medium": [2, 5], "tail": [0, 3]}
+    assert class_groups([100, 90, 100]) == {}
+
+
+def test_held_and_missing_weigh_classes_by_the_clients_that_have_or_lack_them() -> None:
+    """Class 0 (accuracy 1) is held by 3 of 4 clients, class 1 (accuracy 0) by one."""
+    assert held_and_missing([1.0, 0.0], [3, 1], 4) == (0.75, 0.25)
+    assert math.isnan(held_and_missing([1.0], [4], 4)[1])
+
+
+def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5, 0.25], classes=2)
+    runs = load_runs([tmp_path])
+    assert class_curves(runs, "a").to_numpy().tolist() == [[0.3, 0.5], [0.15, 0.25]]  # accuracy · (0.6 + 0.8 c / 2)
+    sheet = class_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert sheet.lines == [["fedavg", "20.0"]]
+    assert sheet.titles[-1] == "forgetting, points"
+
+
+def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5], classes=3, clients=4)
+    file = tmp_path / "a" / "run.json"
+    about = json.loads(file.read_text())
+    file.write_text(json.dumps({**about, "classes": {"samples": [90, 50, 10], "holders": [4, 2, 2]}}))
+    runs = load_runs([tmp_path])
+    sheet = class_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert list(sheet.titles) == ["Method", "head %", "medium %", "tail %", "held %", "missing %"]
+    accuracy = [50 * (0.6 + 0.8 * c / 3) for c in range(3)]
+    held = (4 * accuracy[0] + 2 * accuracy[1] + 2 * accuracy[2]) / 8
+    missing = (accuracy[1] + accuracy[2]) / 2
+    assert [float(cell) for cell in sheet.lines[0][1:]] == pytest.approx([*accuracy, held, missing], abs=0.05)
+
+
+def test_a_target_is_reached_at_the_first_round_at_or_above_it() -> None:
+    curve = pd.Series([0.1, 0.5, 0.4, 0.6], index=[1, 2, 3, 4])
+    assert first_reaching(curve, 0.5) == 2.0
+    assert math.isnan(first_reaching(curve, 0.7))
+
+
+def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, write_run: WriteRun) -> None:
+    """Each round costs 2 MB up and 4 MB down."""
+    write_run("a", [0.1, 0.3, 0.5], method="fedavg")
+    write_run("m", [0.2, 0.6, 0.6], method="map")
+    runs = load_runs([tmp_path])
+    sheet = target_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert sheet.lines == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
+
+
+def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.1, 0.1], personal=[0.4, 0.5], method="fedavg")
+    write_run("m", [0.1, 0.1], personal=[0.4, 0.75], method="map")
+    write_run("n", [0.1, 0.1], personal=[0.4, 0.9], method="fedmr", partition_sha256="another split")
+    runs = load_runs([tmp_path])
+    by_label = {group.label: group for group in groups(runs)}
+    assert client_gains(runs, by_label["map"], by_label["fedavg"]) == pytest.approx([0.25, 0.25])
+    assert client_gains(runs, by_label["fedmr"], by_label["fedavg"]) == []
+
+
+def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:
+    edges = np.array([-0.05, 0.0, 0.05, 0.1])
+    assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
+
+
+def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
+    drawn = svg(scatter([Point("fedavg", 0.5, 0.6, 0.01, math.nan, 0), Point("map", 0.7, 0.6, math.nan, math.nan, 1)]))
+    assert ">fedavg<" in drawn
+    assert ">map<" in drawn
+    drawn = svg(rank_diagram(Ranking({"a1": 1.25, "b2": 1.75, "c3": 3.0}, 1.2, 4)))
+    assert all(text in drawn for text in ("a1  1.25", "b2", "c3", "critical difference 1.20"))
+    drawn = svg(gains({"map": [0.1, -0.1, 0.1]}))
+    assert "map: 1 of 3 lose" in drawn
+
+
+def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> None:
+    frame = pd.DataFrame([{"mu1": a, "mu2": b, "score": 0.5 + a + b / 100} for a in (0.001, 0.01) for b in (0.1, 1.0)])
+    figure = setting_map(frame)
+    assert figure is not None
+    drawn = svg(figure)
+    assert ">0.001<" in drawn
+    assert ">52.0<" in drawn
+    assert setting_map(pd.DataFrame([{"mu": 1.0, "score": 0.5}])) is None
+
+
+def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed, last in ((1, 0.6), (2, 0.8)):
+        write_run(f"fedmr/final/seed-{seed}", [0.1, last], seed=seed, method="fedmr")
+    trials = [{"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5},
+              {"name": "mu1=9.0", "settings": {"mu1": 9.0}, "state": "failed", "score": None}]  # fmt: skip
+    about = {"request": {"protocol": "validation", "select": "global"}, "methods": {"fedmr": {
+        "trials": trials, "chosen": trials[0], "budget": 2, "cost": {"trials": 2, "rounds": 7, "seconds": 1800},
+        "final": [{"seed": seed, "folder": f"fedmr/final/seed-{seed}"} for seed in (1, 2)]}}}  # fmt: skip
+    (tmp_path / "sweep.json").write_text(json.dumps(about))
+    (sweep,) = find_sweeps([tmp_path])
+    sheet = tuning_sheet(sweep)
+    # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
+    assert sheet.lines == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]]
+    assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]

@@ -1,0 +1,162 @@
+"""One contestant in a process of its own: a JSON line in, a JSON line out.
+
+    python -m tests.benchmarks.contestant NAME WORKLOAD
+
+Says {"ready": true} or {"absent": "why"} first, then answers
+{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers]}: a wall time and SGD steps a round;
+{"do": "accuracy"}            with {"accuracy": fraction of the test set};
+{"do": "quit"}, or the end of its input, by ending.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raffed.runtime.setup import Setup
+    from tests.benchmarks.workloads import Workload
+
+
+class Contestant(Protocol):
+    def round(self) -> int:
+        """One round of FedAvg; the SGD steps that it took."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """The global model."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """The process's input and output, taken away from whatever libraries print or read."""
+
+    def __init__(self) -> None:
+        self._in = os.fdopen(os.dup(0), "r")
+        self._out: TextIO = os.fdopen(os.dup(1), "w", buffering=1)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+
+    def say(self, **what: Any) -> None:
+        print(json.dumps(what), file=self._out)
+
+    def hear(self) -> dict[str, Any]:
+        line = self._in.readline()
+        return json.loads(line) if line else {"do": "quit"}
+
+
+def serve(lines: Lines, setup: Setup, contestant: Contestant) -> None:
+    """Answer until told to quit."""
+    lines.say(ready=True)
+    while (order := lines.hear())["do"] != "quit":
+        if order["do"] == "block":
+            timed = [_timed(contestant.round) for _ in range(order["rounds"])]
+            lines.say(seconds=[seconds for seconds, _ in timed], steps=[steps for _, steps in timed])
+        else:
+            lines.say(accuracy=accuracy(setup, contestant.weights()))
+    contestant.close()
+
+
+def _timed(call: Callable[[], int]) -> tuple[float, int]:
+    began = time.perf_counter()
+    steps = call()
+    return time.perf_counter() - began, steps
+
+
+def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
+    """Of these weights on the global test set, in chunks that fit into any memory."""
+    import torch
+
+    from raffed.data.transforms import prepare
+    from tests.benchmarks.workloads import initial_net
+
+    net = initial_net(setup)
+    net.load_state_dict(weights)
+    net.eval()
+    images, labels = setup.test_set()
+    correct = 0
+    with torch.no_grad():
+        for start in range(0, len(labels), 1000):
+            x = prepare(images[start : start + 1000].copy(), setup.transform, setup.dataset.max_value)
+            correct += int((net(x)[0].argmax(1).numpy() == labels[start : start + 1000]).sum())
+    return correct / len(labels)
+
+
+def _bare(fused: bool) -> Callable[[Lines, Workload], None]:
+    def run(lines: Lines, workload: Workload) -> None:
+        from tests.benchmarks.bare import Floor
+
+        setup = workload.setup()
+        serve(lines, setup, Floor(setup, fused=fused))
+
+    return run
+
+
+def _raffed(ray: bool, stacked: bool = False, precision: str = "fp32") -> Callable[[Lines, Workload], None]:
+    def run(lines: Lines, workload: Workload) -> None:
+        from raffed.core.config import Numerics
+        from tests.benchmarks import ours
+
+        setup = workload.setup()
+        numerics = Numerics(workload.cohort if stacked else 0, precision)
+        serve(lines, setup, ours.Raffed(setup, numerics, ours.on_ray if ray else ours.in_process))
+
+    return run
+
+
+def _flower(lines: Lines, workload: Workload) -> None:
+    from tests.benchmarks import flower
+
+    flower.run(lines, workload)
+
+
+def _pfl(processes: int) -> Callable[[Lines, Workload], None]:
+    def run(lines: Lines, workload: Workload) -> None:
+        from tests.benchmarks import pfl_research
+
+        pfl_research.run(lines, workload, processes)
+
+    return run
+
+
+CONTESTANTS: dict[str, Callable[[Lines, Workload], None]] = {
+    "bare": _bare(fused=False),
+    "bare-fused": _bare(fused=True),
+    "raffed": _raffed(ray=True),
+    "raffed-serial": _raffed(ray=False),
+    "raffed-cohort": _raffed(ray=False, stacked=True),
+    "raffed-bf16": _raffed(ray=True, precision="bf16"),
+    "flower": _flower,
+    "pfl": _pfl(1),
+    "pfl-2": _pfl(2),
+}
+PEERS = ("flower", "pfl", "pfl-2")  # run by the interpreter of RAFFED_PEERS
+
+
+def main() -> None:
+    name, number = sys.argv[1:]
+    lines = Lines()
+    import torch
+
+    from tests.benchmarks.workloads import workload
+
+    torch.set_num_threads(1)
+    try:
+        CONTESTANTS[name](lines, workload(number))
+    except ModuleNotFoundError as error:
+        if name not in PEERS:
+            raise
+        lines.say(absent=f"{error} for {sys.executable}")
+
+
+if __name__ == "__main__":
+    main()

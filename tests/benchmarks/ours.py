@@ -1,0 +1,82 @@
+"""raffed as a contestant: its own round loop, on two Ray actors or in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from raffed.core.config import Numerics
+from raffed.core.fold import Partial
+from raffed.experiments.federation import Federation
+from raffed.experiments.folder import VAULTS, RunFolder
+from raffed.runtime.base import Job, Report
+from raffed.runtime.placement import Resources, make_plan
+from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.setup import Setup
+from tests.benchmarks.workloads import BenchmarkSetup
+
+ACTORS = 2
+
+
+class Counted:
+    """A runtime that remembers the steps of its last round."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self.steps = 0
+
+    def train(self, job: Job) -> tuple[Partial, list[Report]]:
+        partial, reports = self._runtime.train(job)
+        self.steps = sum(report.steps for report in reports)
+        return partial, reports
+
+
+class Raffed:
+    """A federation on a runtime; evaluation and checkpoints stay off, because the workloads' intervals are out of reach."""
+
+    def __init__(self, setup: Setup, numerics: Numerics, start: Callable[[Setup, Path], Any]) -> None:
+        setup = BenchmarkSetup(dataclasses.replace(setup.config, numerics=numerics), setup.dataset, setup.partition)
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "run"
+        self._runtime = start(setup, path / VAULTS)
+        self._counted = Counted(self._runtime)
+        self._federation = Federation(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
+
+    def round(self) -> int:
+        self._federation.step()
+        return self._counted.steps
+
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self._federation.server.w.tensors)
+
+    def close(self) -> None:
+        self._runtime.close()
+        self._folder.cleanup()
+
+
+def on_ray(setup: Setup, vaults: Path) -> Any:
+    """Two client actors that have loaded torch and their data."""
+    import ray
+
+    from raffed.runtime.ray_driver import start_actor
+    from raffed.runtime.ray_pool import RayPool
+    from raffed.runtime.ray_start import QUIET_RAY
+
+    os.environ.update(QUIET_RAY)
+    ray.init(num_cpus=ACTORS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    plan = make_plan(setup.config, setup.partition.num_clients, Resources(ACTORS, 0, 2**40))
+    reference = ray.put(setup)
+    actors = [start_actor(reference, plan, actor, vaults) for actor in range(ACTORS)]
+    pool = RayPool(setup, reference, plan, vaults, actors, start_actor)
+    pool.placement()
+    return pool
+
+
+def in_process(setup: Setup, vaults: Path) -> SerialRuntime:
+    return SerialRuntime(setup, vaults)

@@ -1,0 +1,100 @@
+"""`raffed reproduce`: says what it will do, does it cell by cell, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from raffed.experiments.registry import find_item
+from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget, write_item
+from tests.cli.conftest import Cli, shell
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reproduce") / "r"
+    done = shell("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert "2 runs, about" in done.stderr
+    return folder
+
+
+def test_a_smoke_run_leaves_item_table_and_report(reproduced: Path) -> None:
+    folder = reproduced / "map" / "table2" / "smoke"
+    about = json.loads((folder / "item.json").read_text())
+    assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {"FedAvg": 1, "PerFedAvg": 0, "FedRS": 1}
+    assert any("missing: method perfedavg" in one for one in about["left_out"])
+    assert "| FedRS | FaMnist LeNet |" in (folder / "table.md").read_text()
+    assert (folder / "report" / "report.html").exists()
+
+
+def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")}
+    done = shell("reproduce", "map/table1", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", reproduced)
+    assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
+
+
+def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
+    item = find_item("fedmr/table6")
+    part = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))
+    assert json.loads(part.read_text())["averages"] == []
+    whole = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
+    assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
+
+
+def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
+    assert state(find_item("map/table2"), reproduced).startswith("smoke ")
+    assert state(find_item("fedmr/table1"), reproduced) == "never run"
+    out = shell("reproduce", "--list", "--out", reproduced).stdout
+    assert out.count("never run") > 20
+    assert "measure eigenvalue_variance" in out
+
+
+def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
+    done = cli("reproduce", "fedmr/table6", "--only", "fmnist p5c2", "--plan", "--out", tmp_path / "r")
+    assert done.code == 0
+    assert "4 runs, about" in done.err
+    assert not (tmp_path / "r").exists()
+
+
+def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
+    assert "nearest: map/table1" in cli("reproduce", "map/tabl1").err
+    assert cli("reproduce", "map/table1", "--scale", "huge").code == 2
+    assert cli("reproduce", "map/table1", "--seeds", "0").code == 2
+    assert cli("reproduce", "map/table1", "--budget", "soon").code == 2
+
+
+def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
+    found = jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
+    assert len(found) == 4
+    timed = [replace(job, seconds=seconds) for job, seconds in zip(found, (50.0, 60.0, 40.0, 5.0), strict=True)]
+    assert [job.left_out for job in within_budget(timed, 100.0)] == ["", "does not fit into the budget", "", ""]
+    assert [job.left_out for job in within_budget(timed, None)] == [""] * 4
+
+
+def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of four is estimated at 10 s and takes 30: of 45 s, one is all that fits."""
+    clock = [0.0]
+    monkeypatch.setattr("raffed.experiments.reproduce.time.monotonic", lambda: clock[0])
+    found = [replace(job, seconds=10.0) for job in jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)]
+    ran: list[Job] = []
+
+    def run(job: Job) -> None:
+        ran.append(job)
+        clock[0] += 30.0
+
+    after = carry_out(found, run, 45.0)
+    assert len(ran) == 1
+    assert [bool(job.left_out) for job in after] == [False, True, True, True]
+
+
+def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:
+    """FedMR's p5c2 on digits: five clients; 1,442 - 288 tested = 1,154 samples in batches of 16, two rounds of one epoch."""
+    job = jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[0]
+    found = seconds_left(job, Speed(step=0.01, evaluation=1.0))
+    steps = found / 2 - 1.0
+    assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)

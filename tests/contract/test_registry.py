@@ -1,0 +1,97 @@
+"""The registry of the papers' tables and figures: cells make runs, printed numbers are found, what is missing is computed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from analysis.reproductions import PRINTED, READERS, printed_value, printed_values
+from raffed import Data, RunConfig
+from raffed.core.errors import UnknownNameError
+from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke
+from raffed.methods import METHODS, build_method
+
+KEYS = sorted(items())
+NOT_PRINTED = {"gldp/fig3": 72, "gldp/fig4": 72, "mpfedcon/fig6": 0}  # bars and curves without numbers
+
+
+def test_all_four_papers_have_their_tables_and_figures() -> None:
+    """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once per measure."""
+    assert len(KEYS) == 10 + 12 + 7 + 11
+    assert {key.partition("/")[0] for key in KEYS} == set(PAPERS) == set(PRINTED)
+    wanted = {"fedmr/table1": 8 * 20, "map/table1": 21 * 8, "map/table2": 23 * 8, "gldp/table1": 78, "mpfedcon/table1": 55}
+    assert {key: len(items()[key].cells) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_cell_that_names_a_printed_number_names_exactly_one(key: str) -> None:
+    item = items()[key]
+    absent = [cell for cell in item.cells if cell.printed and math.isnan(printed_value(item.paper, cell.printed))]
+    assert len(absent) == NOT_PRINTED.get(key, 0)
+    for average in item.averages:
+        for row in dict.fromkeys(cell.row for cell in item.cells):
+            assert 0 < printed_value(item.paper, {**average.printed, "method": row}) < 100
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_cell_whose_names_are_all_there_makes_a_run(key: str, scale: str) -> None:
+    item = items()[key]
+    for cell in item.cells:
+        config = item.at(cell, scale)
+        if config is not None and not lacking(config):
+            build_method(config.method, config.args)
+            assert RunConfig.from_dict(config.as_dict()).identity() == config.identity()
+
+
+def test_some_number_of_cells_can_run_today_and_the_tables_share_runs() -> None:
+    known = [cell for item in items().values() for cell in item.cells if not lacking(item.at(cell, "smoke") or cell.config)]
+    assert len(known) > 200
+    one, two = items()["map/table1"], items()["map/table2"]
+    runs = {cell.config.identity() for cell in one.cells}
+    assert runs < {cell.config.identity() for cell in two.cells}
+
+
+def test_what_is_missing_follows_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig("fednew", {"mu": 1.0}, Data("imagenet", "rings:5"))
+    assert lacking(config) == ["method fednew", "data set imagenet", "split rings"]
+    monkeypatch.setitem(METHODS, "fednew", METHODS["fedprox"])
+    assert lacking(config) == ["data set imagenet", "split rings"]
+    assert lacking(RunConfig("fedprox", {"nu": 1.0})) == ["argument nu of fedprox"]
+    assert Item("p", "n", "t", "weight_of_the_moon").missing() == ("measure weight_of_the_moon",)
+
+
+def test_every_measure_of_the_registry_can_be_read_off_runs() -> None:
+    assert tuple(MEASURES) == READERS
+
+
+def test_a_smoke_run_is_small_whatever_the_cell() -> None:
+    for item in items().values():
+        for cell in item.cells:
+            made = smoke(cell.config)
+            assert made.data.dataset == "digits"
+            assert made.federation.rounds == 2
+    texts = {"p100c10": "p10c5", "incomplete:100": "incomplete:10", "iid:10": "iid:10", "natural": "iid:10"}
+    assert {text: smoke(replace(RunConfig(), data=Data(split=text))).data.split for text in texts} == texts
+
+
+def test_only_takes_what_is_in_a_row_or_a_column_and_names_the_nearest() -> None:
+    item = find_item("MAP/Table1")
+    found = chosen(item, ["famnist", "fedavg,map"])
+    assert {cell.row for cell in found} >= {"FedAvg", "MAP"}
+    assert all("FaMnist" in cell.column for cell in found)
+    with pytest.raises(UnknownNameError, match="row or column of map/table1"):
+        chosen(item, ["nonsense"])
+    with pytest.raises(UnknownNameError, match="nearest: map/table1"):
+        find_item("map/tabel1")
+
+
+def test_the_printed_numbers_are_those_of_the_sheets() -> None:
+    """Counts of the sheets: 466, 418, 303 rows; two cells read in the papers."""
+    assert [len(printed_values(paper)) for paper in PAPERS] == [466, 418, 303 - 115, 115]
+    assert printed_value("map", {"table": "I", "dataset": "FaMnist", "network": "LeNet", "method": "MAP",
+                                 "metric": "aggregation_accuracy"}) == 88.4  # fmt: skip
+    assert printed_value("fedmr", {"table": "Table1", "dataset": "FMNIST", "split": "P5C2", "method": "FedAvg",
+                                   "metric": "global_test_acc_pct"}) == 67.29  # fmt: skip

@@ -1,0 +1,70 @@
+"""Every method can be tuned: it has a search space, and the space speaks the language of its factory."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from ray import tune
+
+from raffed.core.errors import UsageError
+from raffed.methods import METHODS, build_method
+from tests.tiny import over_methods
+from tune_spaces import continuous, load_space, points, values
+
+FOLDER = Path(__file__).parents[2] / "tune_spaces"
+HELPERS = {"__init__", "__main__", "sweep", "progress", "trial"}
+
+
+@over_methods
+def test_every_method_has_a_space_whose_every_point_its_factory_takes(name: str) -> None:
+    space = load_space(name)
+    every = points(space)
+    assert len(every) >= 1
+    assert set(space) <= set(inspect.signature(METHODS[name].load()).parameters)
+    for point in every:
+        build_method(name, point)
+
+
+@over_methods
+def test_a_space_says_where_its_values_come_from_and_tries_each_once(name: str) -> None:
+    text = (FOLDER / f"{name}.py").read_text()
+    assert text.startswith('"""')
+    space = load_space(name)
+    for keyword in space:
+        assert len(values(space, keyword)) == len(set(map(repr, values(space, keyword)))) >= 2
+
+
+def test_there_is_no_space_without_a_method() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")} - HELPERS
+    assert files <= set(METHODS)
+    assert len(files) >= 9
+
+
+def test_a_missing_space_names_the_file_to_write() -> None:
+    with pytest.raises(UsageError, match=r"fednew has no search space: write tune_spaces/fednew\.py with SPACE = "):
+        load_space("fednew")
+
+
+def test_the_grids_of_the_papers_have_their_sizes() -> None:
+    """FedMR 3 x 3, MAP 3 x 3 x 3, FedAvg one point."""
+    assert [len(points(load_space(name))) for name in ("fedmr", "map", "fedavg")] == [9, 27, 1]
+    assert points(load_space("fedmr"))[1] == {"mu1": 0.001, "mu2": 0.1}
+
+
+def test_a_searcher_draws_between_the_ends_of_the_grid() -> None:
+    grid = {"a": tune.grid_search([0.001, 0.01]), "b": tune.grid_search([0.1, 0.5]), "c": tune.grid_search(["x", "y"])}
+    space = continuous(grid)
+    for _ in range(50):
+        a, b, c = (space[key].sample() for key in "abc")
+        assert 0.001 <= a <= 0.01
+        assert 0.1 <= b <= 0.5
+        assert c in ("x", "y")
+    assert type(space["a"].get_sampler()).__name__ == "_LogUniform"
+    assert type(space["b"].get_sampler()).__name__ == "_Uniform"
+
+
+def test_an_axis_that_is_no_grid_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="mu = "):
+        points({"mu": tune.uniform(0, 1)})

@@ -1,0 +1,87 @@
+"""The wheel, in an environment of its own: everything is there, and nothing under a name that others use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BESIDE = ("analysis", "tune_spaces", "cluster", "tests")  # folders of the repository whose names are anybody's
+pytestmark = pytest.mark.slow
+
+
+def call(*command: object, cwd: Path) -> str:
+    """stdout of a command that must succeed, without this repository on its path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that no build folder is left in the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "raffed", *BESIDE):
+        if (ROOT / name).exists():
+            call("cp", "-r", ROOT / name, folder, cwd=folder)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "out"]
+    call(*pip, folder, cwd=folder)
+    (built,) = (folder / "out").glob("raffed-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel in it; torch and the rest are lent by this one, by path and not by its .pth files."""
+    folder = tmp_path_factory.mktemp("clean")
+    call(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    made = folder / "venv" / "bin" / "python"
+    site = Path(call(made, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    call(sys.executable, "-m", "pip", "--python", made, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
+    return made
+
+
+def test_the_wheel_brings_one_top_level_name(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert len(names) > 100
+    assert {name.split("/")[0] for name in names if not name.startswith("raffed-")} == {"raffed"}
+
+
+def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    checked = 0
+    for folder in ("raffed", "analysis", "tune_spaces"):
+        inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
+                checked += 1
+    assert checked > 100
+
+
+def test_no_generic_name_can_be_imported_and_raffed_s_own_can(python: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as u, raffed, raffed.analysis.report, raffed.tune_spaces\n"
+        f"print([n for n in {BESIDE!r} if u.find_spec(n)], raffed.__path__)\n"
+    )
+    found, _, where = call(python, "-c", code, cwd=tmp_path).partition("] ")
+    assert found == "["
+    assert where.count("'") == 2  # one folder: the checkout is not on the path
+    assert str(ROOT) not in where
+
+
+def test_the_commands_work_beside_a_user_s_own_analysis_py(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "analysis.py").write_text("raise SystemExit('the user\\'s analysis was imported')\n")
+    run = [python, "-m", "raffed", "run", "--rounds", "1", "--epochs", "1", "--split", "p4c5", "--execution", "serial", "--quiet"]
+    call(*run, "--out", "runs/a", cwd=tmp_path)
+    call(python, "-m", "raffed", "report", "runs", "--out", "report", cwd=tmp_path)
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000

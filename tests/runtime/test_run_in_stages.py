@@ -1,0 +1,132 @@
+"""A run over stages: which data a client reads when, what is gone, and the same bits wherever it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import raffed
+from raffed import Data, Federation, RunConfig
+from raffed.core.errors import StagePassedError, UsageError
+from raffed.core.round import server_init
+from raffed.experiments.federation import draw_participants
+from raffed.runtime.base import Job
+from raffed.runtime.host import Host, make_network, make_spec
+from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.setup import Setup, prepare
+from tests.runtime.conftest import on, small
+
+SPLIT = "stages:4:3:3:if4"
+
+
+def staged(order: str = "inner", rounds: int = 6, **runtime: Any) -> RunConfig:
+    """Four clients of digits with three stages, two clients a round."""
+    config = small("fedavg", rounds, **runtime)
+    split = SPLIT + (":outer" if order == "outer" else "")
+    return replace(config, data=Data(split=split), federation=Federation(rounds=rounds, participation=0.5))
+
+
+class Watched:
+    """The serial runtime, with every index that its host reads written down: (pool, indices)."""
+
+    def __init__(self, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.setup, self.read = setup, []
+        usual = Host._samples
+
+        def spy(host: Host, index: np.ndarray, pool: str) -> Any:
+            self.read.append((pool, index.tolist()))
+            return usual(host, index, pool)
+
+        monkeypatch.setattr(Host, "_samples", spy)
+        self.runtime = SerialRuntime(setup)
+
+    def round(self, number: int, clients: tuple[int, ...]) -> list[tuple[str, list[int]]]:
+        """What a round of these clients read."""
+        net = make_network(self.setup)
+        server = server_init(self.setup.method, net.initial, make_spec(self.setup, net.feature_dim))
+        broadcast = replace(server, round=number).broadcast()
+        self.read.clear()
+        count = len(clients)
+        stacks = tuple((client,) for client in clients)
+        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))
+        return list(self.read)
+
+
+@pytest.mark.parametrize(("order", "stages"), [("inner", [0, 1, 2, 0, 1, 2]), ("outer", [0, 0, 1, 1, 2, 2])])
+def test_a_round_reads_its_stage_for_training_and_the_tests_of_all_stages_up_to_it(
+    order: str, stages: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = prepare(staged(order))
+    watched, p = Watched(setup, monkeypatch), setup.partition
+    for number, stage in enumerate(stages):
+        assert setup.stage(number) == stage
+        for client in (1, 3):
+            read = watched.round(number, (client,))
+            known = number > 0 and stages[number - 1] == stage
+            wanted = [("train", p.train_at(client, stage).tolist()), ("test", p.test_at(client, stage).tolist())]
+            assert read == ([] if known else wanted), "prepared data are kept for as long as the stage lasts"
+
+
+def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(prepare(staged("outer")), monkeypatch)
+    watched.round(0, (0, 1))
+    watched.round(2, (1,))
+    assert not watched.runtime._host._data.keys() - {1}, "client 0 holds nothing of stage 1 although it was not drawn again"
+    with pytest.raises(StagePassedError, match="stage 1 has passed: clients are in stage 2"):
+        watched.round(1, (0,))
+
+
+def test_inner_order_comes_back_to_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(prepare(staged()), monkeypatch)
+    first = watched.round(0, (0,))
+    watched.round(1, (0,))
+    assert watched.round(3, (0,)) == first
+
+
+def test_participants_are_drawn_once_for_the_stages_of_an_inner_round_and_every_time_in_outer_order() -> None:
+    inner = [draw_participants(prepare(staged(rounds=30)), t) for t in range(30)]
+    assert all(inner[t] == inner[t - t % 3] for t in range(30))
+    assert len(set(inner)) > 1
+    outer = [draw_participants(prepare(staged("outer", rounds=30)), t) for t in range(30)]
+    assert outer[:10] == inner[::3]
+    assert any(outer[t] != outer[t - t % 3] for t in range(30))
+
+
+def test_rounds_that_do_not_fit_the_stages_are_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"federation\.rounds = 7 is no multiple of the 3 stages"):
+        prepare(staged(rounds=7))
+
+
+def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
+    rows = raffed.run(staged("outer")).to_pandas()
+    assert sorted(set(zip(rows["round"], rows["stage"], strict=True))) == [(t + 1, t // 2) for t in range(6)]
+    trained = rows[(rows["split"] == "train") & rows["client"].notna()]
+    assert len(trained) == 12
+    assert trained["n"].nunique() == 1, "all units are equal"
+    assert raffed.run(small("fedavg", 1)).to_pandas()["stage"].isna().all()
+
+
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize("order", ["inner", "outer"])
+def test_ray_and_a_resumed_run_give_the_serial_hashes_in_stages(order: str, tmp_path: Path) -> None:
+    config = replace(staged(order), method="map")
+    whole = raffed.run(config, tmp_path / "serial").hashes
+    assert raffed.run(on(config, execution="ray", actors=2), tmp_path / "ray").hashes == whole
+    seen: list[int] = []
+    raffed.run(config, tmp_path / "stopped", watch=lambda e: seen.append(e.round), stop=lambda: len(seen) == 3)
+    assert raffed.resume(tmp_path / "stopped").hashes == whole
+
+
+def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = prepare(replace(staged(), data=Data(split="equal:5:4")))
+    watched = Watched(setup, monkeypatch)
+    (_, trained), (pool, tested) = watched.round(0, (2,))
+    assert pool == "test"
+    assert tested == setup.partition.test[2].tolist()
+    labels, tests = setup.dataset.y_train[trained], setup.dataset.y_test[tested]
+    assert len(set(labels.tolist())) == 4
+    assert set(labels.tolist()) == set(tests.tolist())

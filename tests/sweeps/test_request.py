@@ -1,0 +1,143 @@
+"""A sweep as plain data: budgets are equal, choices come from validation, a request survives its file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.tune_spaces.sweep import budget_of, check, space_of
+
+from raffed import Data, Federation, RunConfig
+from raffed.cli.tuning import axes, seconds_of
+from raffed.core.errors import RunFolderError, UnknownNameError, UsageError
+from raffed.experiments.sweep import (
+    Request,
+    SweepFolder,
+    Trial,
+    choose,
+    cost,
+    read_sweep,
+    score,
+    trial_name,
+    within_budget,
+)
+
+BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
+
+
+def asked(*methods: str, **changes: Any) -> Request:
+    return Request(**{"base": BASE, "methods": methods, **changes})
+
+
+def test_without_a_number_every_method_gets_the_largest_grid_s_budget() -> None:
+    """FedAvg 1 point, FedRS 3, FedMR 9."""
+    assert budget_of(asked("fedavg", "fedrs", "fedmr")) == 9
+    assert budget_of(asked("fedavg", "fedrs")) == 3
+    assert budget_of(asked("fedavg", "fedmr", trials=4)) == 4
+
+
+def test_a_budget_takes_points_without_repetition_in_the_grid_s_order_and_the_seed_decides_which() -> None:
+    points = [{"a": i} for i in range(27)]
+    kept = within_budget(points, 9, seed=0)
+    assert len(kept) == 9
+    assert kept == sorted(kept, key=lambda one: one["a"])
+    assert kept == within_budget(points, 9, seed=0) != within_budget(points, 9, seed=1)
+    assert within_budget(points, 30, seed=0) == points
+
+
+def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> None:
+    request = asked("fedmr", "fedavg", args={"fedmr": {"mu2": 0.5}}, grid={"mu1": [1.0], "local.lr": [0.1, 0.01]})
+    assert space_of(request, "fedmr") == {"mu1": {"grid_search": [1.0]}, "local.lr": {"grid_search": [0.1, 0.01]}}
+    assert space_of(request, "fedavg") == {"local.lr": {"grid_search": [0.1, 0.01]}}
+    made = request.config("fedmr", {"mu1": 1.0, "local.lr": 0.01})
+    assert (made.args, made.local.lr, made.method) == ({"mu2": 0.5, "mu1": 1.0}, 0.01, "fedmr")
+
+
+def test_an_axis_of_one_method_is_not_one_of_another() -> None:
+    """Both take mu and lam; the axis is MAP's alone."""
+    request = asked("map", "fedphp", grid={"map.mu": [0.9]})
+    assert space_of(request, "map")["mu"] == {"grid_search": [0.9]}
+    assert "mu" not in space_of(request, "fedphp")
+
+
+def test_an_axis_that_nobody_takes_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match="--grid mu3: none of fedmr takes it"):
+        check(asked("fedmr", grid={"mu3": [1.0]}))
+    with pytest.raises(UsageError, match="lrr"):
+        check(asked("fedmr", grid={"local.lrr": [1.0]}))
+    with pytest.raises(UsageError, match=r"mu1 = -1\.0 is outside"):
+        check(asked("fedmr", grid={"mu1": [-1.0]}))
+
+
+def test_the_final_runs_have_fresh_seeds_all_training_data_and_the_chosen_setting() -> None:
+    request = asked("fedmr", base=replace(BASE, seed=7), seeds=3)
+    assert request.final_seeds() == [8, 9, 10]
+    final = request.config("fedmr", {"mu1": 0.1}, seed=8)
+    assert (final.seed, final.data.validation, final.args) == (8, 0.0, {"mu1": 0.1})
+    assert request.config("fedmr", {"mu1": 0.1}).data.validation == 0.2
+
+
+def test_the_validation_protocol_reads_no_test_score_and_the_papers_reads_no_other() -> None:
+    values = {("global", "val"): 0.5, ("personal", "val"): 0.7, ("global", "test"): 0.1, ("personal", "local_test"): 0.3}
+    found = [score(asked("map", select=select), values) for select in ("global", "personal", "mean")]
+    assert found == pytest.approx([0.5, 0.7, 0.6])
+    paper = Request(replace(BASE, data=Data()), ("map",), protocol="paper", select="mean")
+    assert score(paper, values) == pytest.approx(0.2)
+    assert paper.final_seeds() == []
+    assert math.isnan(score(asked("map", select="mean"), {("global", "val"): 0.5}))
+
+
+def test_a_protocol_without_the_data_it_needs_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"data\.validation above 0"):
+        Request(RunConfig(), ("map",))
+    with pytest.raises(UsageError, match=r"leave data\.validation at 0"):
+        asked("map", protocol="paper")
+    with pytest.raises(UnknownNameError, match="nearest: global"):
+        asked("map", select="globl")
+
+
+def test_the_best_finished_trial_is_chosen_of_equals_the_first_and_failures_never() -> None:
+    trials = [Trial("a", {}, "failed"), Trial("b", {}, "finished", score=0.8), Trial("c", {}, "finished", score=0.8)]
+    assert choose(trials) == trials[1]
+    assert choose(trials[:1]) is None
+    assert cost([*trials, Trial("d", {}, "never run"), Trial("e", {}, "running", rounds=4, seconds=2.5)]) == {
+        "trials": 4, "rounds": 4, "seconds": 2.5}  # fmt: skip
+
+
+def test_a_request_survives_its_file_and_another_one_is_refused_there(tmp_path: Path) -> None:
+    request = asked("fedmr", grid={"mu1": [0.1, 1.0]}, trials=3)
+    SweepFolder(tmp_path / "s", request, resume=False)
+    assert Request.from_dict(read_sweep(tmp_path / "s")["request"]).as_dict() == request.as_dict()
+    SweepFolder(tmp_path / "s", request, resume=True)
+    with pytest.raises(RunFolderError, match="holds another sweep"):
+        SweepFolder(tmp_path / "s", asked("fedmr"), resume=True)
+    with pytest.raises(RunFolderError, match="--resume continues it"):
+        SweepFolder(tmp_path / "s", request, resume=False)
+    with pytest.raises(RunFolderError, match=r"no sweep\.json"):
+        SweepFolder(tmp_path / "t", request, resume=True)
+
+
+def test_names_of_trials_are_names_of_folders() -> None:
+    assert trial_name({"mu1": 0.01, "mode": "counts"}) == "mu1=0.01,mode=counts"
+    assert trial_name({}) == "defaults"
+    assert "/" not in trial_name({"path": "../../etc"})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("2 h", 7200), ("1d", 86400)])
+def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "2 weeks"])
+def test_times_without_a_unit_or_a_length_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="wanted a time such as"):
+        seconds_of(text)
+
+
+def test_an_axis_is_read_as_values_of_their_types() -> None:
+    assert axes(["mu1=0.1,1", "transfer=kd,mmd"]) == {"mu1": [0.1, 1], "transfer": ["kd", "mmd"]}
+    with pytest.raises(UsageError, match="wanted NAME=VALUE"):
+        axes(["mu1="])

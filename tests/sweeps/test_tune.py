@@ -1,0 +1,162 @@
+"""Sweeps on Ray: what they leave, what a failure costs, and that stopping them changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from raffed.experiments.sweep import read_sweep
+from raffed.results import SCHEMA, read_metrics, read_run, rows_sha256
+from tests.cli.conftest import Cli, cli
+from tests.runtime.conftest import ray_here
+
+__all__ = ["cli", "ray_here"]
+QUICK = ["--dataset", "digits", "--split", "p4c5", "--rounds", "2", "--epochs", "1", "--model-arg", "hidden=[8]"]
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Path:
+    """FedMR's μ1 over two values and one that diverges, and FedAvg with the same budget, two final seeds."""
+    from raffed.cli import main
+
+    folder = tmp_path_factory.mktemp("sweep") / "a"
+    argv = ["tune", "--method", "fedmr", "--method", "fedavg", "--set", "mu2=0.1", "--grid", "mu1=0.01,0.1",
+            "--grid", "local.lr=0.05,900", "--seeds", "2", "--local-test", "0.2", "--clip-norm", "1e9", "--json"]  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main([*argv, *QUICK, "--out", str(folder)])
+    assert ended.value.code == 0
+    return folder
+
+
+def test_every_setting_was_tried_and_failed_trials_did_not_end_the_sweep(swept: Path) -> None:
+    about = read_sweep(swept)
+    assert about["state"] == "finished"
+    trials = about["methods"]["fedmr"]["trials"]
+    assert len(trials) == 4
+    assert {trial["settings"]["local.lr"] for trial in trials if trial["state"] == "finished"} >= {0.05}
+    assert about["methods"]["fedmr"]["chosen"]["settings"]["local.lr"] == 0.05
+    assert about["methods"]["fedmr"]["budget"] == about["methods"]["fedavg"]["budget"] == 4
+    assert len(about["methods"]["fedavg"]["trials"]) == 2
+
+
+def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_two_seeds(swept: Path) -> None:
+    for method, about in read_sweep(swept)["methods"].items():
+        finished = [trial for trial in about["trials"] if trial["state"] == "finished"]
+        assert about["chosen"]["score"] == max(trial["score"] for trial in finished)
+        assert [one["seed"] for one in about["final"]] == [1, 2]
+        for one in about["final"]:
+            run = read_run(swept / one["folder"])
+            assert (run["state"], run["config"]["data"]["validation"], run["config"]["seed"]) == ("finished", 0.0, one["seed"])
+            assert run["config"]["method"] == method
+            assert run["config"]["local"]["lr"] == 0.05
+
+
+def test_the_rows_of_all_trials_are_in_one_file_with_their_trial_and_settings(swept: Path) -> None:
+    table = pq.read_table(swept / "fedmr" / "trials.parquet")
+    assert table.column_names == [*SCHEMA.names, "trial", "settings"]
+    rows = table.to_pandas()
+    name = "mu1=0.01,local.lr=0.05"
+    mine = rows[rows["trial"] == name]
+    assert set(map(json.loads, mine["settings"].unique()).__next__()) == {"mu1", "local.lr"}
+    assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
+    assert set(mine["round"]) == {1, 2}
+
+
+def test_the_cost_of_choosing_counts_every_round_of_every_trial(swept: Path) -> None:
+    about = read_sweep(swept)["methods"]["fedmr"]
+    assert about["cost"]["trials"] == 4
+    assert about["cost"]["rounds"] == sum(trial["rounds"] for trial in about["trials"])
+    assert "Rounds to choose" in (swept / "tuning.md").read_text()
+
+
+def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Path, cli: Cli) -> None:
+    before = {path: path.stat().st_mtime_ns for path in swept.glob("*/trials/*/metrics/*.parquet")}
+    choices = {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()}
+    assert len(before) >= 3
+    assert cli("tune", "--resume", "--out", swept).code == 0
+    kept = [p for p, _ in before.items() if read_run(p.parents[1])["state"] == "finished"]
+    assert all(path.stat().st_mtime_ns == before[path] for path in kept)
+    assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
+
+
+@pytest.mark.slow
+def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
+    done = cli("tune", "--method", "fedmr", "--set", "mu2=0.1", "--grid", "mu1=0.01", "--grid", "local.lr=0.05", "--seeds", 0,
+               "--local-test", 0.2, "--clip-norm", "1e9", "--actors", 2, *QUICK, "--out", tmp_path / "b")  # fmt: skip
+    assert done.code == 0
+    name = "mu1=0.01,local.lr=0.05"
+    actors, serial = (folder / "fedmr" / "trials" / name for folder in (tmp_path / "b", swept))
+    assert read_run(actors)["placement"]["actors"] == 2
+    assert rows_sha256(read_metrics(actors)) == rows_sha256(read_metrics(serial))
+
+
+@pytest.mark.slow
+def test_asha_ends_bad_trials_early_and_still_chooses_a_finished_one(tmp_path: Path, cli: Cli) -> None:
+    done = cli("tune", "--method", "fedprox", "--grid", "mu=0.01,1.0,300.0,1000.0", "--scheduler", "asha",
+               "--seeds", 0, "--rounds", 9, "--at-once", 1, *QUICK[:4], *QUICK[6:], "--out", tmp_path / "a")  # fmt: skip
+    assert done.code == 0
+    about = read_sweep(tmp_path / "a")["methods"]["fedprox"]
+    assert min(trial["rounds"] for trial in about["trials"]) < 9
+    assert about["chosen"]["rounds"] == 9
+
+
+@pytest.mark.slow
+def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path, cli: Cli) -> None:
+    done = cli("tune", "--method", "fedrs", "--protocol", "paper", *QUICK, "--out", tmp_path / "a")
+    assert done.code == 0
+    assert "Optimistic" in done.out
+    about = read_sweep(tmp_path / "a")
+    best = about["methods"]["fedrs"]["chosen"]
+    rows = read_metrics(tmp_path / "a" / "fedrs" / "trials" / best["name"]).to_pandas()
+    last = rows[(rows["split"] == "test") & rows["class"].isna() & (rows["metric"] == "accuracy") & (rows["round"] == 2)]
+    assert best["score"] == last["value"].item()
+    assert "final" not in about["methods"]["fedrs"]
+
+
+def command(out: Path, *more: str) -> list[str]:
+    words = ["tune", "--method", "fedmr", "--dataset", "digits", "--split", "p4c5", "--rounds", "6", "--epochs", "2"]
+    words += ["--checkpoint-every", "2", "--seeds", "1", "--json", *more, "--out", str(out)]
+    return [sys.executable, "-m", "raffed", *words]
+
+
+@pytest.mark.slow
+def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(tmp_path: Path) -> None:
+    environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command(tmp_path / "whole"), check=True, env=environment, capture_output=True, timeout=600)
+    killed = subprocess.Popen(command(tmp_path / "killed"), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              start_new_session=True)  # fmt: skip
+    trials = tmp_path / "killed" / "fedmr" / "trials"
+    deadline = time.monotonic() + 300
+    while sum(_state(path) == "finished" for path in trials.glob("*")) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    time.sleep(3)  # Ray's processes end when they notice
+    assert 4 <= sum(_state(path) == "finished" for path in trials.glob("*")) < 9
+    again = [sys.executable, "-m", "raffed", "tune", "--resume", "--json", "--out", str(tmp_path / "killed")]
+    subprocess.run(again, check=True, env=environment, capture_output=True, timeout=600)
+    whole, resumed = (read_sweep(tmp_path / name)["methods"]["fedmr"] for name in ("whole", "killed"))
+    assert resumed["chosen"]["settings"] == whole["chosen"]["settings"]
+    assert resumed["chosen"]["score"] == whole["chosen"]["score"]
+    compared = 0
+    for folder in sorted((tmp_path / "whole" / "fedmr" / "trials").iterdir()):
+        assert rows_sha256(read_metrics(folder)) == rows_sha256(read_metrics(trials / folder.name))
+        compared += 1
+    assert compared == 9
+
+
+def _state(folder: Path) -> str:
+    try:
+        return str(read_run(folder).get("state"))
+    except Exception:  # noqa: BLE001  # being written by another process
+        return ""
