@@ -1,0 +1,7 @@
+"""μ of FedProx: {0.001, 0.01, 0.1, 1}, the grid of the authors' README (Li et al. 2020, litian96/FedProx) without its 0.5."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"mu": tune.grid_search([0.001, 0.01, 0.1, 1.0])}
