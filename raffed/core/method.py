@@ -22,11 +22,18 @@ from raffed.core.params import Params, State
 if TYPE_CHECKING:
     from raffed.core.context import Context, Forward, ServerContext
 
-Part = Literal["all", "body", "head", "none"]
+Part = Literal["all", "body", "head", "base", "top", "none"]
+TOP = ("head.", "body.projection.")
 
 
 def in_part(name: str, part: Part) -> bool:
-    """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`."""
+    """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`.
+
+    top: the head and, where the network has one, the projection before it; base: all below. Without projection they are
+    head and body.
+    """
+    if part in ("base", "top"):
+        return name.startswith(TOP) == (part == "top")
     return part == "all" or (part != "none" and name.startswith(f"{part}."))
 
 
@@ -220,12 +227,16 @@ SHARE_ALL = Split()
 
 @dataclass(frozen=True)
 class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says)."""
+    """One stretch of local training: what moves, for how long, with which solver (None: as the run says).
+
+    plain: by the cross-entropy alone, without terms and without the personal ingredient's addition.
+    """
 
     part: Part = "all"
     epochs: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,10 @@ class ServerRule(Frozen):
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         raise NotImplementedError
+
+    def tells(self, own: Any) -> dict[str, Wire]:
+        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
+        return {}
 
     def scored(self, own: Any, w: Params) -> Params:
         """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""

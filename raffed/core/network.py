@@ -81,7 +81,7 @@ class Network:
     def leaves(self, part: Part) -> dict[str, Tensor]:
         """The live parameters of a part; the others' BatchNorm statistics stand still as well."""
         chosen: dict[str, Tensor] = {n: p for n, p in self._params.items() if in_part(n, part)}
-        body_moves = part in ("all", "body")
+        body_moves = part in ("all", "body", "base")
         if self._norms and self._norms[0].training != body_moves:
             self._module.get_submodule("body").train(body_moves)
         return chosen

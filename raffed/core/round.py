@@ -146,6 +146,7 @@ def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: Server
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
     }
     slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
+    slots.update(m.server.tells(slots["server"]))
     return Server(s.round + 1, w, mean_b, {slot: v for slot, v in slots.items() if v is not None})
 
 
@@ -156,20 +157,21 @@ def scored(m: Method, s: Server) -> Broadcast:
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
     """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
-    task = _shared_task(m, m.passes[0], Solver(0.0, 0.0, 0.0))
+    task = _shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
     own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task, views))
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
-def _objective(m: Method) -> Objective:
-    head, terms = m.head, [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+def _objective(m: Method, plain: bool) -> Objective:
+    head, personal = m.head, None if plain else m.personal
+    terms = [] if plain else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
 
     def objective(f: Forward, views: Views) -> Tensor:
         logits = f.logits if head is None else head.logits(f.logits, views["head"])
         loss = cross_entropy(logits, f.y)
         for slot, one in terms:
             loss = loss + one.loss(f, views[slot])
-        extra = None if m.personal is None else m.personal.loss(f, views["personal"])
+        extra = None if personal is None else personal.loss(f, views["personal"])
         return loss if extra is None else loss + extra
 
     return objective
@@ -178,13 +180,14 @@ def _objective(m: Method) -> Objective:
 def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
-    draws = {slot: term for slot, term in m.ingredients() if isinstance(term, Term) and term.purpose is not None}
+    drawing = () if one.plain else m.ingredients()
+    draws = {slot: term for slot, term in drawing if isinstance(term, Term) and term.purpose is not None}
     dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
-    return Task(_objective(m), solver, one.part, correct, dials, turn, m.solver, draws)
+    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws)
 
 
 def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
-    """A client's streams for the terms that draw; they go on from pass to pass."""
+    """A client's streams for the terms that draw."""
     return {
         slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
         for slot, one in task.draws.items()
@@ -223,10 +226,10 @@ def _train_shared(
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
-    drawn, companions = None, [_companion(m, own) for own in views]
+    drawn = [_drawing(_shared_task(m, Pass(), Solver(0.0, 0.0, 0.0)), own) for own in views]  # they go on from pass to pass
+    companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, _solver(local, one, round))
-        drawn = [_drawing(task, own) for own in views] if drawn is None else drawn
         stretches = []
         for i, guest in enumerate(guests):
             batches = _batches(session, round, guest, local.steps(guest.data.n, one.epochs), number)

@@ -34,6 +34,7 @@ class MethodInfo:
 
 METHODS: dict[str, MethodInfo] = {
     "apfl": MethodInfo("APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"),
+    "creff": MethodInfo("CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"),
     "ditto": MethodInfo("Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"),
     "dittors": MethodInfo("DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"),
     "fedadagrad": MethodInfo("FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"),
@@ -58,8 +59,10 @@ METHODS: dict[str, MethodInfo] = {
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo("FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"),
     "flda": MethodInfo("FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"),
+    "gldp": MethodInfo("GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"),
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
     "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
+    "mpfedcon": MethodInfo("MpFedcon", "MpFedcon 2022", "mpfedcon", "mpfedcon", "encoder contrasted with class centres"),
     "perfedavg": MethodInfo("Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"),
     "pfedme": MethodInfo("pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),

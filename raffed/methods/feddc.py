@@ -36,11 +36,11 @@ class CorrectionDelta(Summable):
 
 
 class DriftControl(Term):
-    """(α_k/2) ‖w − (w^t − h_k)‖² + ⟨w, c/ω_k − c_k⟩, α_k = α/ω_k; with δ = w_k − w^t then h_k ← h_k + δ,
+    """(α_k/2) ‖w − (w^t − h_k)‖² + ⟨w, c/ω_k − c_k⟩, α_k = α/ω_k, trainable parameters only.
 
-    c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k (c_k⁺ − c_k). scaled: ω_k = n_k·N/Σ_j n_j, else 1. `beta`: steps is
-    1/(K η), the official code, which trains without momentum; with momentum it over-estimates gradients by ‖a‖₁/K and
-    diverges. a_norm (default) is 1/(η ‖a‖₁), the same without momentum.
+    After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k (c_k⁺ − c_k).
+    scaled: ω_k = n_k·N/Σ_j n_j, else 1. `beta`: steps is 1/(K η), the official code, which trains without momentum; with
+    momentum it over-estimates gradients by ‖a‖₁/K and diverges. a_norm (default) is 1/(η ‖a‖₁), the same without momentum.
     """
 
     alpha: float

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from raffed.core.errors import UsageError, check_choice, check_range
-from raffed.core.method import Method, Pass, Split
+from raffed.core.method import Method, Part, Pass, Split
 
-PRIVATE_HEAD = Split(personal="head")
 PRESETS = ("original", "authors")
+PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
 
 
-def fedper() -> Method:
-    """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's Tables 1 and 2."""
-    return Method("FedPer", split=PRIVATE_HEAD)
+def fedper(private: str = "head") -> Method:
+    """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's Tables 1 and 2.
+
+    private: "head" is the output layer, "top" the projection before it as well, as in MpFedcon's comparison.
+    """
+    check_choice("private", private, PRIVATE)
+    return Method("FedPer", split=Split(personal=PRIVATE[private][0]))
 
 
-def alternating(head_epochs: float, body_epochs: float) -> tuple[Pass, ...]:
-    """First the head on a frozen body (BatchNorm in evaluation mode), then the body under the frozen head; 0 leaves one out."""
+def alternating(head_epochs: float, body_epochs: float, private: str = "head") -> tuple[Pass, ...]:
+    """First the head (or top) on a frozen body (BatchNorm in evaluation mode), then the body under it; 0 leaves one out."""
     check_range("head_epochs", head_epochs, 0.0, 1e4)
     check_range("body_epochs", body_epochs, 0.0, 1e4)
     if not head_epochs and not body_epochs:
         raise UsageError("head_epochs = 0 and body_epochs = 0: nothing would be trained")
-    head, body = Pass("head", head_epochs), Pass("body", body_epochs)
+    head, body = Pass(PRIVATE[private][0], head_epochs), Pass(PRIVATE[private][1], body_epochs)
     return tuple(one for one in (head, body) if one.epochs)
 
 
-def fedrep(head_epochs: float = 10.0, body_epochs: float = 1.0, preset: str = "original") -> Method:
+def fedrep(
+    head_epochs: float = 10.0, body_epochs: float = 1.0, private: str = "head", preset: str = "original"
+) -> Method:
     """FedRep; epochs over the client's data. Row FedRep of MAP's Table II, MpFedcon's Table 1 and GLDP's Table 2.
 
     Defaults: the authors' script for CIFAR-10 with two classes a client (body_epochs 5 otherwise). In a budget of E epochs
     MAP's comparison has body_epochs max(1, E // 3) and the rest for the head. preset "authors" is what MAP's released code
-    runs under this name: head and body together for the run's epochs, which is FedPer.
+    runs under this name: head and body together for the run's epochs, which is FedPer. private as FedPer.
     """
-    passes = alternating(head_epochs, body_epochs)
+    check_choice("private", private, PRIVATE)
     check_choice("preset", preset, PRESETS)
-    return Method("FedRep", split=PRIVATE_HEAD, passes=passes if preset == "original" else (Pass(),))
+    passes = alternating(head_epochs, body_epochs, private)
+    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=passes if preset == "original" else (Pass(),))

@@ -7,7 +7,7 @@ from raffed.core.errors import check_choice, check_range
 from raffed.core.method import Budget, Method, Part, Personal
 from raffed.core.params import State
 
-SCOPES = ("head", "all")
+SCOPES: dict[str, Part] = {"head": "head", "top": "top", "all": "all"}
 
 
 class FineTuned(Personal):
@@ -35,10 +35,9 @@ class FineTuned(Personal):
 def finetune(epochs: float = 10.0, scope: str = "head", every_round: bool = False) -> Method:
     """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's Table 1.
 
-    Departure: the participants of the last round fine-tune what they downloaded for it, not every client w^T. scope "all"
-    moves the whole network. MAP's "Finetune" is FedAvg's own personalization score.
+    Departure: the participants of the last round fine-tune what they downloaded for it, not every client w^T. scope "top"
+    moves the projection as well (MpFedcon's networks), "all" everything. MAP's "Finetune" is FedAvg's own personalization score.
     """
     check_range("epochs", epochs, 0.0, 1e4)
     check_choice("scope", scope, SCOPES)
-    part: Part = "head" if scope == "head" else "all"
-    return Method("FedAvg+FT", personal=FineTuned(epochs, part, every_round))
+    return Method("FedAvg+FT", personal=FineTuned(epochs, SCOPES[scope], every_round))

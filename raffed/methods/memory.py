@@ -10,6 +10,8 @@ from raffed.core.context import Context
 from raffed.core.maths import one_hot
 from raffed.core.params import Params, State
 
+NEVER = -1e30  # a logit that no other falls below
+
 
 class ClassSums(Summable):
     """What a client tells of its classes: Σ of the features total [C, D] and the counts [C] int64 (visible to the server)."""
@@ -49,3 +51,21 @@ class Companion(Private):
     """Parameters that a client trains beside the shared ones and keeps."""
 
     own: Params
+
+
+def class_mean_sums(k: Context, weighting: str = "uniform") -> ClassSums:
+    """The class means of the trained model, each times a weight, and the weights [C]; sums of both give a mean over clients:
+
+    uniform over those that hold the class ("uniform", which tells no counts), or weighted by the clients' sizes
+    ("party_size") or by their class counts ("class_count").
+    """
+    sums = class_sums(k, k.state)
+    held = (sums.count > 0).to(sums.count.dtype)
+    weight = {"uniform": held, "party_size": held * sums.count.sum(), "class_count": sums.count}[weighting]
+    return ClassSums(sums.total * (weight / sums.count.clamp(min=1))[:, None], weight)
+
+
+def nearest(z: Tensor, g: Tensor, known: Tensor) -> Tensor:
+    """Logits [B, C] = −‖z − g_c‖² of features z [B, D] for prototypes g [C, D]; a class that is not known is never chosen."""
+    gap = (z[:, None, :] - g.masked_fill(~known[:, None], 0.0)[None]).square().sum(-1)
+    return (-gap).masked_fill(~known, NEVER)

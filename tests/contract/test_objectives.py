@@ -31,6 +31,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     **VARIANTS, **{name: (name, {}) for name in STOPPED}, "fedphp, mmd": ("fedphp", {"transfer": "mmd", "lam": 0.5}),
+    **{f"gldp, {lp}": ("gldp", {"lp": lp, "gp": "per_sample", "body_epochs": 1.0, "head_epochs": 1.0})
+       for lp in ("feature_softmax_class", "logits", "mse")},
+    "mpfedcon, previous": ("mpfedcon", {"negative": "previous_local", "head_epochs": 1.0}),
     "fedrod, authors": ("fedrod", {"preset": "authors"}), "apfl, adaptive": ("apfl", {"adaptive": True}),
 }  # fmt: skip
 STAGE_2: dict[str, dict[str, Any]] = {

@@ -1,0 +1,152 @@
+"""CReFF (Shang et al. 2022): the server retrains the head on federated features whose gradients match the clients'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.boundary import Private, Summable, Wire
+from raffed.core.context import Context, ServerContext
+from raffed.core.errors import UsageError, check_range
+from raffed.core.maths import one_hot
+from raffed.core.method import Ingredient, Method, ServerRule, Spec
+from raffed.core.params import Params
+
+RETRAIN_BATCH = 32
+
+
+class RetrainedHead(Wire):
+    """Ŵ: weight [C, D], bias [C] (zeros and unused where the network's head has none)."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+class ClassGradients(Summable):
+    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold c [C]."""
+
+    fraction_bits = 24
+
+    weight: Tensor
+    bias: Tensor
+    holders: Tensor
+
+
+class FeatureGradients(Ingredient):
+    """For every class that a client holds, the gradient of the cross-entropy of Ŵ on its features: (1/n_c) Σ (p − e_c) hᵀ.
+
+    Features by the downloaded encoder in evaluation mode, before local training. Departure: all samples of the class,
+    without augmentation, where the official code averages 10 draws of up to 32 augmented images.
+    """
+
+    def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
+        return _head(w, spec.num_classes)
+
+    def finish(self, k: Context) -> tuple[None, ClassGradients]:
+        classes, held = k.spec.num_classes, k.class_counts.clamp(min=1)
+        weight = torch.zeros(classes, classes, k.spec.feature_dim, device=held.device)
+        bias = torch.zeros(classes, classes, device=held.device)
+        for z, y in k.features(k.start):
+            label = one_hot(y, classes).to(z.dtype)
+            error = (z @ k.server.weight.to(z.dtype).T + k.server.bias.to(z.dtype)).softmax(-1) - label
+            weight += torch.einsum("bc,bj,bd->cjd", label, error, z).to(weight.dtype)
+            bias += (label.T @ error).to(bias.dtype)
+        holders = (k.class_counts > 0).to(torch.int64)
+        return None, ClassGradients(weight / held[:, None, None], bias / held[:, None], holders)
+
+
+class Federated(Private):
+    """The federated features F [C, M, D], empty before the first round, and Ŵ."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
+class ClassifierRetraining(ServerRule):
+    """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ is trained on F.
+
+    F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the mean over the
+    clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of the bias; a class that nobody holds is
+    skipped. Scored is the encoder of w^{t+1} under Ŵ; local training goes on from w^{t+1} with FedAvg's head.
+    """
+
+    features: int
+    match_steps: int
+    match_lr: float
+    retrain_epochs: int
+    retrain_lr: float
+
+    def init(self, w: Params) -> Federated:
+        head = _head(w, len(w["head.weight"]))
+        return Federated(torch.zeros(0), head.weight, head.bias)
+
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Federated, Params]:
+        told = k.received["message"].sum
+        assert isinstance(told, ClassGradients)
+        draws = seeds.generator(k.run_seed, "server", k.round)
+        shape = k.spec.num_classes, self.features, k.spec.feature_dim
+        points = own.features if own.features.numel() else torch.randn(shape, generator=draws)
+        count = told.holders.clamp(min=1)
+        goal = told.weight / count[:, None, None], told.bias / count[:, None]
+        for _ in range(self.match_steps):
+            live = points.detach().requires_grad_()
+            gap = gradient_gap(live, own.weight, own.bias, *goal)
+            points = points - self.match_lr * torch.autograd.grad(gap[told.holders > 0].sum(), live)[0]
+        head = self._retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
+        return Federated(points, head.weight, head.bias), mean
+
+    def tells(self, own: Federated) -> dict[str, Wire]:
+        return {"message": RetrainedHead(own.weight, own.bias)}
+
+    def scored(self, own: Federated, w: Params) -> Params:
+        bias = {"head.bias": own.bias} if "head.bias" in w.names else {}
+        return Params({**w.tensors, "head.weight": own.weight, **bias}).clone()
+
+    def _retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
+        """A fresh linear layer (torch's initialisation), plain SGD in batches of 32 over all federated features."""
+        classes, per, width = points.shape
+        x, y = points.reshape(-1, width), torch.arange(classes).repeat_interleave(per)
+        drawn = [torch.rand(size, generator=draws).to(x.dtype) for size in ((classes, width), (classes,))]
+        weight, bias = ((2 * uniform - 1) / width**0.5 for uniform in drawn)
+        for _ in range(self.retrain_epochs):
+            for index in torch.split(torch.randperm(len(y), generator=draws), RETRAIN_BATCH):
+                error = (x[index] @ weight.T + bias).softmax(-1) - one_hot(y[index], classes).to(x.dtype)
+                weight = weight - self.retrain_lr * (error.T @ x[index]) / len(index)
+                bias = bias - self.retrain_lr * error.mean(0)
+        return RetrainedHead(weight, bias)
+
+
+def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goal_bias: Tensor) -> Tensor:
+    """dist per class [C] between the head's gradients on features [C, M, D] and goals [C, C, D], [C, C]; ignores scale."""
+    classes, per, _ = points.shape
+    error = (points @ weight.T + bias).softmax(-1) - torch.eye(classes)[:, None, :]  # [C, M, C]
+    rows = torch.einsum("cmj,cmd->cjd", error, points) / per
+    far = (1 - F.cosine_similarity(rows, goal, dim=-1)).sum(-1)
+    return far + (1 - F.cosine_similarity(error.mean(1), goal_bias, dim=-1))
+
+
+def _head(w: Params, classes: int) -> RetrainedHead:
+    bias = w["head.bias"] if "head.bias" in w.names else torch.zeros(classes)
+    return RetrainedHead(w["head.weight"].clone(), bias.clone())
+
+
+def creff(
+    features: int = 100, match_steps: int = 100, match_lr: float = 0.1, retrain_epochs: int = 300, retrain_lr: float = 0.01
+) -> Method:
+    """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's Table 2.
+
+    With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client holds.
+    """
+    check_range("match_lr", match_lr, 0.0, 100.0)
+    check_range("retrain_lr", retrain_lr, 0.0, 100.0)
+    sizes = (("features", features, 1), ("match_steps", match_steps, 0), ("retrain_epochs", retrain_epochs, 0))
+    for name, value, low in sizes:
+        if value < low:
+            raise UsageError(f"{name} = {value} is below {low}")
+    rule = ClassifierRetraining(features, match_steps, match_lr, retrain_epochs, retrain_lr)
+    return Method("CReFF", message=FeatureGradients(), server=rule)

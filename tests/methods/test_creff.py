@@ -1,0 +1,126 @@
+"""CReFF (baselines-gldp-mpfedcon.md §9)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from raffed.core.round import scored
+from raffed.methods.creff import (
+    ClassGradients,
+    ClassifierRetraining,
+    FeatureGradients,
+    Federated,
+    RetrainedHead,
+    creff,
+    gradient_gap,
+)
+from raffed.methods.fedavg import fedavg
+from tests.tiny import Tiny, bare_context, network, same_bits
+
+G = torch.Generator().manual_seed(0)
+
+
+def small(**args: int | float) -> Tiny:
+    return Tiny(creff(**{"features": 4, "match_steps": 5, "retrain_epochs": 3, **args}), net=network(norm=True))  # type: ignore[arg-type]
+
+
+def gradients_of(z: torch.Tensor, y: torch.Tensor, head: RetrainedHead) -> ClassGradients:
+    counts = torch.bincount(y, minlength=3)
+    k = bare_context(class_counts=counts, server=head, features=lambda _: iter([(z[:3], y[:3]), (z[3:], y[3:])]))
+    return FeatureGradients().finish(k)[1]
+
+
+@pytest.mark.parametrize("args", [{}, {"match_steps": 0}, {"retrain_epochs": 0}, {"match_lr": 5.0, "features": 2}])
+def test_the_broadcast_weights_are_fedavgs_bit_for_bit_whatever_the_server_does(args: dict[str, float]) -> None:
+    """(1)."""
+    mine, plain = small(**args), Tiny(fedavg(), net=network(norm=True))  # type: ignore[arg-type]
+    for _ in range(3):
+        mine.step()
+        plain.step()
+        assert same_bits([mine.server.w, mine.server.b], [plain.server.w, plain.server.b])
+
+
+def test_the_class_gradients_are_those_of_autograd() -> None:
+    """(2): and columns of ∂W sum to 0, only ∂b_c is negative; a class without samples sends zeros and no holder."""
+    z, y = torch.randn(8, 5, generator=G), torch.tensor([0, 1, 0, 0, 1, 1, 0, 1])
+    head = RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G))
+    told = gradients_of(z, y, head)
+    for c in (0, 1):
+        w, b = head.weight.clone().requires_grad_(), head.bias.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy(z[y == c] @ w.T + b, y[y == c])
+        wanted = torch.autograd.grad(loss, [w, b])
+        torch.testing.assert_close(told.weight[c], wanted[0], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(told.bias[c], wanted[1], rtol=1e-5, atol=1e-6)
+        assert float(told.weight[c].sum(0).abs().max()) < 1e-6
+        assert (told.bias[c] < 0).tolist() == [i == c for i in range(3)]
+    assert float(told.weight[2].abs().max()) == 0.0
+    assert told.holders.tolist() == [1, 1, 0]
+
+
+def test_federated_features_that_are_the_real_ones_match_exactly_and_do_not_move() -> None:
+    """(3)."""
+    z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
+    head = RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G))
+    told = gradients_of(z, y, head)
+    points = z.reshape(3, 3, 5).clone().requires_grad_()
+    gap = gradient_gap(points, head.weight, head.bias, told.weight, told.bias)
+    assert float(gap.detach().abs().max()) < 1e-5
+    assert float(torch.autograd.grad(gap.sum(), points)[0].abs().max()) < 1e-4
+
+
+def test_the_distance_ignores_the_scale_of_the_goal() -> None:
+    """(4)."""
+    points, w, b = torch.randn(3, 4, 5, generator=G), torch.randn(3, 5, generator=G), torch.randn(3, generator=G)
+    goal, bias = torch.randn(3, 3, 5, generator=G), torch.randn(3, 3, generator=G)
+    one, ten = gradient_gap(points, w, b, goal, bias), gradient_gap(points, w, b, 10 * goal, 10 * bias)
+    torch.testing.assert_close(one, ten, rtol=1e-5, atol=1e-5)
+    assert float(one.min()) > 0
+
+
+def test_without_retraining_the_scored_model_is_fedavgs_and_with_it_only_the_head_differs() -> None:
+    """(5)."""
+    none, some = small(match_steps=0, retrain_epochs=0).run(2), small().run(2)
+    assert same_bits(scored(none.method, none.server).w, none.server.w)
+    found = scored(some.method, some.server).w
+    for n in found.names:
+        assert torch.equal(found[n], some.server.w[n]) != n.startswith("head."), n
+
+
+def test_a_class_without_a_holder_keeps_its_features_bit_for_bit_and_the_others_move() -> None:
+    """(5): clients 0 and 2 hold classes 0 and 1."""
+    tiny = small().run(1, [0, 1, 2, 3])
+    before = tiny.server.slots["server"]
+    tiny.step([0, 2])
+    after = tiny.server.slots["server"]
+    assert isinstance(before, Federated)
+    assert isinstance(after, Federated)
+    assert [torch.equal(before.features[c], after.features[c]) for c in range(3)] == [False, False, True]
+
+
+def test_matching_brings_the_gradients_closer_and_retraining_learns_the_features() -> None:
+    """200 steps halve the distance at least; on separable features the fresh head is right everywhere."""
+    z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
+    head = RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G))
+    told = gradients_of(z, y, head)
+    points = torch.randn(3, 4, 5, generator=G)
+    first = float(gradient_gap(points, head.weight, head.bias, told.weight, told.bias).sum())
+    for _ in range(200):
+        live = points.detach().requires_grad_()
+        loss = gradient_gap(live, head.weight, head.bias, told.weight, told.bias).sum()
+        points = points - 0.1 * torch.autograd.grad(loss, live)[0]
+    assert float(loss.detach()) < first / 2
+    corners = 5 * torch.eye(3, 5)[:, None, :] + 0.1 * torch.randn(3, 6, 5, generator=G)
+    learned = ClassifierRetraining(6, 0, 0.1, 50, 0.1)._retrained(corners, torch.Generator().manual_seed(1))
+    hits = (corners @ learned.weight.T + learned.bias).argmax(-1) == torch.arange(3)[:, None]
+    assert bool(hits.all())
+
+
+def test_the_retrained_head_is_broadcast_and_the_features_are_not() -> None:
+    tiny = small().run(2, [0, 1])
+    sent = tiny.server.broadcast()
+    assert set(sent.slots) == {"message"}
+    own = tiny.server.slots["server"]
+    assert isinstance(own, Federated)
+    assert same_bits(sent.slots["message"], [own.weight, own.bias])
+    assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 3 * (3 * 5 + 3) + 3

@@ -1,0 +1,230 @@
+"""GLDP (gldp.md §2, §4, §5, §6, §10)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raffed.core.context import Context
+from raffed.core.method import Mean, Method, Received
+from raffed.core.params import Params, State
+from raffed.methods.fedrep import fedrep
+from raffed.methods.gldp import Relations, Remembered, _moved, gldp, global_relation, local_relation
+from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
+from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+
+G = torch.Generator().manual_seed(0)
+Z = torch.randn(12, 7, generator=G, dtype=torch.float64)
+OLD = torch.randn(4, 7, generator=G, dtype=torch.float64)
+Y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0, 1, 3, 3, 0])
+ALL = torch.ones(4, dtype=torch.bool)
+SOME = torch.tensor([True, True, True, False])
+SAMPLE = "feature_softmax_sample"
+
+
+def test_the_first_exchange_is_plain_cross_entropy_bit_for_bit() -> None:
+    """1: FedRep with the same passes and uniform means."""
+    plain = Method("x", split=gldp().split, passes=gldp(0.5, 0.5, 1.0, 2.0).passes, mean=Mean(by="clients"))
+    mine, bare = Tiny(gldp(0.5, 0.5, 1.0, 2.0), net=network(True)), Tiny(plain, net=network(True))
+    mine.step([0, 1, 2, 3])
+    bare.step([0, 1, 2, 3])
+    assert same_bits([mine.server.w, mine.server.b], [bare.server.w, bare.server.b])
+    mine.step([0, 1, 2, 3])
+    bare.step([0, 1, 2, 3])
+    assert not same_bits(mine.server.w, bare.server.w)
+
+
+def test_the_global_relations_gradient_and_its_decomposition() -> None:
+    """2: 2(C_B − C̃)/(B d); per-sample MSE = L_GP + variance within classes. Tolerance 1e-12."""
+    z = Z.clone().requires_grad_()
+    loss = global_relation(z, Y, OLD, SOME)
+    own = torch.stack([Z[c == Y].mean(0) for c in range(4)])
+    wanted = torch.where(SOME[Y][:, None], 2 * (own - OLD)[Y] / (12 * 7), 0.0)
+    torch.testing.assert_close(torch.autograd.grad(loss, z)[0], wanted, rtol=1e-12, atol=1e-12)
+    whole, each = global_relation(Z, Y, OLD, ALL), global_relation(Z, Y, OLD, ALL, "per_sample")
+    within = (Z - own[Y]).square().sum() / (12 * 7)
+    assert float(each) == pytest.approx(float(whole + within), rel=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_the_local_relations_gradient_is_q_minus_p_over_t_and_b(temperature: float) -> None:
+    """3: rows sum to 0, unknown classes feel nothing, a shift of all features is not seen."""
+    z = Z.clone().requires_grad_()
+    loss = local_relation(z, Y, OLD, SOME, SAMPLE, temperature)
+    (slope,) = torch.autograd.grad(loss, z)
+    p, q = (OLD[Y] / temperature).softmax(-1), (Z / temperature).softmax(-1)
+    wanted = torch.where(SOME[Y][:, None], (q - p) / (temperature * 12), 0.0)
+    torch.testing.assert_close(slope, wanted, rtol=1e-12, atol=1e-12)
+    assert float(slope.sum(1).abs().max()) < 1e-15
+    shifted = local_relation(Z + 3.0, Y, OLD, SOME, SAMPLE, temperature)
+    assert float(shifted) == pytest.approx(float(loss.detach()), rel=1e-10)
+    assert float(local_relation(OLD[Y] + 1.0, Y, OLD, ALL, SAMPLE, temperature)) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_the_sample_form_is_never_below_the_class_form_and_equal_for_equal_features() -> None:
+    """4: Jensen."""
+    sample, grouped = (float(local_relation(Z, Y, OLD, ALL, form, 1.0)) for form in (SAMPLE, "feature_softmax_class"))
+    assert sample > grouped > 0
+    same = torch.stack([Z[0], Z[1], Z[2], Z[3]])[Y]
+    values = [float(local_relation(same, Y, OLD, SOME, form, 1.0)) for form in (SAMPLE, "feature_softmax_class")]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_small_shifts_weigh_alike_in_both_relations() -> None:
+    """§4: L_LP ≈ ½ Var(δ), the mean-reduced MSE ≈ σ²: for σ = 0.2 about 0.02 and 0.04."""
+    g = torch.Generator().manual_seed(1)
+    old = torch.randn(1, 512, generator=g, dtype=torch.float64)
+    z = old + 0.2 * torch.randn(64, 512, generator=g, dtype=torch.float64)
+    y, known = torch.zeros(64, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+    assert float(local_relation(z, y, old, known, SAMPLE, 1.0)) == pytest.approx(0.02, abs=0.004)
+    assert float(global_relation(z, y, old, known, "per_sample")) == pytest.approx(0.04, abs=0.004)
+
+
+def poisoned(**nan: bool) -> Context:
+    bad, good = torch.full((3, 5), math.nan), torch.ones(3, 5)
+    known = torch.ones(3, dtype=torch.bool)
+    return bare_context(mine=Remembered(bad if "mine" in nan else good, known),
+                        server=Prototypes(bad if "server" in nan else good, known))  # fmt: skip
+
+
+@pytest.mark.parametrize(("lam", "where"), [(0.0, "mine"), (1.0, "server")])
+def test_a_relation_with_factor_0_is_not_computed(lam: float, where: str) -> None:
+    """5: λ = 0 with Ĉ full of NaN, λ = 1 with C̃ full of NaN: finite, and the other relation alone."""
+    from tests.tiny import forward
+
+    z, y = torch.randn(6, 5, generator=torch.Generator().manual_seed(2)), torch.tensor([0, 1, 2, 0, 1, 2])
+    f, one, known = forward(z, y, torch.zeros(6, 3)), torch.ones(3, 5), torch.ones(3, dtype=torch.bool)
+    loss = Relations(lam, 0.5).loss(f, poisoned(**{where: True}))
+    alone = local_relation(z, y, one, known, SAMPLE, 1.0) if lam else global_relation(z, y, one, known)
+    assert float(loss) == pytest.approx(float(alone), rel=1e-6)
+    assert not math.isfinite(float(Relations(0.5, 0.5).loss(f, poisoned(**{where: True}))))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_the_moving_average_inserts_and_then_averages(beta: float) -> None:
+    """6: β²c₁ + β(1 − β)c₂ + (1 − β)c₃; a fresh class equals its C exactly."""
+    c = [torch.full((1, 5), v) for v in (1.0, 5.0, -3.0)]
+    held, mean, known = torch.tensor([True]), torch.full((1, 5), 77.0), torch.tensor([False])
+    for value in c:
+        mean, known = _moved(mean, known, value, held, beta), held
+        assert value is not c[0] or torch.equal(mean, c[0])
+    torch.testing.assert_close(mean, beta**2 * c[0] + beta * (1 - beta) * c[1] + (1 - beta) * c[2])
+    assert torch.equal(_moved(mean, known, c[0], torch.tensor([False]), beta), mean)
+
+
+def test_the_servers_prototypes_are_uniform_over_clients() -> None:
+    """7: 1 and 99 samples with prototypes 0 and 1 → 0.5; a class nobody holds stays bit for bit."""
+    told = []
+    for n, value in ((1, 0.0), (99, 1.0)):
+        z, y = torch.full((n, 5), value), torch.zeros(n, dtype=torch.int64)
+        features = lambda _, z=z, y=y: iter([(z, y)])  # noqa: E731
+        told.append(class_mean_sums(bare_context(class_counts=torch.tensor([n, 0, 0]), features=features)))
+    got = Received(2, sum=ClassSums(told[0].total + told[1].total, told[0].count + told[1].count))
+    before = Prototypes(torch.tensor([[0.0] * 5, [0.1] * 5, [0.0] * 5]), torch.tensor([False, True, False]))
+    after = Relations(0.5, 0.5).server_step(before, got, bare_context().spec)
+    assert after.mean[0].tolist() == [0.5] * 5
+    assert torch.equal(after.mean[1], before.mean[1])
+    assert after.known.tolist() == [True, True, False]
+
+
+def test_bodies_are_averaged_uniformly_and_no_head_or_count_travels() -> None:
+    """8 and §8: sizes 8 and 6; Ĉ stays with the client."""
+    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True))
+    done = tiny.step([0, 2])
+    torch.testing.assert_close(tiny.server.w.flat, ((done[0].upload.w + done[2].upload.w) / 2).flat, rtol=1e-5, atol=1e-6)
+    sent = done[0].upload
+    assert all(n.startswith("body.") for n in sent.w.names)
+    assert sent.n is None
+    assert sent.slots["personal"].count.tolist() == [1, 1, 0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_each_phase_rests_what_it_does_not_train(norm: bool) -> None:
+    """9: momentum 0.9, weight decay 0.1."""
+    strong = replace(PLAIN, momentum=0.9, weight_decay=0.1)
+    for body, head, moves in ((1.0, 0.0, "body."), (0.0, 1.0, "head.")):
+        tiny = Tiny(gldp(0.5, 0.5, body, head), net=network(norm), local=strong).run(1, [0, 1, 2, 3])
+        done = tiny.visit(1)
+        for n in done.start.w.names:
+            assert torch.equal(done.start.w[n], done.trained.w[n]) != n.startswith(moves), n
+        assert same_bits(done.start.b, done.trained.b) == (moves == "head." or not norm)
+
+
+@pytest.mark.parametrize("inference", ["lp", "gp"])
+def test_prediction_ignores_the_head_and_never_names_a_class_without_prototype(inference: str) -> None:
+    """10: client 1 holds classes 1 and 2."""
+    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0, inference=inference)).run(2, [0, 1])
+    done, personal = tiny.visit(1), tiny.method.personal
+    assert personal is not None
+    x = tiny.data[3].x
+    view = done.views["personal"]
+    noise = Params({n: torch.randn_like(t) if n.startswith("head") else t for n, t in view.w.tensors.items()}).clone()
+    other = view.but(state=State(noise, view.state.b))
+    assert torch.equal(personal.predict(x, view), personal.predict(x, other))
+    if inference == "lp":
+        assert set(personal.predict(x, view).argmax(-1).tolist()) <= {1, 2}
+
+
+def test_features_at_their_prototypes_are_all_right_and_the_chain_falls_back() -> None:
+    """10; §6: without Ĉ the global prototypes decide, without those the head."""
+    protos, nothing = torch.eye(3, 5) * 3, torch.zeros(3, dtype=torch.bool)
+    everything = torch.ones(3, dtype=torch.bool)
+    net = lambda state, x: (torch.tensor([[0.0, 0.0, 1.0]]).expand(3, 3), protos)  # noqa: E731
+    cases = ((everything, everything, [0, 1, 2]), (nothing, everything, [0, 1, 2]), (nothing, nothing, [2, 2, 2]))
+    for mine, server, wanted in cases:
+        k = bare_context(net=net, mine=Remembered(protos, mine), server=Prototypes(protos, server))
+        assert Relations(0.5, 0.5).predict(torch.zeros(3, 4), k).argmax(-1).tolist() == wanted
+
+
+def test_class_means_do_not_depend_on_the_batch_size_or_the_order() -> None:
+    """11: eq. 6 over the whole data in evaluation mode."""
+    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True)).run(1, [0, 1])
+    done, data = tiny.last[1], tiny.data[1]
+    z = tiny.net.apply(done.trained, data.x)[1]
+    kept = tiny.vaults[1].slots["personal"]
+    assert isinstance(kept, Remembered)
+    for c in (1, 2):
+        torch.testing.assert_close(kept.mean[c], z[data.y == c].mean(0), rtol=1e-5, atol=1e-6)
+    assert kept.known.tolist() == [False, True, True]
+
+
+def test_head_first_without_relations_is_fedrep_with_uniform_means_bit_for_bit() -> None:
+    """13: λ = 1 with nothing remembered switches both relations off in the first round; equal sizes."""
+    rep = replace(fedrep(2.0, 1.0), mean=Mean(by="clients"))
+    mine, plain = Tiny(gldp(1.0, 0.5, 1.0, 2.0, order="head_first"), net=network(True)), Tiny(rep, net=network(True))
+    mine.step([0, 1, 2, 3])
+    plain.step([0, 1, 2, 3])
+    assert same_bits(mine.server.w, plain.server.w)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_without_body_epochs_the_server_stands_still_and_prototypes_are_those_of_the_first_network(beta: float) -> None:
+    """14: for every β, full participation."""
+    tiny = Tiny(gldp(0.5, beta, 0.0, 1.0)).run(3, [0, 1, 2, 3])
+    torch.testing.assert_close(tiny.server.w.flat, tiny.method.split.shared(tiny.net.initial.w).flat)
+    z = [tiny.net.apply(tiny.net.initial, c.x)[1] for c in tiny.data]
+    g = tiny.server.slots["personal"]
+    assert isinstance(g, Prototypes)
+    for c in range(3):
+        means = [z[i][d.y == c].mean(0) for i, d in enumerate(tiny.data) if int(d.class_counts[c])]
+        torch.testing.assert_close(g.mean[c], torch.stack(means).mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_both_inferences_train_the_same_bits() -> None:
+    lp, gp = (Tiny(gldp(0.5, 0.5, 1.0, 1.0, inference=name)).run(3) for name in ("lp", "gp"))
+    assert same_bits(lp.everything(), gp.everything())
+
+
+@pytest.mark.parametrize("form", ["feature_softmax_class", "logits", "l1", "mse"])
+def test_the_other_forms_change_the_second_round(form: str) -> None:
+    """Switches of §4; l1 is for non-negative features, so it is only called by hand here."""
+    if form == "l1":
+        z = Z.abs()
+        assert float(local_relation(z, Y, z[:4], ALL, form, 1.0)) > 0
+        assert float(local_relation(OLD.abs()[Y], Y, OLD.abs(), ALL, form, 1.0)) == pytest.approx(0.0, abs=1e-12)
+        return
+    usual, other = (Tiny(gldp(1.0, 0.5, 1.0, 1.0, lp=name)).run(2, [0, 1]) for name in (SAMPLE, form))
+    assert not same_bits(usual.server.w, other.server.w)

@@ -1,0 +1,184 @@
+"""MpFedcon (mpfedcon.md §2, §3, §6)."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from raffed.core import seeds
+from raffed.core.context import Context
+from raffed.core.fold import Fold
+from raffed.core.local import Local
+from raffed.core.method import Received
+from raffed.core.network import Network
+from raffed.methods.fedrep import fedrep
+from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
+from raffed.methods.mpfedcon import CentreContrast, PreviousContrast, centre_contrast, mpfedcon
+from raffed.models.net import Net
+from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, same_bits
+
+G = torch.Generator().manual_seed(0)
+Z, CON = (torch.randn(8, 5, generator=G, dtype=torch.float64) for _ in range(2))
+C = torch.randn(3, 5, generator=G, dtype=torch.float64)
+Y, ALL = torch.tensor([0, 1, 2, 2, 1, 0, 0, 1]), torch.ones(3, dtype=torch.bool)
+SLOT = "term-CentreContrast"
+
+
+def projected() -> Network:
+    """4 -> 6 (encoder) -> 5 (projection) -> 3."""
+    with seeds.forked(0):
+        encoder = nn.Sequential(OrderedDict(fc=nn.Linear(FEATURES, 6), act=nn.Tanh()))
+        projection = nn.Sequential(OrderedDict(fc=nn.Linear(6, 5)))
+        return Network(Net(nn.Sequential(OrderedDict(encoder=encoder, projection=projection)), nn.Linear(5, CLASSES)))
+
+
+def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
+    """1, and 2: the contrast draws no random number, and a first round without centres is FedRep's."""
+    plain = Tiny(fedrep(2.0, 2.0, private="top"), net=projected())
+    none, some = Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected()), Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected())
+    for tiny in (plain, none, some):
+        tiny.step([0, 1, 2, 3])
+    assert same_bits(plain.everything(), none.everything())
+    assert same_bits(plain.server.w, some.server.w)
+    assert all(same_bits(plain.vaults[c].v, some.vaults[c].v) for c in range(4))
+    for tiny in (plain, none, some):
+        tiny.step([0, 1, 2, 3])
+    assert same_bits(plain.server.w, none.server.w)
+    assert not same_bits(plain.server.w, some.server.w)
+
+
+def test_the_stable_form_is_eq_5_and_lies_in_its_range() -> None:
+    """3: = −log of the two-term fraction; for τ = 0.5 in [0.018150, 4.018150]."""
+    s_glob, s_con = torch.cosine_similarity(Z, C[Y]), torch.cosine_similarity(Z, CON)
+    fraction = (s_glob / 0.5).exp() / ((s_glob / 0.5).exp() + (s_con / 0.5).exp())
+    assert float(centre_contrast(Z, Y, C, ALL, CON, 0.5)) == pytest.approx(float(-fraction.log().mean()), rel=1e-12)
+    z, one = torch.ones(1, 5, dtype=torch.float64), torch.tensor([0])
+    low, high = (float(centre_contrast(z, one, s * z, ALL[:1], -s * z, 0.5)) for s in (1.0, -1.0))
+    assert (low, high) == (pytest.approx(0.018150, abs=5e-7), pytest.approx(4.018150, abs=5e-7))
+
+
+def test_only_directions_count_and_the_gradient_is_orthogonal_to_z() -> None:
+    """3."""
+    z = Z.clone().requires_grad_()
+    loss = centre_contrast(z, Y, 7.0 * C, ALL, 0.1 * CON, 0.5)
+    assert float(loss.detach()) == pytest.approx(float(centre_contrast(Z, Y, C, ALL, CON, 0.5)), rel=1e-12)
+    assert float((torch.autograd.grad(loss, z)[0] * Z).sum(1).abs().max()) < 1e-15
+
+
+def test_where_z_is_still_z_con_the_negative_contributes_no_gradient() -> None:
+    """4: l = softplus((1 − cos)/τ), ∂l/∂z = −(σ((1 − cos)/τ)/τ)(ĉ − cos ẑ)/‖z‖."""
+    z, c, tau = Z[:1].clone().requires_grad_(), C[:1], 0.5
+    loss = centre_contrast(z, torch.tensor([0]), c, ALL[:1], Z[:1], tau)
+    cos = float(torch.cosine_similarity(Z[:1], c))
+    assert float(loss.detach()) == pytest.approx(math.log1p(math.exp((1 - cos) / tau)), rel=1e-12)
+    unit, sigma = Z[:1] / Z[:1].norm(), 1 / (1 + math.exp(-(1 - cos) / tau))
+    wanted = -(sigma / tau) * (c / c.norm() - cos * unit) / Z[:1].norm()
+    torch.testing.assert_close(torch.autograd.grad(loss, z)[0], wanted)
+
+
+def test_the_negative_is_the_model_before_the_head_epochs() -> None:
+    """4: with head epochs, z ≠ z_con before any encoder step: d keeps the old projection."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 3.0, 0.0), net=projected()).run(1, [0, 1, 2, 3])
+    done, x = tiny.visit(1), tiny.data[1].x
+    view: Context = done.views[SLOT]
+    assert same_bits(CentreContrast(1.0, 0.5).negative(view), done.start)
+    assert not torch.equal(tiny.net.apply(done.trained, x)[1], tiny.net.apply(done.start, x)[1])
+
+
+def test_the_head_phase_rests_the_encoder_and_the_encoder_phase_rests_the_heads() -> None:
+    """5, with momentum 0.9 and weight decay 0.1, in a round with centres."""
+    strong = replace(PLAIN, momentum=0.9, weight_decay=0.1)
+    for head, encoder, moves in ((2.0, 0.0, False), (0.0, 2.0, True)):
+        tiny = Tiny(mpfedcon(10.0, 0.5, head, encoder), net=projected(), local=strong).run(1, [0, 1, 2, 3])
+        done = tiny.visit(1)
+        for n in done.start.w.names:
+            assert torch.equal(done.start.w[n], done.trained.w[n]) == (n.startswith("body.encoder.") != moves), n
+
+
+def test_the_contrast_is_never_evaluated_in_the_head_phase() -> None:
+    """5: centres full of NaN do not matter where only the heads train."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 2.0, 0.0), net=projected()).run(1, [0, 1, 2, 3])
+    sent = tiny.server.broadcast()
+    poison = Prototypes(torch.full((3, 5), math.nan), ALL)
+    done = tiny.visit(1, broadcast=sent.but(slots={SLOT: poison}))
+    assert same_bits(done.trained, tiny.visit(1).trained)
+
+
+def test_encoders_are_weighted_by_samples_and_equal_ones_stay() -> None:
+    """6: no further 1/n; sizes 8 and 6."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected(), local=Local(lr=0.0, batch_size=4, epochs=1))
+    before = tiny.server.w
+    tiny.step([0, 2])
+    torch.testing.assert_close(tiny.server.w.flat, before.flat)
+    assert tiny.method.mean.weights([1, 3]) == [0.25, 0.75]
+
+
+@pytest.mark.parametrize(("weighting", "value"), [("uniform", 0.5), ("party_size", 0.8), ("class_count", 0.99)])
+def test_a_centre_is_the_mean_over_the_clients_that_hold_the_class(weighting: str, value: float) -> None:
+    """7: client A has 1 sample of class 0 at 0 among 25 in all, B 99 of 99 at 1... weighted 1:1, 25:100, 1:99."""
+    told = []
+    for counts, centre in (([1, 24, 0], 0.0), ([99, 0, 1], 1.0)):
+        y = torch.tensor([c for c, n in enumerate(counts) for _ in range(n)])
+        z = torch.full((len(y), 5), centre)
+        k = bare_context(class_counts=torch.tensor(counts), features=lambda _, z=z, y=y: iter([(z, y)]))
+        told.append(class_mean_sums(k, weighting))
+    total = ClassSums(told[0].total + told[1].total, told[0].count + told[1].count)
+    term, spec = CentreContrast(1.0, 0.5), bare_context().spec
+    before = Prototypes(torch.full((3, 5), 9.0), torch.tensor([False, False, True]))
+    after = term.server_step(before, Received(2, sum=total), spec)
+    torch.testing.assert_close(after.mean[0], torch.full((5,), value))
+    torch.testing.assert_close(after.mean[1], torch.zeros(5))  # held by A alone: not divided by two
+    assert Fold().finish is not None
+
+
+def test_a_class_that_no_participant_holds_keeps_its_centre_bit_for_bit() -> None:
+    """7."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
+    before = tiny.server.slots[SLOT]
+    tiny.step([0, 2])  # classes 0 and 1
+    after = tiny.server.slots[SLOT]
+    assert torch.equal(before.mean[2], after.mean[2])  # type: ignore[union-attr]
+    assert not torch.equal(before.mean[0], after.mean[0])  # type: ignore[union-attr]
+
+
+def test_no_key_of_the_private_part_travels_and_uniform_centres_tell_no_counts() -> None:
+    """8."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(2, [0, 1, 2, 3])
+    assert set(tiny.server.broadcast().w.names) == {"body.encoder.fc.weight", "body.encoder.fc.bias"}
+    assert tiny.last[1].upload.w.names == tiny.server.w.names
+    told = tiny.last[1].upload.slots[SLOT]
+    assert isinstance(told, ClassSums)
+    assert told.count.tolist() == [0, 1, 1]
+    assert set(tiny.vaults[1].v.names) == {n for n in tiny.net.initial.w.names if not n.startswith("body.encoder.")}
+
+
+def test_centres_are_indexed_by_label_and_unknown_classes_are_left_out() -> None:
+    """12 and §3: permuted centres change the loss; samples without a centre do not enter, whatever it holds."""
+    usual, permuted = (float(centre_contrast(Z, Y, c, ALL, CON, 0.5)) for c in (C, C[[1, 2, 0]]))
+    assert usual != pytest.approx(permuted)
+    known, poisoned = torch.tensor([True, True, False]), C.clone()
+    poisoned[2] = math.nan
+    z = Z.clone().requires_grad_()
+    loss = centre_contrast(z, Y, poisoned, known, CON, 0.5)
+    rows = Y != 2
+    assert float(loss.detach()) == pytest.approx(float(centre_contrast(Z[rows], Y[rows], C, ALL, CON[rows], 0.5)), rel=1e-12)
+    assert torch.equal(torch.autograd.grad(loss, z)[0][~rows], torch.zeros(2, 5, dtype=torch.float64))
+    assert float(centre_contrast(Z, Y, C, ~ALL, CON, 0.5)) == 0.0
+
+
+def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloaded_one() -> None:
+    one, two = (Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0, negative=n), net=projected()) for n in ("round_start", "previous_local"))
+    one.step([0, 1, 2, 3])
+    two.step([0, 1, 2, 3])
+    assert same_bits(one.server.w, two.server.w)
+    view = two.visit(1).views["term-PreviousContrast"].but(mine=two.vaults[1].slots["term-PreviousContrast"])
+    negative = PreviousContrast(1.0, 0.5).negative(view)
+    assert all(torch.equal(negative.w[n], two.last[1].trained.w[n]) for n in negative.w.names if n.startswith("body."))
+    one.step([0, 1, 2, 3])
+    two.step([0, 1, 2, 3])
+    assert not same_bits(one.server.w, two.server.w)

@@ -1,0 +1,7 @@
+"""α of APFL: {0.25, 0.5, 0.75}, the grid recalled from Deng et al. 2020; fixed α."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"alpha": tune.grid_search([0.25, 0.5, 0.75])}

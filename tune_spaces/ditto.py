@@ -1,0 +1,7 @@
+"""λ of Ditto: {0.1, 1, 2}, the candidates of Li et al. 2021 (litian96/ditto)."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"lam": tune.grid_search([0.1, 1.0, 2.0])}

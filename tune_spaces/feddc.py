@@ -1,0 +1,7 @@
+"""α of FedDC: {0.001, 0.01, 0.1}, around the official examples' 0.01 and 0.1 (gaoliang13/FedDC)."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"alpha": tune.grid_search([0.001, 0.01, 0.1])}

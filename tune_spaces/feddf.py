@@ -1,0 +1,7 @@
+"""Rate of FedDF's distillation: {1e-2, 1e-3, 1e-4} of MAP's released scripts, at 300 steps."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"server_lr": tune.grid_search([0.01, 0.001, 0.0001])}

@@ -1,0 +1,7 @@
+"""λ of FedProto: 1 (official default) and 0.1 (its value for CIFAR-10), Tan et al. 2022."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"lam": tune.grid_search([0.1, 1.0])}

@@ -1,0 +1,7 @@
+"""Body epochs of FedRep: 1 and 5 beside 10 head epochs, the two settings of the official scripts (lgcollins/FedRep)."""
+
+from __future__ import annotations
+
+from ray import tune
+
+SPACE = {"body_epochs": tune.grid_search([1.0, 5.0])}

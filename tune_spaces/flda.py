@@ -1,0 +1,5 @@
+"""FLDA has nothing to search."""
+
+from __future__ import annotations
+
+SPACE: dict[str, object] = {}
