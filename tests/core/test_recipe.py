@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from raffed.core.errors import UsageError
-from raffed.core.method import Assign, Mean, Method, Pass, ServerSGD, Split, Term
+from raffed.core.method import Assign, Mean, Method, Part, Pass, ServerSGD, Split, Term, in_part
 from raffed.core.params import Params
 from raffed.methods.fedprox import Proximal
 from raffed.methods.scaffold import ControlVariate
-from tests.tiny import same_bits, server_context
+from tests.tiny import Tiny, same_bits, server_context
 
 W = Params({"body.fc": torch.tensor([1.0, -2.0]), "head.weight": torch.tensor([0.1])}).clone()
 MEAN = Params({"body.fc": torch.tensor([0.3, 5.0]), "head.weight": torch.tensor([-0.7])}).clone()
@@ -53,6 +53,24 @@ def test_a_split_divides_the_names_into_shared_and_own_without_remainder() -> No
     assert split.own(W).names == ("head.weight",)
     assert Split().shared(W) is W
     assert len(Split().own(W)) == 0
+
+
+PARTS = {"body.encoder.fc": "base", "body.projection.fc": "top", "head.weight": "top", "body.conv": "base"}
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS.items())
+def test_top_and_base_divide_every_network_and_are_head_and_body_without_a_projection(name: str, part: Part) -> None:
+    other: Part = "base" if part == "top" else "top"
+    assert in_part(name, part)
+    assert not in_part(name, other)
+    assert in_part(name, "head") == (part == "top" and "projection" not in name)
+
+
+def test_a_plain_pass_trains_by_the_cross_entropy_alone() -> None:
+    """A pull of 1e6 would throw any step far off; in a plain pass it is not there, bit for bit."""
+    pulled = Tiny(Method("Pulled", terms=(Proximal(1e6),), passes=(Pass(plain=True), Pass(plain=True))))
+    bare = Tiny(Method("Bare", passes=(Pass(), Pass())))
+    assert same_bits(pulled.visit(1).trained, bare.visit(1).trained)
 
 
 def test_equal_recipes_are_equal_and_slots_are_named_after_their_role() -> None:
