@@ -123,7 +123,7 @@ def _gains(runs: Runs, members: Sequence[Group]) -> str:
         f"What a client gains over {baseline.label}, in points: difference of its personal models' accuracies on its own test "
         "part when it last took part; clients of all common seeds. Bins of 5 points."
     )
-    return f"<h3>Who gains, who loses</h3>{drawing(gains(dict(list(differences.items())[:9])), caption, css='classes')}"
+    return f"<h3>Who gains, who loses</h3>{drawing(gains(dict(list(differences.items())[:6])), caption, css='classes')}"
 
 
 def client_gains(runs: Runs, group: Group, baseline: Group) -> list[float]:

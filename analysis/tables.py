@@ -45,8 +45,9 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     names = list(group.used)
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
+    found = measured.loc[names]  # once: a lookup by label costs milliseconds
     for measure in MEASURES:
-        values = measured.loc[names, measure].dropna().tolist()
+        values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
         row[f"{measure}_ci"] = t_interval(values)
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
