@@ -23,9 +23,10 @@ from raffed.core.local import Local
 from raffed.core.method import Method, Received, Spec
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.round import ClientRound, Guest, Session, client_round, client_rounds, server_init, server_round
+from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
+from raffed.core.training import Guest, Session
 from raffed.methods import METHODS
 from raffed.models.net import Net
 

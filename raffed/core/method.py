@@ -7,7 +7,7 @@ and, under vmap, for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,9 +18,10 @@ from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.errors import UsageError
 from raffed.core.frozen import Frozen
 from raffed.core.params import Params, State
+from raffed.core.server import Assign, Mean, ServerRule
 
 if TYPE_CHECKING:
-    from raffed.core.context import Context, Forward, ServerContext
+    from raffed.core.context import Context, Forward
 
 Part = Literal["all", "body", "head", "base", "top", "none"]
 TOP = ("head.", "body.projection.")
@@ -237,62 +238,6 @@ class Pass:
     momentum: float | None = None
     weight_decay: float | None = None
     plain: bool = False
-
-
-@dataclass(frozen=True)
-class Mean:
-    """How uploads become one point: p_i = n_i / Σ n ("samples") or 1 / |S| ("clients")."""
-
-    by: Literal["samples", "clients"] = "samples"
-
-    def weights(self, samples: Sequence[int]) -> list[float]:
-        """p_i in float64 from the integer counts of this round's participants."""
-        if self.by == "clients":
-            return [1.0 / len(samples)] * len(samples)
-        total = sum(samples)
-        return [n / total for n in samples]
-
-
-class ServerRule(Frozen):
-    """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
-
-    _compare = True
-
-    each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
-
-    def public(self) -> int:
-        """How many unlabelled images the server wants to have: `k.public`."""
-        return 0
-
-    def init(self, w: Params) -> Private | None:
-        return None
-
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
-        raise NotImplementedError
-
-    def tells(self, own: Any) -> dict[str, Wire]:
-        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
-        return {}
-
-    def scored(self, own: Any, w: Params) -> Params:
-        """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""
-        return w
-
-
-class Assign(ServerRule):
-    """w^{t+1} = mean."""
-
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
-        return None, mean
-
-
-class ServerSGD(ServerRule):
-    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for bit."""
-
-    lr: float
-
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
-        return None, w * (1.0 - self.lr) + mean * self.lr
 
 
 @dataclass(frozen=True)

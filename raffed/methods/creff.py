@@ -13,8 +13,9 @@ from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context, ServerContext
 from raffed.core.errors import UsageError, check_range
 from raffed.core.maths import one_hot
-from raffed.core.method import Ingredient, Method, ServerRule, Spec
+from raffed.core.method import Ingredient, Method, Spec
 from raffed.core.params import Params
+from raffed.core.server import ServerRule
 
 RETRAIN_BATCH = 32
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from raffed.core.boundary import Private
 from raffed.core.context import ServerContext
 from raffed.core.errors import UsageError, check_range
-from raffed.core.method import Method, ServerRule
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.server import ServerRule
 
 MOMENTUM = 0.9  # as in MAP's code
 

@@ -8,8 +8,9 @@ from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context, Forward
 from raffed.core.errors import check_choice, check_range
 from raffed.core.maths import momentum_sum
-from raffed.core.method import Mean, Method, Received, Spec, Term
+from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
+from raffed.core.server import Mean
 from raffed.methods.feddyn import SCORED, DriftCorrected, client_weight
 from raffed.methods.fedproc import prototype_terms
 

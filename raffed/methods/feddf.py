@@ -13,8 +13,9 @@ from raffed.core import seeds
 from raffed.core.boundary import Private, Upload
 from raffed.core.context import ServerContext
 from raffed.core.errors import UsageError, check_range
-from raffed.core.method import Method, ServerRule
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.server import ServerRule
 
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.errors import check_choice, check_range
-from raffed.core.method import Mean, Method, ServerRule, Term
+from raffed.core.method import Method, Term
 from raffed.core.params import Params
+from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedproc import prototype_terms
 
 SCORED = ("active", "broadcast")

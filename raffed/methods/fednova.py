@@ -7,8 +7,9 @@ from typing import Any
 from raffed.core.boundary import Private, Summable
 from raffed.core.context import Context, ServerContext
 from raffed.core.maths import momentum_sum
-from raffed.core.method import Ingredient, Method, ServerRule
+from raffed.core.method import Ingredient, Method
 from raffed.core.params import Params
+from raffed.core.server import ServerRule
 from raffed.methods.fedproc import prototype_terms
 
 

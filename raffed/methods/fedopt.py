@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 from raffed.core.boundary import Private
 from raffed.core.context import ServerContext
 from raffed.core.errors import check_choice, check_range
-from raffed.core.method import Mean, Method, ServerRule
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.server import Mean, ServerRule
 
 WEIGHTINGS = ("clients", "samples")
 Second = Literal["adagrad", "adam", "yogi"]

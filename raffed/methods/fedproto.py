@@ -8,8 +8,9 @@ from raffed.core.boundary import Wire
 from raffed.core.context import Context, Forward
 from raffed.core.errors import check_range
 from raffed.core.maths import one_hot
-from raffed.core.method import Mean, Method, Received, Spec, Term
+from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
+from raffed.core.server import Mean
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 

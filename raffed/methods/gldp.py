@@ -9,8 +9,9 @@ from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
 from raffed.core.errors import check_choice, check_range
 from raffed.core.maths import one_hot
-from raffed.core.method import Mean, Method, Part, Pass, Personal, Received, Spec, Split
+from raffed.core.method import Method, Part, Pass, Personal, Received, Spec, Split
 from raffed.core.params import Params, State
+from raffed.core.server import Mean
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 

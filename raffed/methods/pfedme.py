@@ -5,8 +5,9 @@ from __future__ import annotations
 from raffed.core.context import Context
 from raffed.core.errors import UsageError, check_choice, check_range
 from raffed.core.frozen import Frozen
-from raffed.core.method import Gradient, LocalSolver, Method, Personal, ServerSGD
+from raffed.core.method import Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
+from raffed.core.server import ServerSGD
 
 PRESETS = ("original", "authors")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
 from raffed.core.errors import check_range
-from raffed.core.method import Correction, Mean, Method, Pass, Received, ServerSGD, Spec
+from raffed.core.method import Correction, Method, Pass, Received, Spec
 from raffed.core.params import Params
+from raffed.core.server import Mean, ServerSGD
 
 
 class ServerControl(Wire):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from raffed.core.errors import check_range
-from raffed.core.method import Mean, Method, Pass, Split
+from raffed.core.method import Method, Pass, Split
+from raffed.core.server import Mean
 
 PRIVATE = Split(personal="all", buffers="local")
 

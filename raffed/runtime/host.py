@@ -20,9 +20,10 @@ from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
 from raffed.core.network import Network
 from raffed.core.params import State, moved
-from raffed.core.round import EVAL_CHUNK, ClientRound, Guest, Session, client_rounds, joined
+from raffed.core.round import EVAL_CHUNK, ClientRound, client_rounds, joined
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
+from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
 from raffed.runtime.base import Report, Share, Tally

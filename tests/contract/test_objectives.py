@@ -15,7 +15,8 @@ from raffed.core.context import Context, Forward
 from raffed.core.method import Method
 from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.round import joined, shared_objective
+from raffed.core.round import joined
+from raffed.core.training import shared_objective
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, module, network, over_methods, tree_stack
 

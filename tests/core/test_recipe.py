@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from raffed.core.errors import UsageError
-from raffed.core.method import Assign, Mean, Method, Part, Pass, ServerSGD, Split, Term, in_part
+from raffed.core.method import Method, Part, Pass, Split, Term, in_part
 from raffed.core.params import Params
+from raffed.core.server import Assign, Mean, ServerSGD
 from raffed.methods.fedprox import Proximal
 from raffed.methods.scaffold import ControlVariate
 from tests.tiny import Tiny, same_bits, server_context

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.core.method import Mean, Method, Pass
+from raffed.core.method import Method, Pass
+from raffed.core.server import Mean
 from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from raffed.core.method import Spec
 from raffed.core.params import Params
-from raffed.core.round import shared_objective
+from raffed.core.training import shared_objective
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
 from raffed.methods.memory import ClassSums, Prototypes
 from tests.tiny import CLASSES, NOISY, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits

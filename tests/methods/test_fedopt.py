@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from raffed.core.method import Mean, Method, ServerRule
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
 from tests.quadratics import quadratics, x_of
 from tests.tiny import Tiny, network, same_bits, server_context

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from raffed.core.context import Context
-from raffed.core.method import Mean, Method, Received
+from raffed.core.method import Method, Received
 from raffed.core.params import Params, State
+from raffed.core.server import Mean
 from raffed.methods.fedrep import fedrep
 from raffed.methods.gldp import Relations, Remembered, _moved, gldp, global_relation, local_relation
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums

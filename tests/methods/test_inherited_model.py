@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raffed.core.method import Method, Spec
 from raffed.core.params import Params, State
-from raffed.core.round import Guest, _train_private
+from raffed.core.training import Guest, train_private
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedphp import Heirloom, Inheritance, fedphp
 from raffed.methods.map import InheritedModel, map_, scamap
@@ -179,7 +179,7 @@ def test_scamaps_stage_2_uses_the_runs_momentum_and_no_control_variates() -> Non
     view = done.views["personal"]
     alone = map_(share=0.2, lr_scale=0.5)
     entry = view.but(mine=tiny.vaults[0].slots["personal"], private=None)
-    again = _train_private(alone, [{"personal": entry}], [Guest(0, None, tiny.data[0])], tiny.session)[0]["personal"]
+    again = train_private(alone, [{"personal": entry}], [Guest(0, None, tiny.data[0])], tiny.session)[0]["personal"]
     assert same_bits(again.private, view.private)
 
 

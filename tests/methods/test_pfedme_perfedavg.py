@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from raffed.core.local import Local
-from raffed.core.method import Gradient, Mean, Method, Pass
+from raffed.core.method import Gradient, Method, Pass
 from raffed.core.params import Params, State
 from raffed.core.seeds import generator
+from raffed.core.server import Mean
 from raffed.core.sgd import batch_stream
 from raffed.methods.perfedavg import Meta, MetaSteps, perfedavg
 from raffed.methods.pfedme import Envelope, MoreauSteps, pfedme

@@ -13,7 +13,7 @@ from torch import Tensor
 from raffed.core.context import ClientData, Context
 from raffed.core.maths import mmd
 from raffed.core.params import Params, State
-from raffed.core.round import Guest, _train_private
+from raffed.core.training import Guest, train_private
 from raffed.methods.fedphp import Heirloom, Inheritance, InheritedWhileTraining, fedphp
 from raffed.methods.map import map_
 from tests.tiny import Tiny, bare_context, forward, network, same_bits
@@ -140,6 +140,6 @@ def test_with_lambda_1_no_label_enters_stage_2(transfer: str) -> None:
     wrong = ClientData(plain.x, plain.y.flip(0), plain.class_counts)
     assert not torch.equal(wrong.y, plain.y)
     guests = [Guest(0, None, data) for data in (plain, wrong)]
-    ends = [_train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private for g in guests]
+    ends = [train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private for g in guests]
     assert same_bits(ends[0], ends[1])
     assert not same_bits(ends[0], view.state)
