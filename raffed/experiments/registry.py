@@ -167,14 +167,24 @@ def find_item(text: str) -> Item:
 
 
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
-    """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case."""
+    """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case.
+
+    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for what contains it.
+    """
     found = item.cells
+    names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
+
+    def matches(cell: Cell, text: str) -> bool:
+        if text in names:
+            return text in (cell.row.lower(), cell.column.lower())
+        return text in f"{cell.row} {cell.column}".lower()
+
     for text in only:
         among = [one.strip().lower() for one in text.split(",") if one.strip()]
-        found = tuple(cell for cell in found if any(one in f"{cell.row} {cell.column}".lower() for one in among))
+        found = tuple(cell for cell in found if any(matches(cell, one) for one in among))
     if only and not found:
-        names = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
-        raise UnknownNameError(f"row or column of {item.key}", " ".join(only), names)
+        known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
+        raise UnknownNameError(f"row or column of {item.key}", " ".join(only), known)
     return found
 
 

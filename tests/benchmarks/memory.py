@@ -30,8 +30,9 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def sampled(pid: int, peaks: dict[str, float], stop: threading.Event) -> None:
-    """Keep the largest sums of PSS and RSS, in MiB, until `stop`."""
-    while not stop.wait(0.25):
+    """Keep the largest sums of PSS and RSS, in MiB, until `stop`; at least one sample."""
+    more = True
+    while more:
         pss = rss = 0.0
         for process in tree(pid):
             try:
@@ -40,6 +41,7 @@ def sampled(pid: int, peaks: dict[str, float], stop: threading.Event) -> None:
                 continue
             pss, rss = pss + info.pss / 2**20, rss + info.rss / 2**20
         peaks["pss"], peaks["rss"] = max(peaks["pss"], pss), max(peaks["rss"], rss)
+        more = not stop.wait(0.25)
 
 
 def main() -> None:

@@ -19,6 +19,9 @@ def ray_here() -> Iterator[None]:
 
     from raffed.runtime.ray_start import QUIET_RAY
 
+    if ray.is_initialized():  # another folder's tests use this fixture too, and pytest then makes it once for each
+        yield
+        return
     os.environ.update(QUIET_RAY)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
