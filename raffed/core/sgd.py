@@ -56,7 +56,7 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     used = n - n % local.batch_size if whole else n
     while len(batches) < steps:
         order = torch.randperm(n, generator=generator)
-        batches.extend(torch.split(order[:used], local.batch_size))
+        batches.extend(order[i : min(i + local.batch_size, used)] for i in range(0, used, local.batch_size))
     return batches[:steps]
 
 

@@ -61,8 +61,8 @@ class PointSum:
         flat = point.flat
         total = torch.zeros_like(flat, dtype=torch.int64) if self.total is None else self.total
         try:
-            for part, into in zip(torch.split(flat, BLOCK), torch.split(total, BLOCK), strict=True):
-                into.add_(to_fixed(part, weight, BITS, what))
+            for i in range(0, flat.numel(), BLOCK):
+                total[i : i + BLOCK].add_(to_fixed(flat[i : i + BLOCK], weight, BITS, what))
         except NumericsError:
             for name in point.names:  # again, tensor by tensor, so that the message names the one
                 to_fixed(point[name], weight, BITS, f"{what}, tensor {name}")
@@ -71,16 +71,20 @@ class PointSum:
 
     def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
         """Add several points: the same integers as one by one, in few operations where the points are small."""
-        per_point = max(points[0].layout.size, 1)
+        per_point = points[0].layout.size
+        if not per_point:  # no buffers
+            self.total = torch.zeros(0, dtype=torch.int64)
+            return
         at_once = max(1, BLOCK // per_point)
         for i in range(0, len(points), at_once):
-            some, p = points[i : i + at_once], torch.tensor(weights[i : i + at_once], dtype=torch.float64)
+            some = points[i : i + at_once]
             if len(some) == 1:
                 self.add(some[0], weights[i], whats[i])
                 continue
             try:
                 flats = torch.stack([point.flat for point in some])
-                part = to_fixed(flats, p[:, None].to(flats.device), BITS, whats[i]).sum(0)
+                p = torch.tensor(weights[i : i + at_once], dtype=torch.float64, device=flats.device)
+                part = to_fixed(flats, p[:, None], BITS, whats[i]).sum(0)
             except NumericsError:
                 for point, weight, what in zip(points, weights, whats, strict=True):
                     self.add(point, weight, what)  # again, one by one, so that the message names the client and the tensor

@@ -107,7 +107,8 @@ def _raffed(ray: bool, stacked: bool = False, precision: str = "fp32") -> Callab
         from tests.benchmarks import ours
 
         setup = workload.setup()
-        numerics = Numerics(workload.cohort if stacked else 0, precision)
+        size = workload.cohort // ours.ACTORS if ray else workload.cohort  # a stack for each actor
+        numerics = Numerics(size if stacked else 0, precision)
         serve(lines, setup, ours.Raffed(setup, numerics, ours.on_ray if ray else ours.in_process))
 
     return run
@@ -134,6 +135,7 @@ CONTESTANTS: dict[str, Callable[[Lines, Workload], None]] = {
     "raffed": _raffed(ray=True),
     "raffed-serial": _raffed(ray=False),
     "raffed-cohort": _raffed(ray=False, stacked=True),
+    "raffed-cohort-2": _raffed(ray=True, stacked=True),
     "raffed-bf16": _raffed(ray=True, precision="bf16"),
     "flower": _flower,
     "pfl": _pfl(1),
