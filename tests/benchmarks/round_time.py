@@ -7,7 +7,8 @@ rounds of each, one after the other, in an order that moves on; a ratio is to th
 One partition, one set of initial weights, one sequence of participants; steps are counted, and a contestant with others than
 the bare loop's is marked.
 Names: bare (two forked processes), bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked),
-raffed-cohort-2 (two actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also FILE.png. RAFFED_DATA holds the data.
+raffed-cohort-2 (two actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also
+FILE.png. RAFFED_DATA holds the data.
 
 Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
 
