@@ -47,7 +47,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     out.mkdir(parents=True, exist_ok=True)
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
     table.to_csv(out / "summary.csv", index=False)
-    curves(runs).savefig(out / "curves.png", dpi=150)
+    curves(runs).savefig(out / "curves.png", dpi=110)
     (out / "report.html").write_text(_html(runs, table, items, sweeps), encoding="utf-8")
     return out / "report.html"
 

@@ -10,6 +10,7 @@ import pytest
 
 from raffed.experiments.registry import find_item
 from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget, write_item
+from raffed.methods import METHODS
 from tests.cli.conftest import Cli, shell
 
 
@@ -26,9 +27,18 @@ def test_a_smoke_run_leaves_item_table_and_report(reproduced: Path) -> None:
     folder = reproduced / "map" / "table2" / "smoke"
     about = json.loads((folder / "item.json").read_text())
     assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {"FedAvg": 1, "FedRS": 1}
-    assert any("missing: method perfedavg" in one for one in about["left_out"])
     assert "| FedRS | FaMnist LeNet |" in (folder / "table.md").read_text()
     assert (folder / "report" / "report.html").exists()
+
+
+def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = find_item("map/table2")
+    only = ["famnist lenet", "fedavg,fedrs"]
+    assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
+    monkeypatch.delitem(METHODS, "fedrs")
+    assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", "missing: method fedrs"]
 
 
 def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
