@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class Memory:
     FIELDS = ("class_counts", "start", "state", "mine", "private", "own")
 
     def __init__(self, members: list[Views]) -> None:
-        self._template = {slot: view.but(client=-1, features=_refused, reestimate=_refused) for slot, view in members[0].items()}
+        nobody = {"client": -1, "steps": -1, "lr_sum": math.nan, "carried": None, "features": _refused, "reestimate": _refused}
+        self._template = {slot: view.but(**nobody) for slot, view in members[0].items()}  # else one client's would serve all
         values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
         self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[slice, Taken] | None = None

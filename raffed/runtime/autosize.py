@@ -32,11 +32,10 @@ WORTH = 0.85  # a stack must be faster than this share of one by one, or the ref
 @dataclass(frozen=True)
 class Probe:
     """seconds: of one local step of one client, by stack size (1: one by one). client_bytes: what one client of this model
-    adds at its peak, vault and data included; base_bytes: of the process before the first."""
+    adds at its peak, vault and data included."""
 
     seconds: dict[int, float]
     client_bytes: int
-    base_bytes: int
     steps: int  # of a whole client of mean size
 
     @property
@@ -70,7 +69,6 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     samples = setup.sizes_at(0)  # the probe is a round 0
     short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(samples))))
     probed = replace(setup, config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")))
-    base = _peak(device)
     began, seconds = time.perf_counter(), {}
     count = setup.config.federation.participants(setup.partition.num_clients)
     bytes_one = 0
@@ -83,7 +81,7 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    return Probe(seconds, bytes_one, base, local.steps(sum(samples) // len(samples)))
+    return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)))
 
 
 def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:
@@ -138,6 +136,3 @@ def _peak(device: str) -> int:
     if device != "cpu":
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-__all__ = ["Choice", "Probe", "choose", "decided", "measure"]

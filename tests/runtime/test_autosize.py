@@ -49,7 +49,7 @@ def test_the_probe_leaves_the_configuration_and_the_data_as_they_were(setup: Set
     ],
 )
 def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], execution: str, cohort: int) -> None:
-    choice = choose(setup, Probe(seconds, 0, 0, steps=3), cores=2)
+    choice = choose(setup, Probe(seconds, 0, steps=3), cores=2)
     assert (choice.execution, choice.cohort) == (execution, cohort)
 
 
