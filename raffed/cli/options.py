@@ -55,6 +55,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
+    Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),

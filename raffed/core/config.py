@@ -45,11 +45,13 @@ class Model:
 @dataclass(frozen=True)
 class Federation:
     """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation every
-    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds."""
+    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: after each
+    of the last `survey` rounds, all clients' models are scored on their local test parts as they then stand."""
 
     rounds: int = 20
     participation: float = 1.0
     eval_every: int = 1
+    survey: int = 0
 
     def participants(self, clients: int) -> int:
         """|S_t| = round(Q·N), at least 1."""
@@ -129,6 +131,8 @@ class RunConfig:
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
         if not parts["data"]["validation"]:
             del parts["data"]["validation"]  # these are younger than the identities of runs without them
+        if not parts["federation"]["survey"]:
+            del parts["federation"]["survey"]
         if parts["numerics"] == dataclasses.asdict(Numerics()):
             del parts["numerics"]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -201,6 +205,7 @@ def _check_local(local: Local) -> None:
 def _check_federation(federation: Federation) -> None:
     _at_least("federation.rounds", federation.rounds, 1)
     _at_least("federation.eval_every", federation.eval_every, 1)
+    _at_least("federation.survey", federation.survey, 0)
     check_range("federation.participation", federation.participation, 0.0, 1.0, open_low=True)
 
 
