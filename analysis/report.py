@@ -15,7 +15,8 @@ from .groups import Group
 from .load import NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
 from .reproductions import Reproduction, load_item, run_folders
-from .sections import paper_section, ranking_section, sweep_section, task_sections
+from .sections import item_section, ranking_section, sweep_section, task_sections
+from .studies import study_folders
 from .sweeps import Sweep
 from .tables import summary, to_html, to_markdown
 
@@ -38,13 +39,19 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
 
 
 def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()) -> Path:
-    """As `write_report`, for runs that are loaded already, with the papers' tables and the sweeps that they belong to."""
-    if runs.runs.empty:
+    """As `write_report`, for runs that are loaded already, with the papers' tables, studies and sweeps that they belong to.
+
+    Studies need no run: a report on them alone has their sections and nothing else."""
+    if runs.runs.empty and not any(study_folders(item) for item in items):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
         raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
-    table = summary(runs)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
+    if runs.runs.empty:
+        body = "".join(item_section(item, runs) for item in items)
+        (out / "report.html").write_text(page("raffed report", f"<h1>Studies</h1>\n{body}"), encoding="utf-8")
+        return out / "report.html"
+    table = summary(runs)
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
     table.to_csv(out / "summary.csv", index=False)
     curves(runs).savefig(out / "curves.png", dpi=110)
@@ -53,7 +60,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
 
 
 def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
-    """The reproductions at or below `paths` that have finished runs; a damaged item.json is passed over."""
+    """The reproductions at or below `paths` that have finished runs or studies; a damaged item.json is passed over."""
     found = []
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
@@ -61,12 +68,12 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
             if "item.json" in names:
                 with contextlib.suppress(OSError, ValueError):
                     found.append(load_item(Path(folder) / "item.json"))
-    return [item for item in found if run_folders(item)]
+    return [item for item in found if run_folders(item) or study_folders(item)]
 
 
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
-    body += "".join(paper_section(item, runs) for item in items) + "".join(sweep_section(sweep, runs) for sweep in sweeps)
+    body += "".join(item_section(item, runs) for item in items) + "".join(sweep_section(sweep, runs) for sweep in sweeps)
     body += ranking_section(runs)
     for task, members in tasks(runs).items():
         body += _task(runs, table, task, members)

@@ -1,4 +1,4 @@
-"""The parts of a report on a paper's table and on a sweep."""
+"""The parts of a report on a paper's table, on a study and on a sweep."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .figures import in_the_dark, looks, svg
 from .groups import Group
 from .load import Runs
 from .measures import measures
-from .page import notice, picture, text
+from .page import notice, pairs, picture, text
 from .plots import Point, gains, rank_diagram, scatter, setting_map
-from .reproductions import Reproduction, paper_sheet, verdicts
+from .reproductions import Reproduction, paper_sheet, run_folders, verdicts
 from .sheet import as_html
 from .stats import t_interval
+from .studies import check_sheet, load_studies, painted, study_folders
 from .sweeps import NOTES, Sweep, trials_frame, tuning_sheet
 from .targets import BASELINE, target_sheet
 
@@ -31,6 +32,19 @@ VERDICTS = {
 }
 
 
+STUDY_SCALES = {
+    "full": "The paper's own settings, where it gives them.",
+    "proxy": "Less data, smaller networks or fewer epochs than the paper's: compared are signs and orders, not levels.",
+    "smoke": "Seconds of training: that the study runs is all this shows, whatever the table below says.",
+}
+
+
+def item_section(item: Reproduction, runs: Runs) -> str:
+    """A paper's table, a study, or both: what there is of them."""
+    body = paper_section(item, runs) if run_folders(item) else ""
+    return body + (study_section(item) if study_folders(item) else "")
+
+
 def paper_section(item: Reproduction, runs: Runs) -> str:
     """A table of a paper beside ours, with what was left out."""
     about = item.about
@@ -39,10 +53,32 @@ def paper_section(item: Reproduction, runs: Runs) -> str:
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
     body += f"<p><b>{text(counts)}</b></p>\n" if counts else ""
     body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n'
+    return body + _left_out(item)
+
+
+def _left_out(item: Reproduction) -> str:
     reasons: dict[str, list[str]] = {}
-    for name, _, why in (one.partition(": ") for one in about["left_out"]):
+    for name, _, why in (one.partition(": ") for one in item.about["left_out"]):
         reasons.setdefault(why, []).append(name)
-    return body + notice("Left out", [(why, "; ".join(names)) for why, names in reasons.items()])
+    return notice("Left out", [(why, "; ".join(names)) for why, names in reasons.items()])
+
+
+def study_section(item: Reproduction) -> str:
+    """The figures of a study (its first seed), its tables, and what became of its claims over all seeds."""
+    studies = load_studies(item)
+    about, shown = studies[0].about, painted(studies[0])
+    seeds = ", ".join(str(study.about["seed"]) for study in studies)
+    body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(STUDY_SCALES[item.about['scale']])} {text(item.about['note'])} "
+    body += f"Seeds finished: {seeds}; drawn is seed {about['seed']}.</p>\n"
+    body += "".join(drawing(one.figure, one.caption, css=one.css) for one in shown.figures)
+    sheets = {"What the paper says of it": check_sheet(studies), **shown.tables}
+    for heading, sheet in sheets.items():
+        if sheet is not None:
+            body += f'<h3>{text(heading)}</h3><div class="scroll">{as_html(sheet)}</div>\n'
+    facts = {**about["settings"], "device": about["device"], "threads": about["threads"], "seconds": f"{about['seconds']:.0f}"}
+    details = pairs("Settings", facts) + pairs("Versions", about["versions"]) + pairs("SHA-256 of the rows", about["rows_sha256"])
+    body += f"<details><summary>Settings and hashes of seed {about['seed']}</summary><div>{details}</div></details>\n"
+    return body + _left_out(item)
 
 
 def sweep_section(sweep: Sweep, runs: Runs) -> str:

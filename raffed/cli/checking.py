@@ -118,33 +118,41 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     from raffed.analysis.sweeps import find_sweeps
     from raffed.analysis.tables import cells, summary
 
-    loaded = load_runs(runs)
-    for name, reason in loaded.unreadable.items():
-        print(f"raffed: left out {name}: {reason}", file=sys.stderr)
+    loaded, items = load_runs(runs), find_items(runs)
+    if not loaded.runs.empty or not items:
+        for name, reason in loaded.unreadable.items():
+            print(f"raffed: left out {name}: {reason}", file=sys.stderr)
     try:
-        path = write_loaded(loaded, out, find_items(runs), find_sweeps(runs))
+        path = write_loaded(loaded, out, items, find_sweeps(runs))
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    titles, lines = cells(summary(loaded))
+    titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded))
     screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
-    """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen."""
+    """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen.
+
+    The table of an item that is a study alone is that of its claims."""
     from raffed.analysis.load import load_runs
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproductions import load_item, paper_sheet, run_folders
     from raffed.analysis.sheet import as_latex, as_markdown
+    from raffed.analysis.studies import check_sheet, load_studies, study_folders, values_sheet
 
     item = load_item(path)
-    folders = run_folders(item)
-    if not folders:
-        print(f"raffed: {item.title}: no run is finished, there is nothing to compare", file=sys.stderr)
+    folders, studies = run_folders(item), study_folders(item)
+    if not folders and not studies:
+        print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
     runs = load_runs(folders)
-    sheet = paper_sheet(item, runs)
+    if folders:
+        sheet = paper_sheet(item, runs)
+    else:
+        made = load_studies(item)
+        sheet = check_sheet(made) or values_sheet(made[0])
     (path.parent / "table.md").write_text(f"{item.title}\n\n{as_markdown(sheet)}", encoding="utf-8")
     (path.parent / "table.tex").write_text(as_latex(sheet), encoding="utf-8")
     report = write_loaded(runs, path.parent / "report", [item])

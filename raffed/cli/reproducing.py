@@ -19,7 +19,7 @@ from raffed.core.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from raffed.experiments.registry import Item
-    from raffed.experiments.reproduce import Job
+    from raffed.experiments.reproduce import Job, Planned, StudyJob
 
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field != "data.root"]
 
@@ -52,19 +52,28 @@ def reproduce(
         raise UsageError(f"--seeds {count} is below 1")
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen:
-        planned = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
-        planned = work.estimated([_with_root(job, flags) for job in planned], lambda text: typer.echo(text, err=True))
-        planned = work.within_budget(planned, seconds)
+        runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
+        runs = work.estimated([_with_root(job, flags) for job in runs], lambda text: typer.echo(text, err=True))
+        studies = work.study_jobs(found, scale, out, count, flags.get("data.root"))
+        planned = work.within_budget([*studies, *runs], seconds)
         _announce(found, scale, planned)
         if not plan:
-            _reproduce(found, scale, out, planned, seconds, screen)
+            _reproduce(found, scale, out, planned, seconds, flags, screen)
 
 
-def _reproduce(item: Item, scale: str, out: Path, found: Sequence[Job], seconds: float | None, screen: Screen) -> None:
+def _reproduce(
+    item: Item, scale: str, out: Path, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
+) -> None:
     from raffed.experiments import reproduce as work
 
-    with _ray([job for job in found if not job.left_out and not job.done]):
-        found = work.carry_out(found, lambda job: _run(job, screen), seconds)
+    def do(job: Planned) -> None:
+        if isinstance(job, work.StudyJob):
+            _study(job, flags, screen)
+        elif isinstance(job, work.Job):
+            _run(job, screen)
+
+    with _ray([job for job in found if isinstance(job, work.Job) and not job.left_out and not job.done]):
+        found = work.carry_out(found, do, seconds)
     written = work.write_item(item, scale, out, found)
     from raffed.cli.checking import write_paper_item
 
@@ -87,21 +96,35 @@ def _run(job: Job, screen: Screen) -> None:
     )  # fmt: skip
 
 
-def _announce(item: Item, scale: str, found: Sequence[Job]) -> None:
+def _study(job: StudyJob, flags: Flags, screen: Screen) -> None:
+    """A study on the CPU, or with --gpu-fraction on the GPU; interrupted, it is made anew the next time."""
+    from raffed.studies import STUDIES, Work, carry_out
+
+    runtime = _runtime(job.scale, flags)
+    device = "cuda" if runtime.gpu_fraction else "cpu"
+    screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
+    carry_out(Work(job.study, job.scale, job.seed, job.folder, flags.get("data.root"), screen.studying, device, runtime.threads))
+
+
+def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
     """What will run, how long it may take, what is left out and why: on stderr, before anything starts."""
-    from raffed.experiments.registry import SCALES
+    from raffed.experiments.registry import SCALES, STUDY_SCALES
+    from raffed.experiments.reproduce import Job
 
     to_run = [job for job in found if not job.left_out and not job.done]
     done = sum(job.done for job in found)
-    lines = [f"{item.key} ({item.title}), {scale}: {SCALES[scale]}"]
+    lines = [f"{item.key} ({item.title}), {scale}: {STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"]
     time = duration(sum(job.seconds for job in to_run))
-    lines.append(f"  {len(to_run)} runs, about {time} on this machine; {done} are finished already")
+    runs = sum(isinstance(job, Job) for job in to_run)
+    what = [f"{runs} runs"] if item.cells or not item.study else []
+    what += [f"study for {len(to_run) - runs} seeds (its time is stated for two slow cores)"] if item.study else []
+    lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
     reasons: dict[str, int] = {}
     for job in found:
         if job.left_out and not job.done:
             reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
     lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
-    total, here = len(item.cells), len({(cell.row, cell.column) for job in found for cell in job.cells})
+    total, here = len(item.cells), len({(c.row, c.column) for job in found if isinstance(job, Job) for c in job.cells})
     if here < total:
         lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
     typer.echo("\n".join(lines), err=True)
@@ -139,6 +162,7 @@ def _list(out: Path) -> None:
     for key, item in items().items():
         missing = item.missing()
         shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
-        rows.append((key, item.title, str(len(item.cells)), state(item, out), shown))
+        cells = "study" if item.study and not item.cells else str(len(item.cells))
+        rows.append((key, item.title, cells, state(item, out), shown))
     show(("item", "what", "cells", "state", "missing for the whole of it"), rows, right="cells")
     typer.echo("raffed reproduce PAPER/ITEM runs what is there; --plan says what that is.")

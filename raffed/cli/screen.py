@@ -40,6 +40,9 @@ class Screen:
     def round(self, event: RoundEvent) -> None:
         """A round is done."""
 
+    def studying(self, what: str, share: float) -> None:
+        """A study goes on: what it does, and the share of it that is done."""
+
     def stopping(self) -> None:
         """A signal came. Called from its handler: no buffered output here."""
         os.write(2, f"raffed: {STOPPING}\n".encode())
@@ -88,6 +91,9 @@ class JsonScreen(Screen):
     def round(self, event: RoundEvent) -> None:
         self._emit("round", method=self._method, **event.as_dict())
 
+    def studying(self, what: str, share: float) -> None:
+        self._emit("study", what=what, share=share)
+
     def stopped(self, where: str, again: str) -> None:
         self._emit("stopped", method=self._method, folder=where, resume=again)
 
@@ -126,6 +132,12 @@ class LineScreen(Screen):
             self._shown = time.monotonic()
             done = f"{event.round:>{len(str(event.rounds))}}/{event.rounds}"
             print(f"round {done}  {measured(event)}  {self._pace.text(event)}", flush=True)
+
+    def studying(self, what: str, share: float) -> None:
+        waited = time.monotonic() - self._shown
+        if share in (0.0, 1.0) or waited > 5:
+            self._shown = time.monotonic()
+            print(f"{100 * share:3.0f} %  {what}", flush=True)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         from raffed.cli.tables import show_result
@@ -171,6 +183,14 @@ class BarScreen(LineScreen):
         if self._bar is not None and self._task is not None:
             text = f"{measured(event, short=True)}  {self._pace.text(event)}"
             self._bar.update(self._task, completed=event.round, description=text, waiting="")
+
+    def studying(self, what: str, share: float) -> None:
+        if self._bar is None or self._task is None or share == 0:
+            self.start(what, "", 100)
+        elif share == 1:
+            self.close()
+        else:
+            self._bar.update(self._task, completed=round(100 * share), description=what, waiting="")
 
     def stopping(self) -> None:
         if self._bar is None or self._task is None:

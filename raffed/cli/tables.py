@@ -87,8 +87,9 @@ def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
     rows = [[str(run[name]) for name in titles] for run in runs]
     words = [SHORT.get(name, name) for name in titles]
     numbers = [word for word, name in zip(words, titles, strict=True) if name not in WORDS]
-    show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
-    print("agg: global model, test set, last round; pers: clients' own models, own tests")
+    if runs:
+        show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
+        print("agg: global model, test set, last round; pers: clients' own models, own tests")
     print(f"report: {path}")
 
 

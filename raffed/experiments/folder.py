@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,7 +17,7 @@ from typing import Any
 from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
-from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runtime.setup import Setup
@@ -214,14 +213,6 @@ def _classes(setup: Setup) -> dict[str, list[int]]:
     """Of every class: training samples, and clients that train on it. Head, tail and missing classes are read off these."""
     counts = setup.partition.class_counts(setup.dataset.y_train)
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
-
-
-def versions() -> dict[str, str]:
-    """Of Python and the libraries that decide bits."""
-    found = {"python": platform.python_version()}
-    for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
-        found[name] = importlib.metadata.version(name)
-    return found
 
 
 def _commit() -> str | None:

@@ -20,11 +20,17 @@ from raffed.data.splits import parse_split
 from raffed.methods import METHODS
 from raffed.methods.source import described
 from raffed.models import MODELS
+from raffed.studies import STUDIES
 
 SCALES = {
     "smoke": "digits and a small MLP, 2 rounds: does every cell run",
     "proxy": "the paper's methods and splits with less data, smaller networks and fewer rounds: are signs and orders the paper's",
     "full": "the paper's own settings: are the numbers the paper's",
+}
+STUDY_SCALES = {  # of an item that is a study
+    "smoke": "seconds of training: does the study run",
+    "proxy": "less data, smaller networks or fewer epochs than the paper's: are signs and orders the paper's",
+    "full": "the paper's own settings, where it gives them",
 }
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
@@ -63,18 +69,22 @@ class Average:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates)."""
+    """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates).
+
+    study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no cells and no measure.
+    """
 
     paper: str
     name: str
     title: str
-    measure: str
+    measure: str = ""
     cells: tuple[Cell, ...] = ()
     averages: tuple[Average, ...] = ()
     tolerance: float = 0.5
     baseline: str = "FedAvg"
     note: str = ""
     proxy: Callable[[RunConfig], RunConfig | None] | None = None
+    study: str = ""
 
     @property
     def key(self) -> str:
@@ -82,7 +92,9 @@ class Item:
 
     def missing(self, scale: str = "full") -> tuple[str, ...]:
         """What no registry holds of what this item needs at a scale, each once, in order."""
-        found = [] if self.measure in MEASURES else [f"measure {self.measure}"]
+        found = [f"study {self.study}"] if self.study and self.study not in STUDIES else []
+        if self.measure not in MEASURES and (self.cells or not self.study):
+            found.append(f"measure {self.measure}")
         for cell in self.cells:
             config = self.at(cell, scale)
             found += lacking(config) if config is not None else []

@@ -1,7 +1,9 @@
 """Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell, resumably.
 
     OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
-    OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, and where the paper prints them
+    OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study share it
+    OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper prints them,
+                                                     and the folders of its study
 """
 
 from __future__ import annotations
@@ -12,33 +14,51 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import UsageError
-from raffed.experiments.registry import MEASURES, SCALES, Cell, Item, chosen, lacking
+from raffed.experiments.registry import MEASURES, SCALES, STUDY_SCALES, Cell, Item, chosen, lacking
 from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.studies import STUDIES, STUDY_FILE
 
 START_SECONDS = 12.0  # of a run before its first round (README, Measured)
 PROBE_STEPS = 4  # per probe: the first one is slower, a large network needs seconds for each
 ITEM_FILE = "item.json"
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run that an item needs. seconds: what is left of it, estimated. left_out: why it will not run, "" if it will."""
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What an item needs done. seconds: what is left of it, estimated. left_out: why it will not be done, "" if it will."""
 
-    cells: tuple[Cell, ...]
     seed: int
-    config: RunConfig
     folder: Path
     seconds: float = 0.0
     left_out: str = ""
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished."""
+        """Whether the run or the study is finished."""
         return state_of(self.folder) == "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Planned):
+    """A run, and the cells that it is behind."""
+
+    cells: tuple[Cell, ...]
+    config: RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyJob(Planned):
+    """A study at a scale."""
+
+    study: str
+    scale: str
+
+
+P = TypeVar("P", bound=Planned)
 
 
 @dataclass(frozen=True)
@@ -63,7 +83,7 @@ def jobs(item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, run
             reason = f"missing: {', '.join(missing)}" if missing else ""
             before = found.get(folder)
             cells = (*before.cells, cell) if before else (cell,)
-            found[folder] = Job(cells, seed, config, folder, left_out=reason)
+            found[folder] = Job(cells=cells, seed=seed, config=config, folder=folder, left_out=reason)
     return list(found.values())
 
 
@@ -74,8 +94,40 @@ def run_name(config: RunConfig) -> str:
 
 
 def state_of(folder: Path) -> str:
-    """What run.json says, "" where there is none."""
-    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else ""
+    """What run.json or study.json says, "" where there is none."""
+    name = next((name for name in (RUN_FILE, STUDY_FILE) if (folder / name).exists()), None)
+    return str(read_run(folder, name).get("state")) if name else ""
+
+
+def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
+    """Where a study of one seed lies; the scale is the folder above, as it is for runs."""
+    return out / "runs" / scale / f"study-{study}-s{seed}"
+
+
+def study_jobs(item: Item, scale: str, out: Path, seeds: int, root: str | None = None) -> list[StudyJob]:
+    """The item's study, once a seed, with the stated estimate of its time; what is missing for it says so. None without one."""
+    if not item.study:
+        return []
+    folders = {seed: study_folder(item.study, scale, out, seed) for seed in range(seeds)}
+    found = [StudyJob(seed=seed, folder=folder, study=item.study, scale=scale) for seed, folder in folders.items()]
+    if all(job.done for job in found):
+        return found
+    info = STUDIES.get(item.study)
+    reason = f"missing: study {item.study}" if info is None else _unreadable(info.data.get(scale, ()), root)
+    seconds = 0.0 if info is None else info.seconds[scale]
+    return [job if job.done else replace(job, seconds=seconds, left_out=reason) for job in found]
+
+
+def _unreadable(names: Iterable[str], root: str | None) -> str:
+    """Why a data set cannot be read here, "" if all can."""
+    from raffed.data.datasets import load_dataset
+
+    for name in names:
+        try:
+            load_dataset(name, root)
+        except UsageError as error:
+            return " ".join(str(error).split())
+    return ""
 
 
 def estimated(found: Iterable[Job], tell: Callable[[str], None]) -> list[Job]:
@@ -133,9 +185,10 @@ def _probed(config: RunConfig) -> Speed | str:
     return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))
 
 
-def within_budget(found: Sequence[Job], seconds: float | None) -> list[Job]:
+def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
     """The jobs in their order, those that no longer fit into the time left out; a shorter later one may still fit."""
-    left, kept = seconds, []
+    left: float | None = seconds
+    kept: list[P] = []
     for job in found:
         if left is None or job.left_out or job.done:
             kept.append(job)
@@ -147,10 +200,10 @@ def within_budget(found: Sequence[Job], seconds: float | None) -> list[Job]:
     return kept
 
 
-def carry_out(found: Sequence[Job], run: Callable[[Job], None], seconds: float | None) -> list[Job]:
+def carry_out(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
     """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is left out."""
     began, spent, planned = time.monotonic(), 0.0, 0.0
-    after = []
+    after: list[P] = []
     for job in found:
         if job.left_out or job.done:
             after.append(job)
@@ -171,9 +224,11 @@ def item_folder(item: Item, scale: str, out: Path) -> Path:
     return out / item.paper / item.name / scale
 
 
-def write_item(item: Item, scale: str, out: Path, found: Sequence[Job]) -> Path:
-    """item.json: what analysis/paper.py makes tables from."""
+def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
+    """item.json: what analysis/reproductions.py makes tables from, analysis/studies.py figures."""
     folder = item_folder(item, scale, out)
+    found = [job for job in planned if isinstance(job, Job)]
+    studies = [job for job in planned if isinstance(job, StudyJob)]
     folder.mkdir(parents=True, exist_ok=True)
     runs: dict[tuple[str, str], list[str]] = {}
     for job in found:
@@ -187,20 +242,24 @@ def write_item(item: Item, scale: str, out: Path, found: Sequence[Job]) -> Path:
     averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
                 for one in item.averages if columns >= set(one.of)]  # fmt: skip
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
+    left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
-             "meaning": SCALES[scale], "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
+             "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
+             "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
              "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
+             "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
 
 
 def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
-    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone."""
+    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone; a study is a cell."""
     counts = {}
     for scale in SCALES:
         configs = [item.at(cell, scale) for cell in item.cells]
         folders = [out / "runs" / scale / run_name(config) for config in configs if config is not None]
+        folders += [study_folder(item.study, scale, out, 0)] if item.study else []
         counts[scale] = (sum(state_of(folder) == "finished" for folder in folders), len(folders))
     return counts
 

@@ -19,9 +19,9 @@ from raffed.core.errors import RaffedError, UsageError
 from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.experiments.federation import Federation, weights_sha256
-from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoints, run_config, vaults_sha256, versions
+from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoints, run_config, vaults_sha256
 from raffed.methods import build_method
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import RUN_FILE, read_run, versions
 from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup, prepare

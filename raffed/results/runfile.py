@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,19 +29,27 @@ def write_json(path: Path, obj: Mapping[str, Any]) -> None:
         temp.write_text(text, encoding="utf-8")
 
 
-def read_run(run_dir: Path) -> dict[str, Any]:
-    """Return the contents of `run_dir`/run.json.
+def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
+    """Return the contents of `run_dir`/run.json, or of another JSON file there.
 
     Raises:
         RunFolderError: there is no such file, or it does not hold a JSON object.
     """
-    path = run_dir / RUN_FILE
+    path = run_dir / name
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunFolderError(f"{run_dir}: no {RUN_FILE} here; name a folder that `raffed run --out` made") from error
+        raise RunFolderError(f"{run_dir}: no {name} here; name a folder that `raffed run --out` made") from error
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: not readable as JSON ({error}); start the run in a new folder") from error
     if not isinstance(found, dict):
         raise RunFolderError(f"{path}: holds a {type(found).__name__}, wanted an object with run_id, state, config")
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that decide bits."""
+    found = {"python": platform.python_version()}
+    for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
+        found[name] = importlib.metadata.version(name)
     return found

@@ -161,6 +161,6 @@ def _figure_4() -> Item:
 
 ITEMS = (
     _table_1(), _table_2(), _table_3(), _table_4(), _table_5(), _table_6(), _table_7(), _table_8(),
-    Item("fedmr", "fig2", "Averaging three local classifiers, in closed form", "closed_form"),
+    Item("fedmr", "fig2", "Averaging three local classifiers, in closed form", study="averaged_classifiers"),
     _figure_4(),
 )  # fmt: skip

@@ -82,8 +82,8 @@ def _figure_8() -> Item:
 ITEMS = (
     _table_1(), _table_2(), _table_3(),
     Item("mpfedcon", "table4", "Noise as a defence", "gradient_leakage"),
-    Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", "distance_solo_fedavg"),
-    Item("mpfedcon", "fig4", "Features by t-SNE", "features_2d"),
+    Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
+    Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
     _table_1("fig6", "Accuracy against the round"),
     replace(_figure_8(), name="fig7", title="Local epochs, round by round"),
     _figure_8(),

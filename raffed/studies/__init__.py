@@ -1,0 +1,67 @@
+"""What the papers' figures show that no table of federated runs does: one module a study, by name. Listing imports no torch.
+
+To add one: a module of this package with `run(work: Work) -> None`, which writes through `record.Recorder`; an entry in STUDIES;
+its name in an item of raffed/experiments/papers; and in analysis/studies.py, from the name to figures and tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raffed.core.errors import check_choice
+
+STUDY_FILE = "study.json"
+
+
+def _silent(what: str, share: float) -> None:
+    """Where nobody watches."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One study to be carried out at a scale with a seed, in a folder of its own.
+
+    root: data folder (None: RAFFED_DATA). tell(what, share): what is being done, and the share in [0, 1] of all that is done.
+    device: "cpu" or "cuda"; threads of torch. The same study, scale, seed, device and threads give the same bits.
+    """
+
+    study: str
+    scale: str
+    seed: int
+    folder: Path
+    root: str | None = None
+    tell: Callable[[str, float], None] = _silent
+    device: str = "cpu"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class StudyInfo:
+    """What a study shows; scale → seconds it takes on two slow cores without a GPU; scale → the data sets that it reads."""
+
+    title: str
+    seconds: Mapping[str, float]
+    data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+STUDIES: dict[str, StudyInfo] = {
+    "averaged_classifiers": StudyInfo(
+        "The mean of three local classifiers (FedMR, Fig. 2)", {"smoke": 1.0, "proxy": 1.0, "full": 1.0}
+    ),
+}
+
+
+def carry_out(work: Work) -> None:
+    """Carry out a study from its beginning; what its folder held of it before is replaced."""
+    check_choice("study", work.study, STUDIES)
+    import torch
+
+    module, threads = importlib.import_module(f"raffed.studies.{work.study}"), torch.get_num_threads()
+    torch.set_num_threads(work.threads)
+    try:
+        module.run(work)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,124 @@
+"""The folder of a study: study.json and up to three Parquet files of long rows.
+
+    values.parquet   panel, series, x, metric, value     curves and single numbers (x: epoch, round, …; 0 where it means nothing)
+    points.parquet   panel, kind, label, x, y            what is scattered: kind feature, proxy, …; label: the class
+    images.parquet   panel, row, column, height, width, channels, pixels     pixels [channels · height · width] in [0, 1]
+
+Rows keep the order in which they were written. study.json says "finished" last of all: what is not finished is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from raffed.results.atomic import replacing
+from raffed.results.runfile import versions, write_json
+from raffed.studies import STUDY_FILE, Work
+
+_TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int32()
+SCHEMAS: dict[str, pa.Schema] = {
+    "values": pa.schema({"panel": _TEXT, "series": _TEXT, "x": _REAL, "metric": _TEXT, "value": _REAL}),
+    "points": pa.schema({"panel": _TEXT, "kind": _TEXT, "label": _WHOLE, "x": _REAL, "y": _REAL}),
+    "images": pa.schema(
+        {"panel": _TEXT, "row": _TEXT, "column": _TEXT, "height": _WHOLE, "width": _WHOLE, "channels": _WHOLE,
+         "pixels": pa.list_(pa.float32())}
+    ),
+}  # fmt: skip
+
+
+class Recorder:
+    """Collects the rows of a study and writes them when its block ends well.
+
+    >>> with Recorder(work, {"epochs": 50}) as record:  # doctest: +SKIP
+    ...     record.value("relu, 8 classes", "observed", epoch, "proxy norm", 1.5)
+    """
+
+    def __init__(self, work: Work, settings: Mapping[str, Any]) -> None:
+        self._folder, self._began = work.folder, time.monotonic()
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
+        self._about: dict[str, Any] = {
+            "schema": 1, "name": work.study, "scale": work.scale, "seed": work.seed, "settings": dict(settings),
+            "versions": versions(), "device": work.device, "threads": work.threads, "state": "running",
+        }  # fmt: skip
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write()
+        for name in SCHEMAS:
+            self._path(name).unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._write(state="failed", error=f"{type(error).__name__}: {error}")
+            return
+        digests = {}
+        for name, schema in SCHEMAS.items():
+            if self._rows[name]:
+                table = _table(self._rows[name], schema)
+                with replacing(self._path(name)) as temp:
+                    pq.write_table(table, temp, compression="zstd")
+                digests[name] = rows_sha256(table)
+        self._write(state="finished", rows_sha256=digests)
+
+    def value(self, panel: str, series: str, x: float, metric: str, value: float) -> None:
+        """One number; NaN where there is none."""
+        self._rows["values"].append((panel, series, float(x), metric, float(value)))
+
+    def points(self, panel: str, kind: str, labels: Iterable[int], places: NDArray[np.floating[Any]]) -> None:
+        """Points of the plane, places [n, 2], with the class of each."""
+        for label, (x, y) in zip(labels, places.tolist(), strict=True):
+            self._rows["points"].append((panel, kind, int(label), x, y))
+
+    def image(self, panel: str, row: str, column: str, pixels: NDArray[np.floating[Any]]) -> None:
+        """A picture [channels, height, width] at a place of a grid."""
+        channels, height, width = pixels.shape
+        flat = pixels.astype(np.float32).ravel().tolist()
+        self._rows["images"].append((panel, row, column, height, width, channels, flat))
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.parquet"
+
+    def _write(self, **changes: Any) -> None:
+        self._about |= changes
+        write_json(self._folder / STUDY_FILE, {**self._about, "seconds": time.monotonic() - self._began})
+
+
+def rows_sha256(table: pa.Table) -> str:
+    """SHA-256 (hex) of the rows of a table of SCHEMAS in their order: words by their letters, numbers by their bits.
+
+    Independent of compression, row groups and dictionaries; all NaNs are one.
+    """
+    digest = hashlib.sha256()
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        many = pa.types.is_list(column.type)
+        kind = f"list of {column.type.value_type}" if many else str(column.type)  # Parquet renames a list's items
+        digest.update(json.dumps([name, kind, len(column)]).encode())
+        if many:
+            digest.update(np.diff(column.offsets.to_numpy()).astype("<i8").tobytes())
+            column = column.flatten()
+        if pa.types.is_string(column.type):
+            digest.update(json.dumps(column.to_pylist()).encode())
+        else:
+            real = pa.types.is_floating(column.type)
+            values = column.to_numpy(zero_copy_only=False).astype("<f8" if real else "<i8")
+            digest.update((np.where(np.isnan(values), np.nan, values) if real else values).tobytes())
+    return digest.hexdigest()
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
