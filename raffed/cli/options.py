@@ -42,6 +42,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("data.download", "--download/--no-download", bool, WHAT, "Fetch missing data files."),
     Flag("data.transform", "--transform", str, WHAT, f"Whose preprocessing: {', '.join(STYLES)}.", "STYLE"),
     Flag("data.local_test", "--local-test", float, WHAT, "Share of each client's data kept for testing, 0 to 0.9."),
+    Flag("data.samples", "--samples", int, WHAT, "Size of the training pool, equal by class; 0: all."),
     Flag("data.validation", "--validation", float, WHAT, "Share of each client's training data kept for choosing, 0 to 0.9."),
     Flag("local.lr", "--lr", float, TRAIN, "Learning rate η."),
     Flag("local.momentum", "--momentum", float, TRAIN, "Momentum of SGD."),

@@ -23,7 +23,8 @@ class Data:
     """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA). transform: whose
     preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid, plain otherwise. local_test: held
     out fraction of each client's samples (None: 0.2, but 0 for iid and pXcY). validation: fraction of each client's training
-    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data."""
+    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data. samples:
+    size of the training pool, equally many of every class, drawn by the seed (0: all there are)."""
 
     dataset: str = "digits"
     split: str = "p10c2"
@@ -32,6 +33,7 @@ class Data:
     transform: str = "auto"
     local_test: float | None = None
     validation: float = 0.0
+    samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class RunConfig:
         if self.data.local_test is not None:
             check_range("data.local_test", self.data.local_test, 0.0, 0.9)
         check_range("data.validation", self.data.validation, 0.0, 0.9)
+        _at_least("data.samples", self.data.samples, 0)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed = {self.seed} is outside [0, 2^31)")
 
@@ -129,10 +132,10 @@ class RunConfig:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
-        if not parts["data"]["validation"]:
-            del parts["data"]["validation"]  # these are younger than the identities of runs without them
-        if not parts["federation"]["survey"]:
-            del parts["federation"]["survey"]
+        younger = ("data", "validation"), ("data", "samples"), ("federation", "survey")
+        for section, name in younger:  # than the identities of runs without them
+            if not parts[section][name]:
+                del parts[section][name]
         if parts["numerics"] == dataclasses.asdict(Numerics()):
             del parts["numerics"]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

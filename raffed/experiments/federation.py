@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from raffed.core import seeds
@@ -18,6 +19,7 @@ from raffed.core.fold import Fold
 from raffed.core.params import State
 from raffed.core.round import scored, server_init, server_round
 from raffed.core.sums import PointSum
+from raffed.data.reserve import reserved
 from raffed.data.transforms import prepare
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
@@ -81,6 +83,16 @@ def public_images(setup: Setup, count: int) -> Tensor | None:
     return prepare(images[chosen], setup.transform, setup.dataset.max_value)
 
 
+def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
+    """(images, labels) of every class that no client has (data/reserve.py), prepared as for testing; None for 0."""
+    if not per_class:
+        return None
+    data = setup.dataset
+    chosen = reserved(data.y_train, data.num_classes, per_class, setup.config.seed)
+    images = prepare(data.x_train[chosen], setup.transform, data.max_value)
+    return images, torch.from_numpy(data.y_train[chosen])
+
+
 class Federation:
     """One run from its first to its last round. `versions`: client → rounds done when it last took part."""
 
@@ -90,7 +102,9 @@ class Federation:
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim)
         self._initial = network.initial
-        self._net, self._public = network.differentiable, public_images(setup, self.method.server.public())
+        wanted = self.method.server.wants()
+        self._net = network.differentiable
+        self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
@@ -134,7 +148,8 @@ class Federation:
         mean_w, mean_b, received = fold.finish(self.server)
         total = sum(sizes[c] for c in participants)
         seed = self.setup.config.seed
-        k = ServerContext(self.spec, number, len(participants), total, received, seed, mean_b, self._net, self._public)
+        own = self._net, self._public, self._labelled
+        k = ServerContext(self.spec, number, len(participants), total, received, seed, mean_b, *own)
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
         whole = scored(self.method, self.server) if self.method.has_global else None

@@ -45,6 +45,7 @@ METHODS: dict[str, MethodInfo] = {
     "feddc": MethodInfo("FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"),
     "feddf": MethodInfo("FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"),
     "feddyn": MethodInfo("FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"),
+    "fedic": MethodInfo("FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"),
     "fedmmd": MethodInfo("FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"),
     "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),
     "fednova": MethodInfo("FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"),

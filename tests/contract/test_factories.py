@@ -46,6 +46,10 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "preset": ["x"],
     },
     "feddf": {"server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0]},
+    "fedic": {
+        "copy_steps": [-1], "gate_steps": [-1], "distil_steps": [-1], "server_lr": [0.0, math.nan], "rho": [-0.1, 1.1],
+        "labelled": [0], "public": [0],
+    },
     "gldp": {
         "lam": [-0.1, 1.1], "beta": [-0.1, 1.1], "body_epochs": [-1.0], "head_epochs": [-1.0], "lp": ["kl"], "gp": ["mean"],
         "temperature": [0.0, -1.0], "order": ["body"], "inference": ["head"], "candidates": ["own"],
