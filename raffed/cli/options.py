@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from raffed.core.config import EXECUTIONS, PRECISIONS, STYLES, RunConfig
+from raffed.core.config import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.models import MODELS
@@ -57,6 +57,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
     Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
+    Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),

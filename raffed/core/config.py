@@ -15,6 +15,7 @@ from raffed.core.local import Local
 
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
+MEASURES = ("spectrum",)  # eigenvalues of the features (core/spectrum.py)
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
@@ -48,16 +49,22 @@ class Model:
 class Federation:
     """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation every
     `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: after each
-    of the last `survey` rounds, all clients' models are scored on their local test parts as they then stand."""
+    of the last `survey` rounds, all clients' models are scored on their local test parts as they then stand. measures: names
+    of MEASURES, with commas: what is measured after the last round besides."""
 
     rounds: int = 20
     participation: float = 1.0
     eval_every: int = 1
     survey: int = 0
+    measures: str = ""
 
     def participants(self, clients: int) -> int:
         """|S_t| = round(Q·N), at least 1."""
         return max(1, round(self.participation * clients))
+
+    def asks(self, name: str) -> bool:
+        """Whether `measures` names it."""
+        return name in (one.strip() for one in self.measures.split(","))
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ class RunConfig:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
-        younger = ("data", "validation"), ("data", "samples"), ("federation", "survey")
+        younger = ("data", "validation"), ("data", "samples"), ("federation", "survey"), ("federation", "measures")
         for section, name in younger:  # than the identities of runs without them
             if not parts[section][name]:
                 del parts[section][name]
@@ -209,6 +216,8 @@ def _check_federation(federation: Federation) -> None:
     _at_least("federation.rounds", federation.rounds, 1)
     _at_least("federation.eval_every", federation.eval_every, 1)
     _at_least("federation.survey", federation.survey, 0)
+    for name in federation.measures.split(",") if federation.measures else ():
+        check_choice("federation.measures", name.strip(), MEASURES)
     check_range("federation.participation", federation.participation, 0.0, 1.0, open_low=True)
 
 

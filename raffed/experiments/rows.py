@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raffed.results.schema import Row
 from raffed.runtime.base import Report, Standing, Tally
@@ -25,11 +25,28 @@ def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: 
         if "personal" in r.scores:
             own = r.scores["personal"]
             rows.append(Row(number, "personal", "local_test", "accuracy_observed", own.accuracy_observed, r.client, n=own.n))
+        for name, (value, count) in r.extra.items():
+            rows.append(Row(number, "local", "train", name, value, client=r.client, n=count))
         for stage, tally in enumerate(r.stages):
             rows.append(Row(number, "personal", "local_test", f"accuracy_stage{stage}", tally.accuracy, r.client, n=tally.n))
+    rows += _extra_means(number, reports)
     for model in MODELS:
         rows += _means(number, model, [r.scores[model] for r in reports if model in r.scores])
     return rows if test is None else rows + _global_rows(number, test)
+
+
+def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
+    """What was measured besides, unweighted over the participants for which it was a number."""
+    rows = []
+    for name in dict.fromkeys(name for r in reports for name in r.extra):
+        known = [r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)]
+        rows.append(Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known)))
+    return rows
+
+
+def spectrum_rows(number: int, readings: Mapping[str, tuple[float, int]]) -> list[Row]:
+    """metric → (mean over batches of the global test set, how many)."""
+    return [Row(number, "global", "test", name, value, n=count) for name, (value, count) in readings.items()]
 
 
 def _means(number: int, model: str, tallies: Sequence[Tally]) -> list[Row]:

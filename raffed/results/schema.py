@@ -22,6 +22,11 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          accuracy_between: after aggregation, model global (the server's) and model personal (the server's
                          with what the client keeps). Where clients keep layers, model global has metric accuracy_oracle: its
                          layers completed by the participants' mean, which nobody in the federation could form
+    measures = spectrum  after the last round, metric eigenvalue_variance (core/spectrum.py): client null, model global, split
+                         test, mean over full batches of 128 of the test set (n of them), and there also
+                         eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
+                         (features not standardised); model local, split train: of each participant's trained model on its
+                         training data (n batches; NaN without one) and, with client null, their mean (n clients)
 
 A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
 """
@@ -32,7 +37,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 3  # 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle
+# 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle, eigenvalue_variance
+SCHEMA_VERSION = 3
 
 MODELS = ("global", "personal", "local")
 SPLITS = ("test", "local_test", "train", "val")

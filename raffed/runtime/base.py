@@ -90,15 +90,23 @@ class Tally:
         )  # fmt: skip
 
 
+class Extra(NamedTuple):
+    """A number that a run was asked to measure besides (`federation.measures`), and how many it is the mean of."""
+
+    value: float
+    n: int
+
+
 class Marks(NamedTuple):
-    """The last three fields of a Report."""
+    """The last four fields of a Report."""
 
     scores: dict[str, Tally]
     validation: Tally | None
     stages: tuple[Tally, ...]
+    extra: dict[str, Extra]
 
 
-NO_MARKS = Marks({}, None, ())
+NO_MARKS = Marks({}, None, (), {})
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class Report:
 
     `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model.
     `validation`: of the personal model on its validation part, None where there is none. `stages`: where the data come in
-    stages, of the personal model on the test part of each stage so far.
+    stages, of the personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
     """
 
     client: int
@@ -120,6 +128,7 @@ class Report:
     scores: dict[str, Tally] = field(default_factory=dict)
     validation: Tally | None = None
     stages: tuple[Tally, ...] = ()
+    extra: dict[str, Extra] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

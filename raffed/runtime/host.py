@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed.core import seeds
+from raffed.core import seeds, spectrum
 from raffed.core.boundary import Broadcast
 from raffed.core.context import ClientData
 from raffed.core.errors import StagePassedError
@@ -28,7 +28,7 @@ from raffed.core.sums import PointSum
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
-from raffed.runtime.base import NO_MARKS, Marks, Report, Share, Standing, Tally
+from raffed.runtime.base import NO_MARKS, Extra, Marks, Report, Share, Standing, Tally
 from raffed.runtime.judge import Judge
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
@@ -49,6 +49,11 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
     return Network(module, device, config.numerics.precision)
+
+
+def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
+    """z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+    return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
 
 
 class Host:
@@ -99,7 +104,8 @@ class Host:
             guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
             rounds = client_rounds(self.method, here, guests, self.session)
             pairs = list(zip(guests, rounds, strict=True))
-            marks = [self._marks(guest, done) if share.measure else NO_MARKS for guest, done in pairs]
+            last = broadcast.round + 1 == self.setup.config.federation.rounds
+            marks = [self._marks(guest, done, last) if share.measure else NO_MARKS for guest, done in pairs]
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
@@ -137,17 +143,28 @@ class Host:
                 total.add(vault.v, weight, f"own layers of client {client}")
         return total.export()
 
-    def _marks(self, guest: Guest, done: ClientRound) -> Marks:
-        """The scores of a client's models after its round."""
+    def _marks(self, guest: Guest, done: ClientRound, last: bool) -> Marks:
+        """The scores of a client's models after its round, in the last one with what is measured besides."""
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
         scores: dict[str, Tally] = {}
         by_stage: tuple[Tally, ...] = ()
         if len(partition.test[client]):
             x, y = self._local_part("test", client)
             scores, by_stage = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+        extra = {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
         if not partition.val or not len(partition.val[client]):
-            return Marks(scores, None, by_stage)
-        return Marks(scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage)
+            return Marks(scores, None, by_stage, extra)
+        return Marks(scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra)
+
+    def _asks(self, name: str) -> bool:
+        return self.setup.config.federation.asks(name)
+
+    def _spectrum(self, guest: Guest, done: ClientRound) -> Extra:
+        """Of the trained model's features of the client's training data."""
+        data = guest.data
+        order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
+        z = features_of(self.net, done.trained, data.x, data.y)
+        return Extra(*spectrum.by_batch(z, torch.from_numpy(order)))
 
     def _enter(self, stage: int | None) -> None:
         """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
