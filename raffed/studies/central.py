@@ -117,9 +117,7 @@ class _Watcher:
         self.total.zero_()
 
 
-def train(
-    net: Network, data: ClientData, local: Local, seed: int, transform: Transform, watch: Watch | None = None
-) -> State:
+def train(net: Network, data: ClientData, local: Local, seed: int, transform: Transform, watch: Watch | None = None) -> State:
     """The initial network after `local.epochs` whole epochs of cross-entropy, in one stretch: momentum lasts over epochs."""
     data = replace(data, x=net.arranged(data.x))
     per_epoch = local.steps(data.n, 1)

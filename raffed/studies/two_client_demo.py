@@ -38,7 +38,7 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", 30, 2, 1),
+    "smoke": Settings("digits", 12, 2, 1),
     "proxy": Settings("fashion-mnist", 1000, 10, 5),
     "full": Settings("mnist", None, 10, 5),
 }
@@ -63,9 +63,7 @@ def run(work: Work) -> None:
 class Demo:
     """One method on the two clients."""
 
-    def __init__(
-        self, record: Recorder, work: Work, pool: Pool, own: Local, plan: Federation, name: str, method: Method
-    ) -> None:
+    def __init__(self, record: Recorder, work: Work, pool: Pool, own: Local, plan: Federation, name: str, method: Method) -> None:
         self.record, self.pool, self.name = record, pool, name
         self.parts = parts(pool.y, OWNED, work.seed, LOCAL_TEST)
         self.net = network(work, "lenet_2d", pool, torch_init=True, relu=False)
