@@ -79,3 +79,27 @@ def test_progress_is_told_from_nothing_to_all_and_never_backwards(tmp_path: Path
     carry_out(Work("proxy_statistics", "smoke", 0, tmp_path, tell=lambda _, share: told.append(share)))
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_a_party_trains_the_same_first_round_alone_and_under_fedavg(folder: Path) -> None:
+    """One start, one split, one order of batches: in round 1 its SOLO model is its FedAvg model, in round 2 it is not."""
+    study = load_study(made(folder, "solo_drift"))
+    for panel in study.panels():
+        gap = study.curve(panel, "the party's own", "mean squared distance")
+        assert gap[1] == 0.0
+        assert gap[2] > 0.0
+
+
+def test_the_demo_s_downloaded_model_is_the_last_round_s_aggregated_one(folder: Path) -> None:
+    study = load_study(made(folder, "two_client_demo"))
+    for method in ("FedAvg", "MAP"):
+        for client in ("client 1", "client 2"):
+            before = study.value(method, client, "accuracy, aggregated", 1)
+            assert study.value(method, client, "accuracy, downloaded", 2) == before
+
+
+def test_map_s_server_in_the_demo_is_not_fedavg_s(folder: Path) -> None:
+    """The restricted softmax changes what is trained from the first round on."""
+    study = load_study(made(folder, "two_client_demo"))
+    norms = [study.value(method, "client 1", "norm of missing proxies after training", 1) for method in ("FedAvg", "MAP")]
+    assert norms[0] != norms[1]
