@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from analysis.figures import DARK, LIGHT, in_the_dark, svg
 from analysis.studies import check_sheet, load_study, painted, painters
+from raffed.core.network import Network
 from raffed.experiments.registry import items
+from raffed.models import build
 from raffed.studies import STUDIES, Work, carry_out
 
 SLOW = ("features_tsne",)  # scikit-learn takes seconds to import
@@ -103,3 +107,21 @@ def test_map_s_server_in_the_demo_is_not_fedavg_s(folder: Path) -> None:
     study = load_study(made(folder, "two_client_demo"))
     norms = [study.value(method, "client 1", "norm of missing proxies after training", 1) for method in ("FedAvg", "MAP")]
     assert norms[0] != norms[1]
+
+
+def test_the_data_that_a_study_states_are_those_that_it_reads() -> None:
+    checked = 0
+    for name, info in STUDIES.items():
+        settings = getattr(importlib.import_module(f"raffed.studies.{name}"), "SETTINGS", {})
+        for scale, chosen in settings.items():
+            stated = info.data.get(scale, ())
+            assert stated == (() if chosen.dataset == "digits" else (chosen.dataset,)), (name, scale)
+            checked += 1
+    assert checked >= 18
+
+
+@pytest.mark.parametrize(("model", "classes"), [("vgg11_bn", 10), ("vgg16_bn", 100), ("cnn5", 10)])
+def test_the_networks_of_full_scale_take_their_images(model: str, classes: int) -> None:
+    net = Network(build(model, (3, 32, 32), classes, 0))
+    logits, _ = net.apply(net.initial, torch.zeros(2, 3, 32, 32))
+    assert logits.shape == (2, classes)
