@@ -51,6 +51,11 @@ STUDIES: dict[str, StudyInfo] = {
     "averaged_classifiers": StudyInfo(
         "The mean of three local classifiers (FedMR, Fig. 2)", {"smoke": 1.0, "proxy": 1.0, "full": 1.0}
     ),
+    "leakage": StudyInfo(
+        "What a server reads out of gradients (MpFedcon, Fig. 10 and Table 4)",
+        {"smoke": 30.0, "proxy": 2400.0, "full": 150_000.0},
+        {"proxy": ("cifar10",), "full": ("cifar10", "cifar100")},
+    ),
 }
 
 
