@@ -80,9 +80,10 @@ COLUMNS = {"values": ["panel", "series", "x", "metric", "value"], "points": ["pa
 @cache
 def painters() -> dict[str, Painter]:
     """Study → its painter; imported when it is first asked for, since painters use this module."""
+    from .leakage import leakage
     from .study_fedmr import averaged_classifiers
 
-    return {"averaged_classifiers": averaged_classifiers}
+    return {"averaged_classifiers": averaged_classifiers, "leakage": leakage}
 
 
 def load_study(folder: Path | str) -> Study:

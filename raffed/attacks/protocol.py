@@ -59,7 +59,7 @@ def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed:
     by_message = told(seen.upload.slots)
     if by_message is not None:
         said["message"] = by_message
-    label = said["sign"] if setting.infer else None
+    label = said["sign"] if setting.infer else by_message if setting.centre else None
     distance = sought(setting, seen, gradient, dealt, x.shape, classes, seed, label)
     found = reconstruct(distance, dummies(x.shape, classes, effort.restarts, seed, number), effort, lambda z: mse(z, x))
     said["attack"] = found.label if label is None else label
