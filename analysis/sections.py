@@ -35,7 +35,7 @@ VERDICTS = {
 STUDY_SCALES = {
     "full": "The paper's own settings, where it gives them.",
     "proxy": "Less data, smaller networks or fewer epochs than the paper's: compared are signs and orders, not levels.",
-    "smoke": "Seconds of training: that the study runs is all this shows, whatever the table below says.",
+    "smoke": "Seconds of training: that the study runs is all this shows.",
 }
 
 

@@ -51,10 +51,40 @@ STUDIES: dict[str, StudyInfo] = {
     "averaged_classifiers": StudyInfo(
         "The mean of three local classifiers (FedMR, Fig. 2)", {"smoke": 1.0, "proxy": 1.0, "full": 1.0}
     ),
+    "features_2d": StudyInfo(
+        "Features in two dimensions (MAP, Fig. 5)",
+        {"smoke": 3.0, "proxy": 60.0, "full": 1500.0},
+        {"proxy": ("fashion-mnist",), "full": ("mnist",)},
+    ),
+    "features_tsne": StudyInfo(
+        "Representations by t-SNE (MpFedcon, Fig. 4)",
+        {"smoke": 4.0, "proxy": 180.0, "full": 400000.0},
+        {"proxy": ("cifar10",), "full": ("cifar10",)},
+    ),
     "leakage": StudyInfo(
         "What a server reads out of gradients (MpFedcon, Fig. 10 and Table 4)",
         {"smoke": 30.0, "proxy": 2400.0, "full": 150_000.0},
         {"proxy": ("cifar10",), "full": ("cifar10", "cifar100")},
+    ),
+    "proxy_statistics": StudyInfo(
+        "Norms and distances of the class proxies (MAP, Fig. 6)",
+        {"smoke": 2.0, "proxy": 30.0, "full": 90000.0},
+        {"proxy": ("cifar10",), "full": ("cifar10",)},
+    ),
+    "solo_drift": StudyInfo(
+        "SOLO and FedAvg drift apart (MpFedcon, Fig. 3)",
+        {"smoke": 2.0, "proxy": 90.0, "full": 40000.0},
+        {"proxy": ("cifar10",), "full": ("cifar10",)},
+    ),
+    "targeted_classes": StudyInfo(
+        "Networks for targeted classes (MAP, Fig. 7)",
+        {"smoke": 2.0, "proxy": 60.0, "full": 1000000.0},
+        {"proxy": ("cifar10",), "full": ("cifar100",)},
+    ),
+    "two_client_demo": StudyInfo(
+        "Two clients, seen from inside (MAP, Fig. 8)",
+        {"smoke": 2.0, "proxy": 90.0, "full": 600.0},
+        {"proxy": ("fashion-mnist",), "full": ("mnist",)},
     ),
 }
 

@@ -57,7 +57,7 @@ def test_every_file_of_the_package_was_looked_at() -> None:
     """A gate counts what it checked."""
     assert len(SOURCES) >= 60
     assert set(BELOW) | {"cli", ""} == {layer(p) for p in SOURCES}
-    assert all(sum(layer(p) == name for p in SOURCES) >= 3 for name in BELOW)
+    assert all(sum(layer(p) == name for p in SOURCES) >= 5 for name in BELOW)
 
 
 @pytest.mark.parametrize("name", BELOW)
@@ -67,7 +67,7 @@ def test_a_layer_imports_nothing_above_it(name: str) -> None:
         for target in (t for t in imported(path) if t.partition(".")[0] == "raffed"):
             assert target.split(".")[1] in BELOW[name], f"{path.relative_to(ROOT)} imports {target}"
         checked += 1
-    assert checked >= 3
+    assert checked >= 5
 
 
 def test_ray_is_imported_in_the_ray_runtime_and_the_tune_spaces_only() -> None:

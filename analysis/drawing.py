@@ -1,0 +1,116 @@
+"""Panels that several studies share: features and proxies in the plane, lines against a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .figures import LIGHT, Theme, dress, look, percent, place, style
+from .studies import Study, records
+
+WIDE, HIGH = 2.75, 2.45  # inches of a panel in a grid, its margins in it
+ARROW = 10.0  # proxies are drawn this much longer, as in MAP's Fig. 5
+
+
+def planes(study: Study, rows: Sequence[Sequence[str]], classes: Sequence[int], theme: Theme = LIGHT) -> Figure:
+    """A grid of panels, by name: features by class, proxies as arrows x ARROW, those of missing classes hollow."""
+    columns = max(map(len, rows))
+    with style(theme):
+        figure = Figure(figsize=(WIDE * columns + 0.1, HIGH * len(rows) + 0.42))
+        for i, names in enumerate(rows):
+            for j, name in enumerate(names):
+                bottom = 0.42 + HIGH * (len(rows) - 1 - i)
+                axes = place(figure, 0.1 + WIDE * j, bottom, WIDE - 0.2, HIGH - 0.35)
+                _plane(axes, study.points[study.points["panel"] == name], theme)
+                axes.set_title(name, loc="left", fontsize=9.5)
+        _legend(figure, classes, theme)
+    return figure
+
+
+def _plane(axes: Axes, rows: pd.DataFrame, theme: Theme) -> None:
+    features = rows[rows["kind"] == "feature"]
+    for label, points in features.groupby("label"):
+        colour, marker, _ = look(int(str(label)), theme)
+        axes.plot(
+            points["x"], points["y"], linestyle="", marker=marker, markersize=2.6, color=colour, alpha=0.55, markeredgewidth=0
+        )
+    for row in records(rows[rows["kind"] != "feature"]):
+        x, y, missing = ARROW * row["x"], ARROW * row["y"], row["kind"] == "missing proxy"
+        colour = theme.ink if missing else look(row["label"], theme)[0]
+        face = theme.paper if missing else colour
+        axes.plot([0, x], [0, y], color=colour, linewidth=0.8 if missing else 1.5, zorder=4)
+        axes.plot([x], [y], marker=look(row["label"], theme)[1], markersize=6, color=colour, markerfacecolor=face, zorder=5)
+    axes.set(xticks=[], yticks=[])
+    axes.margins(0.06)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)
+    dress(axes, theme, grid=False)
+
+
+def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
+    """The classes' colours and markers in one line at the foot."""
+    axes = place(figure, 0.1, 0.0, figure.get_size_inches()[0] - 0.2, 0.36)
+    axes.set(xlim=(0, max(len(classes), 6)), ylim=(0, 1))
+    axes.set_axis_off()
+    for number, label in enumerate(classes):
+        colour, marker, _ = look(label, theme)
+        axes.plot([number + 0.1], [0.5], marker=marker, markersize=6, color=colour)
+        axes.text(number + 0.2, 0.47, f"class {label}", va="center", fontsize=8.5, color=theme.ink)
+
+
+def lines(
+    groups: Mapping[str, Mapping[str, pd.Series[Any]]], x: str, theme: Theme = LIGHT, *, share: bool = False, log: bool = False,
+    looks: Mapping[str, int] | None = None,
+) -> Figure:  # fmt: skip
+    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions, shown in per cent."""
+    names = list(dict.fromkeys(name for curves in groups.values() for name in curves))
+    number = {name: i for i, name in enumerate(names)} | dict(looks or {})
+    columns = min(3, len(groups))
+    rows = math.ceil(len(groups) / columns)
+    wide, high = (3.5, 2.75) if columns > 1 else (5.6, 3.2)
+    with style(theme):
+        figure = Figure(figsize=(wide * columns + 0.1, high * rows + 0.35))
+        for i, (heading, curves) in enumerate(groups.items()):
+            bottom = 0.85 + high * (rows - 1 - i // columns)
+            axes = place(figure, 0.6 + wide * (i % columns), bottom, wide - 0.75, high - 0.85)
+            for name, curve in curves.items():
+                colour, marker, dash = look(number[name], theme)
+                drawn = axes.plot(curve.index, curve.to_numpy(float), color=colour, marker=marker, linestyle=dash, linewidth=1.6)
+                drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
+            _scales(axes, x, share, log)
+            axes.set_title(heading, loc="left", fontsize=10)
+            dress(axes, theme, grid=True)
+        _names(figure, {name: number[name] for name in names}, theme)
+    return figure
+
+
+def _scales(axes: Axes, x: str, share: bool, log: bool) -> None:
+    axes.set_xlabel(x, fontsize=9)
+    axes.tick_params(labelsize=8.5)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if log:
+        axes.set_yscale("log")
+    elif share:
+        axes.yaxis.set_major_formatter(FuncFormatter(percent))
+    if not log:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _names(figure: Figure, numbers: Mapping[str, int], theme: Theme) -> None:
+    width = figure.get_size_inches()[0]
+    axes = place(figure, 0.0, 0.05, width, 0.3)
+    axes.set(xlim=(0, width), ylim=(0, 1))
+    axes.set_axis_off()
+    left = 0.6
+    for name, number in numbers.items():
+        colour, marker, dash = look(number, theme)
+        axes.plot([left, left + 0.32], [0.5, 0.5], color=colour, linestyle=dash, linewidth=1.6)
+        axes.plot([left + 0.16], [0.5], color=colour, marker=marker, markersize=4.5)
+        axes.text(left + 0.4, 0.47, name, va="center", fontsize=9, color=theme.ink)
+        left += 0.62 + 0.078 * len(name)

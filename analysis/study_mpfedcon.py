@@ -1,0 +1,48 @@
+"""The studies of MpFedcon's paper: Figs. 3 and 4. The sheet names no check; numbers are shown without a verdict."""
+
+from __future__ import annotations
+
+from .drawing import lines, planes
+from .sheet import Sheet
+from .studies import Drawn, Painted, Study, values_sheet
+
+DISTANCE = "mean squared distance"
+
+
+def solo_drift(study: Study) -> Painted:
+    """Fig. 3."""
+    panels = study.panels()
+    names = ("SOLO", "FedAvg", "FedAvg, trained locally")
+    accuracy = {panel: {name: study.curve(panel, name, "accuracy") for name in names} for panel in panels}
+    gaps = {
+        f"To {what}": {panel: study.curve(panel, what, DISTANCE) for panel in panels}
+        for what in ("aggregated", "the party's own")
+    }
+    told = (
+        "Mean accuracy of a round's participants on their own test images: trained alone, the aggregated model of FedAvg,"
+        " and that model after their own training. One panel a number of local epochs E."
+    )
+    apart = (
+        "Squared distance of a participant's SOLO model to FedAvg's, per parameter, mean over participants: to the "
+        "aggregated model, and to the model that the same participant trained in the same round of FedAvg."
+    )
+    figures = [Drawn(lines(accuracy, "Round", share=True), told), Drawn(lines(gaps, "Round", log=True), apart)]
+    lines_ = [[panel, *(f"{100 * study.value(panel, name, 'accuracy'):.1f}" for name in names),
+               f"{study.value(panel, 'aggregated', DISTANCE):.3g}"] for panel in panels]  # fmt: skip
+    titles = ["Local epochs", *(f"{name}, %" for name in names), DISTANCE]
+    return Painted(figures, [], {"Last round": Sheet(titles, lines_, frozenset({"Local epochs"}))})
+
+
+def features_tsne(study: Study) -> Painted:
+    """Fig. 4."""
+    panels = study.panels()
+    caption = (
+        "Representations z of all parties' test images, embedded by t-SNE; colours are classes. Distances between "
+        "clusters of such a picture mean little: the table has those of z itself."
+    )
+    half = (len(panels) + 1) // 2
+    rows = [panels[:half], panels[half:]]
+    table = values_sheet(study, ["intra-class distance", "inter-class distance", "intra / inter", "accuracy"])
+    return Painted(
+        [Drawn(planes(study, rows, range(10)), caption)], [], {"Distances of z, and accuracy on the images shown": table}
+    )

@@ -1,0 +1,80 @@
+"""A federation in one process, seen from inside: after every round each participant's models can be looked at.
+
+The rounds are the kernel's (client_rounds, Fold, server_round) with the streams of a run of the same seed; what is left out is
+what a run adds around them: actors, vaults on disk, checkpoints, metric rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.boundary import Server, Vault
+from raffed.core.config import Federation
+from raffed.core.context import ClientData, ServerContext
+from raffed.core.fold import Fold
+from raffed.core.local import Local
+from raffed.core.method import Method, Spec
+from raffed.core.network import Network
+from raffed.core.params import State
+from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
+from raffed.core.stretch import Augmentation
+from raffed.core.training import Guest, Session
+from raffed.data.transforms import Transform, augment_by, augment_draws
+
+
+class OpenFederation:
+    """A method on the clients' data; `step` is a round, `server` and `vaults` are what is remembered of it."""
+
+    def __init__(
+        self, method: Method, net: Network, data: Sequence[ClientData], local: Local, seed: int, plan: Federation,
+        transform: Transform,
+    ) -> None:  # fmt: skip
+        self.method, self.net, self.plan, self.seed = method, net, plan, seed
+        self.data = [ClientData(net.arranged(own.x), own.y, own.class_counts) for own in data]
+        visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
+        samples = sum(own.n for own in data)
+        spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
+        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
+        self.session = Session(net, local, seed, spec, bend if transform.augments else None)
+        self.server: Server = server_init(method, net.initial, spec)
+        self.vaults: dict[int, Vault] = {}
+
+    def participants(self) -> list[int]:
+        """Who takes part in the next round, ascending: as in a run of this seed."""
+        order = seeds.rng(self.seed, "sampling", self.server.round).permutation(len(self.data))
+        return sorted(int(client) for client in order[: self.plan.participants(len(self.data))])
+
+    def model(self, client: int) -> State:
+        """What a client would start the next round from: the aggregated model, completed by its own layers."""
+        return joined(self.method, self.server.broadcast(), self.vaults.get(client), self.net)
+
+    def step(self) -> dict[int, ClientRound]:
+        """One round; client → what it did."""
+        chosen, sent = self.participants(), self.server.broadcast()
+        sizes = [self.data[client].n for client in chosen]
+        fold, done = Fold(self.method.server.each), {}
+        for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
+            guest = Guest(client, self.vaults.get(client), self.data[client])
+            (done[client],) = client_rounds(self.method, sent, [guest], self.session)
+            fold.add(client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}")
+        for client, one in done.items():
+            self.vaults[client] = one.vault
+        mean_w, mean_b, received = fold.finish(self.server)
+        told = (self.session.spec, self.server.round, len(chosen), sum(sizes), received, self.seed, mean_b)
+        self.server = server_round(self.method, self.server, mean_w, mean_b, ServerContext(*told, self.net.differentiable))
+        return done
+
+
+def parts(y: Tensor, owned: Sequence[Sequence[int]], seed: int, local_test: float) -> list[tuple[Tensor, Tensor]]:
+    """(train, test) indices of clients that hold whole classes: each client's images shuffled, the first share for its test."""
+    found = []
+    for client, classes in enumerate(owned):
+        index = [i for i, label in enumerate(y.tolist()) if label in set(classes)]
+        order = seeds.rng(seed, "split", 1, client).permutation(len(index))
+        mixed = y.new_tensor(index)[y.new_tensor(order.tolist())]
+        cut = max(int(local_test * len(index)), 1)
+        found.append((mixed[cut:], mixed[:cut]))
+    return found

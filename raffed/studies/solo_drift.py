@@ -1,0 +1,109 @@
+"""How far parties that train alone drift from FedAvg: MpFedcon (2022), Fig. 3.
+
+The same parties, batches and rounds under SOLO and under FedAvg, for several numbers of local epochs E. Every round: the mean
+accuracy of its participants on their own test images, and the mean over them of ‖w_SOLO − w_FedAvg‖² / P, with w_SOLO the
+party's own model after the round and w_FedAvg the aggregated one; and beside it the distance to the party's own trained FedAvg
+model, since the paper does not say which is meant. Full scale: CIFAR-10, (100, 5), a tenth of the parties, 100 rounds, the
+paper's network, E = 1, 5, 10, 20 as in its Fig. 7, crops and flips as in FedRep's code. Proxy: 10 parties, all in every round,
+SimpleCNN, 200 images a class, E = 1, 5, 10 rounds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from raffed.core.config import Federation
+from raffed.core.local import Local
+from raffed.core.params import State
+from raffed.data.partition import make_partition
+from raffed.data.splits import parse_split
+from raffed.methods import build_method
+from raffed.studies import Work
+from raffed.studies.central import Pool, accuracy, load_pool, network
+from raffed.studies.metrics import mean, mean_square
+from raffed.studies.record import Recorder
+from raffed.studies.rounds import OpenFederation
+
+
+class Settings(NamedTuple):
+    """Data set, network, split, participation, rounds, the values of E, images a class and tests a class (None: all)."""
+
+    dataset: str
+    model: str
+    split: str
+    participation: float
+    rounds: int
+    epochs: tuple[int, ...]
+    per_class: int | None = None
+    tests: int | None = None
+    augmented: bool = False
+
+
+SETTINGS = {
+    "smoke": Settings("digits", "simplecnn", "equal:4:5", 1.0, 2, (1, 2), 12, 8),
+    "proxy": Settings("cifar10", "simplecnn", "equal:10:5", 1.0, 10, (1, 5), 200, 100),
+    "full": Settings("cifar10", "cnn5", "equal:100:5", 0.1, 100, (1, 5, 10, 20), None, None, True),
+}
+
+
+def divided(pool: Pool, split: str, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every party's (training, test) indices, the tests from the benchmark's own test set."""
+    y, y_test = pool.y.cpu().numpy(), pool.y_test.cpu().numpy()
+    found = make_partition(parse_split(split), y, pool.classes, None, seed, None, y_test)
+    return [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(found.train, found.test, strict=True)]
+
+
+def local(epochs: float) -> Local:
+    """The paper's SGD (part C, common)."""
+    return Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=epochs)
+
+
+def run(work: Work) -> None:
+    """One panel a value of E."""
+    chosen = SETTINGS[work.scale]
+    style = "map" if chosen.augmented else "plain"
+    pool = load_pool(work, chosen.dataset, style, per_class=chosen.per_class, tests=chosen.tests, augmented=chosen.augmented)
+    facts = {**chosen._asdict(), "epochs": list(chosen.epochs), "lr": local(1).lr, "momentum": local(1).momentum,
+             "batch_size": local(1).batch_size}  # fmt: skip
+    whole, spent = sum(chosen.epochs) * chosen.rounds, 0
+    with Recorder(work, facts) as record:
+        for epochs in chosen.epochs:
+            pair = Pair(record, work, pool, chosen, epochs)
+            for round in range(1, chosen.rounds + 1):
+                work.tell(f"Fig. 3, E = {epochs}, round {round}", spent / whole)
+                pair.step(round)
+                spent += epochs
+    work.tell("Fig. 3", 1.0)
+
+
+class Pair:
+    """SOLO and FedAvg side by side."""
+
+    def __init__(self, record: Recorder, work: Work, pool: Pool, chosen: Settings, epochs: int) -> None:
+        self.record, self.pool, self.panel = record, pool, f"E = {epochs}"
+        self.parts = divided(pool, chosen.split, work.seed)
+        data = [pool.data(train) for train, _ in self.parts]
+        plan = Federation(chosen.rounds, chosen.participation)
+        self.net = network(work, chosen.model, pool)
+        common = (self.net, data, local(epochs), work.seed, plan, pool.transform)
+        self.alone = OpenFederation(build_method("solo", {}), *common)
+        self.together = OpenFederation(build_method("fedavg", {}), *common)
+
+    def step(self, round: int) -> None:
+        """A round of both; the participants are the same."""
+        alone, together = self.alone.step(), self.together.step()
+        aggregated = self.together.model(0)
+        models = {"SOLO": {c: one.trained for c, one in alone.items()}, "FedAvg": dict.fromkeys(together, aggregated),
+                  "FedAvg, trained locally": {c: one.trained for c, one in together.items()}}  # fmt: skip
+        for name, states in models.items():
+            scores = [self._accuracy(client, state) for client, state in states.items()]
+            self.record.value(self.panel, name, round, "accuracy", mean(scores))
+        for series, name in (("aggregated", "FedAvg"), ("the party's own", "FedAvg, trained locally")):
+            gaps = [mean_square(one.trained.w, models[name][client].w) for client, one in alone.items()]
+            self.record.value(self.panel, series, round, "mean squared distance", mean(gaps))
+
+    def _accuracy(self, client: int, state: State) -> float:
+        index = self.parts[client][1]
+        return accuracy(self.net, state, self.pool.x_test[index], self.pool.y_test[index], self.pool.classes)

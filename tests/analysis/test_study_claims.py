@@ -1,0 +1,88 @@
+"""Claims from a study's rows: what is computed from hand-made numbers, and how seeds are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.studies import COLUMNS, Study, check_sheet, painted
+from analysis.study_map import drops, proxy_statistics, targeted_classes
+
+Rows = list[tuple[str, str, float, str, float]]
+
+
+def study(name: str, values: Rows, scale: str = "proxy", seed: int = 0, **settings: Any) -> Study:
+    frames = {part: pd.DataFrame(columns=columns) for part, columns in COLUMNS.items()}
+    frames["values"] = pd.DataFrame(values, columns=COLUMNS["values"])
+    about = {"name": name, "scale": scale, "seed": seed, "settings": settings}
+    return Study(about, frames["values"], frames["points"], frames["images"])
+
+
+def targeted(m1: tuple[float, float], m2: tuple[float, float], seed: int = 0) -> Study:
+    rows: Rows = []
+    for x, first, second in zip((2, 4), m1, m2, strict=True):
+        rows += [("targeted classes", "M1", x, "accuracy", first), ("targeted classes", "M2", x, "accuracy", second),
+                 ("targeted classes", "M2 among n", x, "accuracy", first + 0.01)]  # fmt: skip
+    return study("targeted_classes", rows, seed=seed)
+
+
+def test_a_gap_that_grows_as_n_falls_holds_and_one_that_shrinks_does_not() -> None:
+    def verdicts(one: Study) -> list[bool]:
+        return [check.holds for check in targeted_classes(one).checks]
+
+    assert verdicts(targeted((0.9, 0.8), (0.7, 0.7))) == [True, True, False, False]
+    assert verdicts(targeted((0.9, 0.8), (0.9, 0.7))) == [False, False, False, False]
+
+
+def test_seeds_are_counted_claim_by_claim() -> None:
+    sheet = check_sheet([targeted((0.9, 0.8), (0.7, 0.7)), targeted((0.9, 0.8), (0.85, 0.7), seed=1)])
+    assert sheet is not None
+    assert [line[-1] for line in sheet.lines[:2]] == ["2 of 2 seeds", "1 of 2 seeds"]
+    assert sheet.lines[1][1] == "+20.0, +10.0 points, n rising; +5.0, +10.0 points, n rising"
+
+
+def test_a_drop_is_what_is_lost_between_two_rounds_and_a_gain_what_is_won_within_one() -> None:
+    """a^down = 0.1, 0.4, 0.5 and a^pers = 0.8, 0.9, 0.7: drops 0.8 − 0.4 and 0.9 − 0.5, gains 0.7, 0.5, 0.2."""
+    rows: Rows = []
+    for round, (down, personal) in enumerate(((0.1, 0.8), (0.4, 0.9), (0.5, 0.7)), start=1):
+        rows += [("MAP", "client 1", round, "accuracy, downloaded", down),
+                 ("MAP", "client 1", round, "accuracy, personalized", personal)]  # fmt: skip
+    ((drop, gain),) = drops(study("two_client_demo", rows), "MAP").values()
+    assert drop.to_dict() == pytest.approx({2: 0.4, 3: 0.4})
+    assert gain.to_dict() == pytest.approx({1: 0.7, 2: 0.5, 3: 0.2})
+
+
+def proxies(missing_norm: float, gradients: tuple[float, float], within: tuple[float, float]) -> Study:
+    rows: Rows = []
+    for epoch in (0, 1, 2):
+        for series, norm in (("observed", 1.0), ("missing", missing_norm)):
+            rows.append(("proxies", series, epoch, "proxy norm", norm))
+            if epoch:
+                value = gradients[epoch - 1] if series == "missing" else 1.0
+                rows.append(("proxies", series, epoch, "accumulated gradient norm", value))
+        for series in ("O-O", "O-M", "M-M"):
+            value = within[epoch - 1] if series == "M-M" and epoch else 1.0
+            rows += [("proxies", series, epoch, "distance", value), ("proxies", series, epoch, "log(1 − cos)", 0.0)]
+    return study("proxy_statistics", rows)
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (proxies(0.9, (5.0, 0.1), (0.1, 0.1)), [True, True, True, True, True]),
+        (proxies(1.1, (5.0, 0.1), (0.1, 0.1)), [False, True, True, True, True]),
+        (proxies(0.9, (5.0, 5.1), (0.1, 0.1)), [True, False, False, True, True]),
+        (proxies(0.9, (5.0, 1.0), (0.1, 0.5)), [True, True, False, True, False]),
+        (proxies(0.9, (5.0, 0.1), (1.0, 0.1)), [True, True, True, False, False]),
+    ],
+)
+def test_the_claims_on_proxies_are_read_off_the_curves(made: Study, wanted: list[bool]) -> None:
+    assert [check.holds for check in proxy_statistics(made).checks] == wanted
+
+
+def test_a_study_that_nothing_is_known_of_is_shown_as_its_numbers() -> None:
+    shown = painted(study("phrenology", [("a", "b", 0, "bump", 1.5), ("a", "b", 1, "bump", 2.5)]))
+    assert shown.tables["Values"].lines == [["a", "b", "2.5"]]
+    assert check_sheet([study("phrenology", [("a", "b", 0, "bump", 1.5)])]) is None
