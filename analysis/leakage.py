@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .figures import LIGHT, Theme, dress, look, place, spread, style
 from .sheet import Sheet
@@ -37,7 +38,11 @@ def leakage(study: Study) -> Painted:
         noisy = [name for name in names if name.endswith(")")]
         attacks = [name for name in names if name not in noisy]
         figures += [
-            Drawn(_curves(study, panel, [attacks, ["DLG", *noisy]]), CURVES.format(panel, study.about["settings"]["images"]), "natural"),
+            Drawn(
+                _curves(study, panel, [attacks, ["DLG", *noisy]]),
+                CURVES.format(panel, study.about["settings"]["images"]),
+                "natural",
+            ),
             Drawn(_pictures(study, panel), PICTURES.format(panel), "natural"),
         ]
         tables[f"Attacks on {panel}"] = _attacks(study, panel, names)
@@ -60,9 +65,9 @@ def _shown(value: float | None, digits: int = 3) -> str:
 
 
 def _attacks(study: Study, panel: str, names: Sequence[str]) -> Sheet:
-    metrics = [*MARKS, "psnr", "ssim", "recognised", "diverged", *(f"label {rule}" for rule in RULES)]
-    titles = ["Attack", *(f"MSE at {mark.removeprefix('mse@')}" for mark in MARKS), "PSNR dB", "SSIM", "MSE < 0.03", "Diverged",
-              "Label: attack", "by message", "by bias", "by sign", "by inner product"]  # fmt: skip
+    metrics = [*MARKS, "mse", "psnr", "ssim", "recognised", "diverged", *(f"label {rule}" for rule in RULES)]
+    titles = ["Attack", *(f"MSE at {mark.removeprefix('mse@')}" for mark in MARKS), "at the end", "PSNR dB", "SSIM"]
+    titles += ["MSE < 0.03", "Diverged", "Label: attack", *(f"by {rule}" for rule in RULES[1:])]
     lines = [[name, *(_shown(_number(study, panel, name, metric)) for metric in metrics)] for name in names]
     return Sheet(titles, lines, frozenset({"Attack"}))
 
@@ -135,6 +140,8 @@ def _curves(study: Study, panel: str, groups: Sequence[Sequence[str]], theme: Th
                 mark.set_clip_on(False)
                 axes.text(1.06, y, name, transform=axes.transAxes, va="center", fontsize=8)
             axes.set_xlabel("Iteration")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.minorticks_off()
             axes.set_title("Median MSE", loc="left", pad=8)
             dress(axes, theme, grid=True)
     return figure

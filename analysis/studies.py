@@ -87,7 +87,8 @@ def painters() -> dict[str, Painter]:
     from .study_mpfedcon import features_tsne, solo_drift
 
     known = (
-        averaged_classifiers, features_2d, features_tsne, leakage, proxy_statistics, solo_drift, targeted_classes, two_client_demo,
+        averaged_classifiers, features_2d, features_tsne, leakage, proxy_statistics, solo_drift, targeted_classes,
+        two_client_demo,
     )  # fmt: skip
     return {painter.__name__: painter for painter in known}
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import Outcome, attack, chosen_images, summary
+from raffed.attacks.protocol import MARKS, Outcome, attack, chosen_images, summary
 from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare, transform_for
@@ -57,7 +57,7 @@ def run(work: Work) -> None:
                 work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
                 outcomes = [attack(setting, image, label, classes, i, work.seed, plan.effort)
                             for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
-                write(record, name, setting, outcomes)
+                write(record, name, setting, outcomes, plan.effort.iterations)
 
 
 def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
@@ -68,13 +68,12 @@ def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]
     return x, [int(label) for label in data.y_train[chosen]], data.num_classes
 
 
-def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[Outcome]) -> None:
-    """The rows of one setting on one data set."""
-    longest = max(len(one.attempt.trace) for one in outcomes)
-    for iteration in range(1, longest + 1):
+def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[Outcome], iterations: int) -> None:
+    """The rows of one setting on one data set; an attack that has ended stays where it ended."""
+    for iteration in range(1, iterations + 1):
         now = [one.attempt.at(iteration) for one in outcomes]
         record.value(name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now))
-    for metric, value in summary(outcomes).items():
+    for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
         record.value(name, setting.name, 0, metric, value)
     if setting in FIGURE_10:
         for i, one in enumerate(outcomes[:SHOWN]):
