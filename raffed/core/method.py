@@ -93,8 +93,8 @@ class Term(Ingredient):
         """A 0-d tensor."""
         raise NotImplementedError
 
-    def draw(self, batch: int, generator: torch.Generator) -> Tensor | None:
-        """Random numbers for one step, if this term needs any; arrives as `k.drawn`."""
+    def draw(self, batch: int, k: Context, generator: torch.Generator) -> Tensor | None:
+        """Random numbers for one step with this batch size, if this term needs any; arrives as `k.drawn`."""
         return None
 
     purpose: ClassVar[Any] = None  # a Purpose of core/seeds.py if `draw` is used

@@ -64,6 +64,7 @@ METHODS: dict[str, MethodInfo] = {
     "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
     "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
     "mpfedcon": MethodInfo("MpFedcon", "MpFedcon 2022", "mpfedcon", "mpfedcon", "encoder contrasted with class centres"),
+    "noisygrad": MethodInfo("FedAvg with noise", "Zhu et al. 2019", "noisygrad", "noisygrad", "noise on every gradient"),
     "perfedavg": MethodInfo("Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"),
     "pfedme": MethodInfo("pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"),
     "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),

@@ -58,6 +58,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
         "negative": ["after_head"],
     },
+    "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
     "creff": {
         "features": [0], "match_steps": [-1], "match_lr": [-0.1], "retrain_epochs": [-1], "retrain_lr": [-0.1, math.nan],
     },
