@@ -27,7 +27,9 @@ class Remote:
     """A folder at a URL. Raises UsageError for a URL that cannot be one, or that holds credentials (they would be logged)."""
 
     def __init__(self, url: str) -> None:
-        self.url = _checked(url)
+        self.url = check_url(url)
+        if not urlsplit(url).path.strip("/"):
+            raise UsageError(f"{url}: names no folder; add a name, as in s3://bucket/runs/a or file:///shared/runs/a")
         self._files, self._root = _opened(self.url)
         self._sent: dict[str, Stamp] = {}
 
@@ -112,7 +114,8 @@ def _told(what: str) -> Iterator[None]:
         raise UsageError(f"{what} ({' '.join(str(error).split())})") from error
 
 
-def _checked(url: str) -> str:
+def check_url(url: str) -> str:
+    """The URL, if it can be one and holds no credentials; else a UsageError that does not repeat them."""
     scheme = url.partition("://")[0]
     try:
         parts = urlsplit(url)
@@ -121,8 +124,6 @@ def _checked(url: str) -> str:
         raise UsageError(f"{scheme}://…: not a URL ({error})") from error
     if secret:
         raise UsageError(f"{scheme}://…@{parts.hostname}: credentials in a URL end up in logs; use the environment or a role")
-    if not parts.path.strip("/"):
-        raise UsageError(f"{url}: names no folder; add a name, as in {scheme}://bucket/runs/a or file:///shared/runs/a")
     return url
 
 
