@@ -115,7 +115,7 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError(f"--env {name}: wanted NAME=VALUE")  # the value may be something that no log should hold
+            raise UsageError("--env: wanted NAME=VALUE")  # not repeated: it may be something that no log should hold
         found[name] = value
     return found
 

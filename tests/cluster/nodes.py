@@ -18,7 +18,7 @@ from types import TracebackType
 ROOT = Path(__file__).parents[2]
 RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--num-cpus", "1"]
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
-UP_SECONDS = 90.0
+UP_SECONDS = 240.0  # on a machine that others use as well
 
 
 def free_ports(count: int) -> list[int]:
@@ -57,6 +57,11 @@ class Cluster:
         return f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
 
     @property
+    def gcs_address(self) -> str:
+        """Where nodes and drivers join."""
+        return f"{self._addresses[0]}:{self.gcs}"
+
+    @property
     def environment(self) -> dict[str, str]:
         """That of a person who has the token; only its path is told."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -80,7 +85,7 @@ class Cluster:
         head = ["--head", "--port", self.gcs, "--dashboard-host", host, "--dashboard-port", self.dashboard_port]
         for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
             agent, grpc, metrics = free_ports(3)
-            joins = head if number == 0 else ["--address", f"{host}:{self.gcs}"]
+            joins = head if number == 0 else ["--address", self.gcs_address]
             ports = [
                 "--dashboard-agent-listen-port",
                 agent,
@@ -99,11 +104,11 @@ class Cluster:
                     )
                 )
             if number == 0:
-                self._wait_for(lambda: self.ask("import ray; print(1)", 30) == "1", "head")
+                self._wait_for(lambda: self.ask("print(1)") == "1", "head")
 
     def _wait(self) -> None:
         count = "import ray; print(sum(n['Alive'] for n in ray.nodes()))"
-        self._wait_for(lambda: self.ask(count, 30) == str(len(self._nodes)), "nodes")
+        self._wait_for(lambda: self.ask(count) == str(len(self._nodes)), "nodes")
 
     def _wait_for(self, done: object, what: str) -> None:
         until = time.monotonic() + UP_SECONDS
@@ -113,10 +118,13 @@ class Cluster:
             time.sleep(0.5)
 
     def ask(self, code: str, timeout: float = 120.0) -> str:
-        """What a driver on the head node prints last; "" if it fails."""
-        start = f"import ray; ray.init(address='{self._addresses[0]}:{self.gcs}', logging_level='ERROR', log_to_driver=False)\n"
+        """What a driver on the head node prints last; "" if it fails or is too slow."""
+        start = f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', log_to_driver=False)\n"
         command = [*self._prefixes[0], sys.executable, "-c", start + code]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        try:
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return ""
         return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""
 
     def logs(self) -> str:
