@@ -29,6 +29,7 @@ from raffed.experiments.sweep import (
     write_rows,
 )
 from raffed.results.runfile import RUN_FILE, read_run
+from raffed.runtime.ray_nodes import check_shared
 
 from . import continuous, load_space, points, values
 from .progress import Progress, listening
@@ -90,6 +91,7 @@ class Search:
 
 def carry_out(search: Search) -> bool:
     """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is up."""
+    check_shared(search.folder.path.resolve(), "a sweep, whose trials run anywhere,")
     os.environ.update(QUIET_TUNE)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told in a line each
     left, methods = search.seconds, search.request.methods
@@ -236,4 +238,3 @@ def _keywords(method: str) -> set[str]:
     from raffed.methods import METHODS
 
     return set(inspect.signature(METHODS[method].load()).parameters)
-

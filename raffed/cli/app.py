@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, listing, reproducing, running, tuning
+from raffed.cli import checking, listing, reproducing, running, submitting, tuning
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -98,12 +98,25 @@ raffed reproduce fedmr/table6 --only fmnist
 
 raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h"""
 
+SUBMIT_EPILOG = """[bold]Examples[/bold]
+
+raffed submit run exp.toml --out s3://bucket/runs/a
+
+raffed submit --working-dir . tune --method fedmr --out /shared/sweeps/a
+
+raffed submit reproduce map/table1 --scale full --out gs://bucket/reproduce
+
+[bold]Token[/bold]
+
+Ray's client sends the one in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token."""
+
 RUNS, LOOK = "Runs", "Look around"
 app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
 app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
 app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", rich_help_panel=RUNS)(running.resume)
+app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(submitting.submit)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.cli.screen import duration, percent, plain
+from raffed.results.storage import named
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -36,8 +37,8 @@ class Board:
     def start(self, request: Request, out: Path) -> None:
         """The sweep begins."""
         data = request.base.data
-        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {request.base.federation.rounds} rounds → {out}"
-        print(f"tune {what}; {request.protocol} protocol, by {request.select} accuracy", flush=True)
+        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {request.base.federation.rounds} rounds"
+        print(f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy", flush=True)
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
         """A trial began, reported a round, or ended."""
@@ -67,7 +68,7 @@ class JsonBoard(Board):
     """One JSON object a line, nothing else on stdout."""
 
     def start(self, request: Request, out: Path) -> None:
-        self._emit("tune", request=request.as_dict(), folder=str(out))
+        self._emit("tune", request=request.as_dict(), folder=named(out))
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
         self._emit("trial", method=method, **trial.as_dict())
@@ -79,7 +80,7 @@ class JsonBoard(Board):
         from raffed.cli.checking import write_tuning
 
         write_tuning(out, sweep, shown=False)
-        self._emit("tuned", folder=str(out), **sweep)
+        self._emit("tuned", folder=named(out), **sweep)
 
     def _emit(self, event: str, **values: Any) -> None:
         print(json.dumps({"event": event, **plain(values)}, allow_nan=False), flush=True)

@@ -16,6 +16,7 @@ from raffed.cli.config import read_config
 from raffed.cli.options import Flags, run_options
 from raffed.cli.screen import Screen, duration, make_screen, plain
 from raffed.core.errors import UsageError
+from raffed.results.storage import fetched, mirrored, named
 
 if TYPE_CHECKING:
     from raffed.experiments.verify import Certificate, Check
@@ -99,16 +100,16 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, summary.md, summary.csv, curves.png.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUNS...", help="Run folders, or folders or URLs that hold some.")],
+    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="For report.html, summary.md, summary.csv, curves.png.")],
     as_json: Json = False,
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network.
     """
-    with make_screen(as_json, quiet=False) as screen:
-        write_report(runs, out, screen)
+    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
+        write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
@@ -121,7 +122,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     loaded, items = load_runs(runs), find_items(runs)
     if not loaded.runs.empty or not items:
         for name, reason in loaded.unreadable.items():
-            print(f"raffed: left out {name}: {reason}", file=sys.stderr)
+            print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
     try:
         path = write_loaded(loaded, out, items, find_sweeps(runs))
     except NoRunsError as error:
@@ -129,7 +130,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded))
-    screen.reported(str(path), [dict(zip(titles, line, strict=True)) for line in lines])
+    screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
@@ -183,7 +184,7 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
         for trial in about.get("trials") or []:
             if trial.get("error"):
                 print(f"failed: {method} {trial['name']}: {str(trial['error']).strip().splitlines()[-1]}", file=sys.stderr)
-    print(f"raffed report {out} --out {out}/report draws the trials")
+    print(f"raffed report {named(out)} --out {named(out)}/report draws the trials")
 
 
 @run_options(without=["data.root"])

@@ -16,6 +16,7 @@ from raffed.cli.screen import Screen, duration, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import UsageError, check_choice
+from raffed.results.storage import fetched, mirrored
 
 if TYPE_CHECKING:
     from raffed.experiments.registry import Item
@@ -32,7 +33,7 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
     budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of all reproductions; runs are shared in it.")] = Path("reproduce"),
+    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")] = "reproduce",
     plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Every table and figure with its state.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
@@ -45,13 +46,14 @@ def reproduce(
     from raffed.experiments.registry import SCALES, SEEDS, find_item
 
     if listed or item is None:
-        _list(out)
+        with fetched(place) as out:
+            _list(out)
         return
     found, count = find_item(item), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     seconds = None if budget is None else seconds_of(budget)
-    with make_screen(as_json, quiet=False) as screen:
+    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = work.estimated([_with_root(job, flags) for job in runs], lambda text: typer.echo(text, err=True))
         studies = work.study_jobs(found, scale, out, count, flags.get("data.root"))

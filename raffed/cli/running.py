@@ -20,6 +20,7 @@ from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.toml import read_toml
 from raffed.methods import build_method
+from raffed.results.storage import mirrored
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult, Stop, Watcher
@@ -28,16 +29,17 @@ Work = Callable[["Watcher", "Stop"], "RunResult"]
 File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
-Out = Annotated[Path | None, typer.Option("--out", help="New folder for the run's files; chosen below runs/ if not given.")]
+OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
+Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
 NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]
 
 
 @run_options()
 def run(flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Run one method on one split of a data set."""
-    with make_screen(as_json, quiet) as screen:
+    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         config = read_config(file, flags)
-        folder = out or free_folder(config)
+        folder = stack.enter_context(mirrored(out or free_folder(config)))
         import raffed
 
         screen.start(headline(config, folder), config.method, config.federation.rounds)
@@ -47,12 +49,12 @@ def run(flags: Flags, file: File = None, out: Out = None, as_json: Json = False,
 @run_options(without=NOT_RUNTIME)
 def resume(
     flags: Flags,
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was stopped or killed.")],
+    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
-    with make_screen(as_json, quiet) as screen:
+    with make_screen(as_json, quiet) as screen, mirrored(place) as run_folder:
         import raffed
         from raffed.experiments.folder import run_config
         from raffed.results.runfile import read_run
@@ -69,13 +71,13 @@ def resume(
 def compare(
     flags: Flags,
     methods: Annotated[list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for a run per method and the report.")],
+    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL for a run per method and the report.")],
     file: File = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run several methods on the same split and seed, and report."""
-    with make_screen(as_json, quiet) as screen:
+    with make_screen(as_json, quiet) as screen, mirrored(place) as out:
         configs = compared(methods, file, flags)
         folders = {name: out / name for name in configs}
         for name, config in configs.items():

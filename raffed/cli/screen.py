@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.core.errors import UsageError
+from raffed.results.storage import named
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -50,12 +51,12 @@ class Screen:
     def stopped(self, where: str, again: str) -> None:
         """The run ended early; the command `again` continues it."""
         self.close()
-        print(f"raffed: stopped; continue with: {again}", file=sys.stderr)
+        print(f"raffed: stopped; continue with: {named(again)}", file=sys.stderr)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         """The run came to its end; `brief` where others follow."""
         self.close()
-        print(result.folder)
+        print(named(result.folder or ""))
 
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
         """A report was written."""
@@ -95,11 +96,11 @@ class JsonScreen(Screen):
         self._emit("study", what=what, share=share)
 
     def stopped(self, where: str, again: str) -> None:
-        self._emit("stopped", method=self._method, folder=where, resume=again)
+        self._emit("stopped", method=self._method, folder=named(where), resume=named(again))
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         self._emit(
-            "finished", method=self._method, folder=str(result.folder), hashes=result.hashes,
+            "finished", method=self._method, folder=named(result.folder or ""), hashes=result.hashes,
             accuracy=result.accuracy, personalization=result.personalization,
         )  # fmt: skip
 
@@ -121,7 +122,7 @@ class LineScreen(Screen):
         self._shown = time.monotonic()
 
     def start(self, title: str, method: str, rounds: int) -> None:
-        print(title, flush=True)
+        print(named(title), flush=True)
         self._pace = Pace()
 
     def round(self, event: RoundEvent) -> None:

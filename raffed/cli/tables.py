@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raffed.cli.screen import duration, percent
+from raffed.results.storage import named
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult
@@ -65,7 +66,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         return
     up, down = traffic(result)
     pairs = [("rounds", f"{about.get('rounds_done', 0)}"), *accuracies.items(),
-             ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", str(result.folder))]  # fmt: skip
+             ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", named(result.folder))]  # fmt: skip
     kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
 

@@ -16,6 +16,7 @@ from raffed.cli.options import Flags, run_options
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import RaffedError, RunFolderError, UsageError
 from raffed.experiments.toml import read_toml
+from raffed.results.storage import mirrored, named
 
 if TYPE_CHECKING:
     from raffed.experiments.sweep import Request
@@ -35,7 +36,7 @@ def _option(flag: str, text: str, metavar: str | None = None) -> Any:
 @run_options(without=["method"])
 def tune(
     flags: Flags,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the trials, the final runs and the table.")],
+    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table.")],
     methods: Methods = None,
     file: File = None,
     grid: Annotated[list[str] | None, _option("--grid", GRID_HELP, "NAME=V,V,...")] = None,
@@ -56,7 +57,7 @@ def tune(
     chosen setting then runs again, with fresh seeds and all training data, and only these runs are scored on test data.
     """
     seconds = None if budget is None else seconds_of(budget)
-    with make_board(as_json) as board:
+    with make_board(as_json) as board, mirrored(place) as out:
         if resume and not methods:
             stored = _stored(out)
             request = replace(stored, base=_placed(stored.base, flags))
@@ -124,7 +125,7 @@ def axes(texts: list[str]) -> dict[str, list[Any]]:
 
 
 def seconds_of(text: str) -> float:
-    """"90s", "30m", "2h", "1.5h" → seconds."""
+    """ "90s", "30m", "2h", "1.5h" → seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
     if not match or not float(match[1]):
         raise UsageError(f"--budget {text!r}: wanted a time such as 90s, 30m or 2h")
@@ -152,4 +153,4 @@ def _stored(out: Path) -> Request:
 
 
 def _again(out: Path) -> str:
-    return f"raffed tune --resume --out {shlex.quote(str(out))}"
+    return f"raffed tune --resume --out {shlex.quote(named(str(out)))}"

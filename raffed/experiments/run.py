@@ -7,13 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.core.config import RunConfig
+from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.storage import is_url, mirrored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +33,8 @@ Stop = Callable[[], bool]
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run gave. `folder` is None for a run without `out`; `hashes`: SHA-256 of weights, vaults and metric rows
-    (without seconds), empty unless `state` is "finished". Accuracies are fractions after the last evaluated round."""
+    """What a run gave. `folder` is None for a run without `out` or at a URL; `hashes`: SHA-256 of weights, vaults and metric
+    rows (without seconds), empty unless `state` is "finished". Accuracies are fractions after the last evaluated round."""
 
     folder: Path | None
     state: str
@@ -63,31 +65,35 @@ class RunResult:
 
 
 def run(config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None) -> RunResult:
-    """Carry out a run; `out` is a new folder for its files (None: nothing is kept but the result).
+    """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
 
     `watch` is called after every round; `stop` is asked after every round, True ends the run resumably. Raises UsageError
     before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying.
     """
     with _folder(out) as path:
         _execute(config, path, False, watch, stop)
-        return _result(path, keep=out is not None)
+        return _result(path, keep=out is not None and not is_url(out))
 
 
-def resume(path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: object = None) -> RunResult:
-    """Continue a run from its last checkpoint to the same bits as without the interruption."""
-    from dataclasses import replace
+def resume(
+    path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: Placed | None = None
+) -> RunResult:
+    """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
+    with mirrored(path) as folder:
+        return _resumed(folder, not is_url(path), watch, stop, runtime)
 
+
+def _resumed(path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None) -> RunResult:
     from raffed.experiments.folder import check_unedited, run_config
 
-    path = Path(path)
     config = run_config(path)
     check_unedited(path)
     if read_run(path).get("state") == "finished":
-        return _result(path, keep=True)
+        return _result(path, keep)
     if runtime is not None:
-        config = replace(config, runtime=runtime)  # type: ignore[arg-type]
+        config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop)
-    return _result(path, keep=True)
+    return _result(path, keep)
 
 
 def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None) -> None:
@@ -114,8 +120,6 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
 
 def _decided(setup: Setup, resumed: bool) -> Setup:
     """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps its arithmetic."""
-    from dataclasses import replace
-
     from raffed.runtime import autosize
 
     gpu = "cuda" if setup.config.runtime.gpu_fraction else "cpu"
@@ -200,7 +204,8 @@ def _result(path: Path, keep: bool) -> RunResult:
 @contextmanager
 def _folder(out: Path | str | None) -> Iterator[Path]:
     if out is not None:
-        yield Path(out)
+        with mirrored(out) as folder:
+            yield folder
         return
     made = Path(tempfile.mkdtemp(prefix="raffed-"))
     try:

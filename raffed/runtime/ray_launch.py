@@ -12,6 +12,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.runtime.placement import Plan, Resources, free_memory, make_plan
 from raffed.runtime.ray_driver import Conduct, Driver
+from raffed.runtime.ray_nodes import beside_this_process, check_shared
 from raffed.runtime.setup import Setup
 
 POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
@@ -21,7 +22,10 @@ def launched(
     setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
     """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up."""
+    path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have another working folder
     plan = make_plan(setup.config, setup.partition.num_clients, available())
+    if setup.method.keeps_state:
+        check_shared(path, f"{setup.method.name}, whose clients keep private state,")
     reference = ray.put(setup)
     attempts = setup.config.runtime.max_restarts + 1
     for attempt in range(attempts):
@@ -51,7 +55,8 @@ def available() -> Resources:
 def _watch(
     plan: Plan, reference: Any, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
-    driver = Driver.options(num_cpus=0, max_concurrency=2).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
+    options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
+    driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
     events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
     asked = False
     try:

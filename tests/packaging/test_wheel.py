@@ -59,7 +59,7 @@ def test_the_wheel_brings_one_top_level_name(wheel: Path) -> None:
 def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     checked = 0
-    for folder in ("raffed", "analysis", "tune_spaces"):
+    for folder in ("raffed", "analysis", "cluster", "tune_spaces"):
         inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> N
 
 def test_no_generic_name_can_be_imported_and_raffed_s_own_can(python: Path, tmp_path: Path) -> None:
     code = (
-        "import importlib.util as u, raffed, raffed.analysis.report, raffed.tune_spaces\n"
+        "import importlib.util as u, raffed, raffed.analysis.report, raffed.cluster, raffed.tune_spaces\n"
         f"print([n for n in {BESIDE!r} if u.find_spec(n)], raffed.__path__)\n"
     )
     found, _, where = call(python, "-c", code, cwd=tmp_path).partition("] ")

@@ -1,0 +1,196 @@
+"""A folder at a URL through pyarrow's file systems: what is there comes, what changed goes, whole things only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from raffed.core.errors import UsageError
+from raffed.results.runfile import RUN_FILE
+
+STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a checkpoint with one is whole
+VAULTS, CHECKPOINTS = "vaults", "checkpoints"
+LAST = (RUN_FILE, "sweep.json", "item.json")  # say what else is there, so they follow it
+WHOLE_WRITES = ("s3", "gcs", "abfs")  # stores where an object appears when it is complete; elsewhere a rename does that
+THREADS = 8
+
+Stamp = tuple[int, int]  # bytes, mtime in ns
+
+
+class Remote:
+    """A folder at a URL. Raises UsageError for a URL that cannot be one, or that holds credentials (they would be logged)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = check_url(url)
+        if not urlsplit(url).path.strip("/"):
+            raise UsageError(f"{url}: names no folder; add a name, as in s3://bucket/runs/a or file:///shared/runs/a")
+        self._files, self._root = _opened(self.url)
+        self._sent: dict[str, Stamp] = {}
+
+    @property
+    def name(self) -> str:
+        """The last part of the folder's path."""
+        return PurePosixPath(self._root).name or "results"
+
+    def fetch(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
+        """Copy what is there to `folder`, whole checkpoints only. Names that lead outside of it are refused."""
+        names = [name for name in _whole(self._listed()) if wanted(name)]
+        targets = [_inside(folder, name, self.url) for name in names]
+        for parent in {target.parent for target in targets}:
+            parent.mkdir(parents=True, exist_ok=True)
+        with _told(f"{self.url}: cannot be read"):
+            _each(self._fetch_one, zip(names, targets, strict=True))
+        self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
+
+    def send(self, folder: Path) -> int:
+        """Make the URL hold what `folder` holds; the number of files sent. Files may come and go meanwhile."""
+        here = _local(folder)
+        changed = [name for name, stamp in here.items() if self._sent.get(name) != stamp]
+        missing: set[str] = set()
+        with _told(f"{self.url}: cannot be written"):
+            for step in range(3):
+                names = [name for name in changed if _step(name) == step and _complete(name, missing)]
+                results = _each(lambda name: self._send_one(folder, name), ((name,) for name in names))
+                missing |= {name for name, there in zip(names, results, strict=True) if not there}
+            gone = sorted(set(self._sent) - set(here), key=lambda name: not name.endswith(STATE_FILE))
+            for name in gone:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.delete_file(f"{self._root}/{name}")
+        self._sent = {name: stamp for name, stamp in here.items() if name not in missing and _complete(name, missing)}
+        return len(changed) - len(missing)
+
+    def _listed(self) -> list[str]:
+        from pyarrow.fs import FileSelector, FileType
+
+        with _told(f"{self.url}: cannot be listed"):
+            found = self._files.get_file_info(FileSelector(self._root, recursive=True, allow_not_found=True))
+        start = len(self._root.rstrip("/")) + 1
+        return sorted(info.path[start:] for info in found if info.type == FileType.File)
+
+    def _fetch_one(self, name: str, target: Path) -> None:
+        with self._files.open_input_stream(f"{self._root}/{name}") as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 2**20)
+
+    def _send_one(self, folder: Path, name: str) -> bool:
+        """False if the file went away before it was sent."""
+        target = f"{self._root}/{name}"
+        try:
+            source = (folder / name).open("rb")
+        except FileNotFoundError:
+            return False
+        with source:
+            if self._files.type_name in WHOLE_WRITES:
+                self._write(source, target)
+            else:
+                part = f"{target}.part"
+                self._write(source, part)
+                self._files.move(part, target)
+        return True
+
+    def _write(self, source: Any, target: str) -> None:
+        try:
+            sink = self._files.open_output_stream(target)
+        except FileNotFoundError:  # a file system with folders, unlike object stores
+            self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
+            sink = self._files.open_output_stream(target)
+        with sink:
+            shutil.copyfileobj(source, sink, 2**20)
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What a file system raises as a UsageError, in one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{what} ({' '.join(str(error).split())})") from error
+
+
+def check_url(url: str) -> str:
+    """The URL, if it can be one and holds no credentials; else a UsageError that does not repeat them."""
+    scheme = url.partition("://")[0]
+    try:
+        parts = urlsplit(url)
+        secret = parts.username is not None or parts.password is not None
+    except ValueError as error:
+        raise UsageError(f"{scheme}://…: not a URL ({error})") from error
+    if secret:
+        raise UsageError(f"{scheme}://…@{parts.hostname}: credentials in a URL end up in logs; use the environment or a role")
+    return url
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """pyarrow's file system for a URL, and the path in it."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        found, root = fs.FileSystem.from_uri(url)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        known = "s3://, gs://, abfs://, hdfs:// or file:///"
+        raise UsageError(f"{url}: no place for results ({' '.join(str(error).split())}); wanted {known}") from error
+    return found, root.rstrip("/")
+
+
+def _inside(folder: Path, name: str, url: str) -> Path:
+    """The place of a name in a folder; object stores hold names such as ../x."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or any(part in ("..", ".") for part in name.split("/")) or "\\" in name:
+        raise UsageError(f"{url}: holds the name {name!r}, which leads elsewhere; remove it")
+    return folder.joinpath(*parts)
+
+
+def _whole(names: list[str]) -> list[str]:
+    """Without checkpoints that have no state.json, and without what a cut-off sending left."""
+    there = set(names)
+    kept = []
+    for name in names:
+        head, found, tail = name.rpartition(f"{CHECKPOINTS}/")
+        if found and f"{head}{found}{tail.partition('/')[0]}/{STATE_FILE}" not in there:
+            continue
+        if not name.endswith(".part"):
+            kept.append(name)
+    return kept
+
+
+def _local(folder: Path) -> dict[str, Stamp]:
+    """Name → stamp of the files to be sent: no hidden ones (incomplete), no live vaults (a checkpoint has them)."""
+    found: dict[str, Stamp] = {}
+    for path, folders, files in os.walk(folder):
+        live = {VAULTS} if RUN_FILE in files else set()
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in live]
+        for file in files:
+            if not file.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    found[(Path(path) / file).relative_to(folder).as_posix()] = _stamp(Path(path) / file)
+    return found
+
+
+def _stamp(path: Path) -> Stamp:
+    about = path.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+def _step(name: str) -> int:
+    """When a file is sent: 0 first, 2 last."""
+    file = PurePosixPath(name).name
+    return 2 if file in LAST else 1 if file == STATE_FILE else 0
+
+
+def _complete(name: str, missing: Iterable[str]) -> bool:
+    """Whether everything that a state.json vouches for was sent."""
+    folder = name.removesuffix(STATE_FILE)
+    return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
+
+
+def _each(work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(lambda given: work(*given), arguments))

@@ -1,0 +1,187 @@
+"""`raffed submit`, with Ray's job client replaced: what is refused at home, what travels, and which exit code comes back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.job_submission import JobStatus
+
+from raffed.core.errors import UsageError
+from raffed.runtime import ray_jobs
+from raffed.runtime.ray_jobs import Jobs, Order
+from tests.cli.conftest import Cli
+
+OUT = ["--out", "s3://bucket/runs/a"]
+
+
+class Server:
+    """A job server that takes one job, whose log and end are given."""
+
+    def __init__(
+        self, status: JobStatus = JobStatus.SUCCEEDED, code: int | None = 0, log: tuple[Any, ...] = ("hello\n",)
+    ) -> None:
+        self.status, self.code, self.logs, self.taken = status, code, [log], {}
+
+    def __call__(self, address: str | None) -> Server:
+        return self
+
+    def get_address(self) -> str:
+        return "http://127.0.0.1:8265"
+
+    def submit_job(self, **given: Any) -> str:
+        self.taken = given
+        folder = given["runtime_env"].get("working_dir")
+        self.travelled = {path.name: path.read_text() for path in Path(folder).iterdir()} if folder else {}
+        return given["submission_id"] or "raysubmit_1"
+
+    async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
+        log = self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
+        for text in log:
+            if isinstance(text, BaseException):
+                raise text
+            yield text
+
+    def get_job_status(self, job: str) -> JobStatus:
+        return self.status
+
+    def get_job_info(self, job: str) -> Any:
+        return SimpleNamespace(driver_exit_code=self.code, message="Job entrypoint command failed")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    made = Server()
+    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", made)
+    monkeypatch.setattr(ray_jobs.asyncio, "sleep", _no_sleep)
+    return made
+
+
+async def _no_sleep(seconds: float) -> None:
+    return None
+
+
+def test_the_job_is_the_command_on_the_cluster_s_own_ray(cli: Cli, server: Server) -> None:
+    done = cli("submit", "--python", "/opt/py", "run", "--method", "map", "--split", "incomplete:20", *OUT)
+    assert done.code == 0, done.err
+    assert server.taken["entrypoint"] == (
+        "/opt/py -m raffed run --method map --split incomplete:20 --out s3://bucket/runs/a --address auto"
+    )
+    assert done.out == "hello\n"
+    assert "working_dir" not in server.taken["runtime_env"]
+
+
+def test_an_address_of_the_command_s_own_is_kept(cli: Cli, server: Server) -> None:
+    cli("submit", "run", *OUT, "--address", "10.0.0.1:6379")
+    assert server.taken["entrypoint"].count("--address") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "returned", "code"),
+    [(JobStatus.SUCCEEDED, 0, 0), (JobStatus.FAILED, 2, 2), (JobStatus.FAILED, None, 1), (JobStatus.FAILED, 0, 1),
+     (JobStatus.FAILED, -9, 137), (JobStatus.STOPPED, None, 143)],
+)  # fmt: skip
+def test_the_exit_code_is_the_job_s(cli: Cli, server: Server, status: JobStatus, returned: int | None, code: int) -> None:
+    server.status, server.code = status, returned
+    done = cli("submit", "run", *OUT)
+    assert done.code == code
+    assert ("succeeded" in done.err) == (code == 0)
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cli: Cli, server: Server) -> None:
+    server.logs = [("one\n", KeyboardInterrupt())]
+    done = cli("submit", "--id", "mine", "run", *OUT)
+    assert done.code == 130
+    assert done.out == "one\n"
+    assert "ray job logs --follow --address http://127.0.0.1:8265 mine" in done.err
+    assert "ray job stop --address http://127.0.0.1:8265 mine" in done.err
+
+
+def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(server: Server) -> None:
+    server.logs = [("one\n", "two\n", RuntimeError("closed")), ("one\ntw", "o\nthree\n")]
+    said: list[str] = []
+    assert Jobs(None).follow("a", said.append) == 0
+    assert "".join(said) == "one\ntwo\nthree\n"
+
+
+def test_without_waiting_it_says_how_to_come_back(cli: Cli, server: Server) -> None:
+    done = cli("submit", "--no-wait", "run", *OUT)
+    assert (done.code, done.out) == (0, "")
+    assert "ray job logs --follow" in done.err
+
+
+def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text('method = "map"\n')
+    (tmp_path / "huge.npz").write_text("data")
+    done = cli("submit", "run", tmp_path / "exp.toml", *OUT)
+    assert done.code == 0, done.err
+    assert server.travelled == {"exp.toml": 'method = "map"\n'}
+    assert " run exp.toml --out" in server.taken["entrypoint"]
+
+
+def test_a_working_folder_travels_without_what_the_environment_file_excludes(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text('method = "map"\n')
+    done = cli("submit", "--working-dir", tmp_path, "--env", "RAFFED_DATA=/data", "run", tmp_path / "exp.toml", *OUT)
+    assert done.code == 0, done.err
+    sent = server.taken["runtime_env"]
+    assert sent["working_dir"] == str(tmp_path)
+    assert {"/.git/", "/data/", "*.parquet"} <= set(sent["excludes"])
+    assert sent["env_vars"]["RAFFED_DATA"] == "/data"
+
+
+REFUSED = [
+    (["run"], "shared storage"),
+    (["run", "--out", "runs/a"], "shared storage"),
+    (["tune", "--method", "map", "--out", "sweeps"], "shared storage"),
+    (["resume", "runs/a"], "shared storage"),
+    (["reproduce", "map/table1"], "shared storage"),
+    (["run", "--out", "s3://KEY:verysecret@bucket/a"], "credentials"),
+    (["--address", "http://me:verysecret@head:8265", "run", *OUT], "credentials"),
+    (["--env", "TOKEN:verysecret", "run", *OUT], "NAME=VALUE"),
+    (["run", "--method", "fedmx", *OUT], "fedmr"),
+    (["run", "--split", "p4", *OUT], "p4"),
+    (["doctor"], "unknown command to submit"),
+    (["--working-dir", "/nowhere", "run", *OUT], "/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[" ".join(typed) for typed, _ in REFUSED])
+def test_what_cannot_work_is_refused_before_anything_is_handed_in(cli: Cli, server: Server, typed: list[str], said: str) -> None:
+    done = cli("submit", *typed)
+    assert done.code == 2
+    assert said in done.err
+    assert "verysecret" not in done.out + done.err
+    assert server.taken == {}
+
+
+def test_a_misspelt_option_of_the_command_is_refused_at_home(cli: Cli, server: Server) -> None:
+    done = cli("submit", "run", "--rouns", "3", *OUT)
+    assert done.code == 2
+    assert "--rounds" in done.err
+    assert server.taken == {}
+
+
+def test_a_file_outside_the_folder_that_travels_is_refused(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text('method = "map"\n')
+    (tmp_path / "inside").mkdir()
+    done = cli("submit", "--working-dir", tmp_path / "inside", "run", tmp_path / "exp.toml", *OUT)
+    assert done.code == 2
+    assert "would not travel" in done.err
+
+
+def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(address: str | None) -> None:
+        raise ConnectionError("Failed to connect")
+
+    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", refuses)
+    with pytest.raises(UsageError, match="RAY_AUTH_TOKEN_PATH"):
+        Jobs("http://127.0.0.1:1")
+
+
+def test_the_environment_of_a_job_names_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard shows a job's environment to everybody who may look."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
+    assert "verysecret" not in str(Order(["python"]).runtime_env())

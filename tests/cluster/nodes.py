@@ -1,0 +1,144 @@
+"""Ray nodes as processes of their own on this machine: a head and workers, each with its ports, folder and token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--num-cpus", "1"]
+STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
+UP_SECONDS = 240.0  # on a machine that others use as well
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    found = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+class Cluster:
+    """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
+
+    `prefixes`: one command a node to start it with, such as ip netns exec NAME; `addresses`: the nodes' own.
+    """
+
+    def __init__(
+        self, workers: int = 2, prefixes: Sequence[Sequence[str]] = (), addresses: Sequence[str] = (), cpus: Sequence[int] = ()
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))  # sockets lie in it: their paths must be short
+        self.token_file = self.folder / "token"
+        self.token_file.touch(mode=0o600)
+        self.token_file.write_text(secrets.token_hex(32))
+        self._prefixes = list(prefixes) or [()] * (workers + 1)
+        self._addresses = list(addresses) or ["127.0.0.1"] * (workers + 1)
+        self._cpus = list(cpus) or [1] * (workers + 1)
+        self._nodes: list[subprocess.Popen[bytes]] = []
+        self.gcs, self.dashboard_port = free_ports(2)
+
+    @property
+    def dashboard(self) -> str:
+        """Where jobs are handed in."""
+        return f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
+
+    @property
+    def gcs_address(self) -> str:
+        """Where nodes and drivers join."""
+        return f"{self._addresses[0]}:{self.gcs}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of a person who has the token; only its path is told."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file), "OMP_NUM_THREADS": "1"}
+        return {**kept, **mine, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start()
+            self._wait()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    def _start(self) -> None:
+        host = self._addresses[0]
+        head = ["--head", "--port", self.gcs, "--dashboard-host", host, "--dashboard-port", self.dashboard_port]
+        for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
+            agent, grpc, metrics = free_ports(3)
+            joins = head if number == 0 else ["--address", self.gcs_address]
+            ports = [
+                "--dashboard-agent-listen-port",
+                agent,
+                "--dashboard-agent-grpc-port",
+                grpc,
+                "--metrics-export-port",
+                metrics,
+            ]
+            mine = ["--node-ip-address", address, "--object-store-memory", STORE, "--num-cpus", self._cpus[number]]
+            where = ["--temp-dir", self.folder / f"n{number}"]
+            command = [*prefix, *RAY, *joins, *ports, *mine, *where]
+            with (self.folder / f"node-{number}.log").open("wb") as log:
+                self._nodes.append(
+                    subprocess.Popen(
+                        [str(word) for word in command], stdout=log, stderr=log, env=self.environment, start_new_session=True
+                    )
+                )
+            if number == 0:
+                self._wait_for(lambda: self.ask("print(1)") == "1", "head")
+
+    def _wait(self) -> None:
+        count = "import ray; print(sum(n['Alive'] for n in ray.nodes()))"
+        self._wait_for(lambda: self.ask(count) == str(len(self._nodes)), "nodes")
+
+    def _wait_for(self, done: object, what: str) -> None:
+        until = time.monotonic() + UP_SECONDS
+        while not done():  # type: ignore[operator]
+            if time.monotonic() > until or any(node.poll() is not None for node in self._nodes):
+                raise RuntimeError(f"{what}: {self.logs()}")
+            time.sleep(0.5)
+
+    def ask(self, code: str, timeout: float = 120.0) -> str:
+        """What a driver on the head node prints last; "" if it fails or is too slow."""
+        start = f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', log_to_driver=False)\n"
+        command = [*self._prefixes[0], sys.executable, "-c", start + code]
+        try:
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return ""
+        return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""
+
+    def logs(self) -> str:
+        """The last lines of every node."""
+        return "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("node-*.log")))
+
+    def end(self) -> None:
+        """End the processes of every node, which are in a session of their own, and remove their folder."""
+        for node in reversed(self._nodes):
+            node.terminate()
+        for node in reversed(self._nodes):
+            try:
+                node.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(node.pid, signal.SIGKILL)
+                node.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)

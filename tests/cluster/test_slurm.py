@@ -1,0 +1,115 @@
+"""The Slurm script: what shells say of it, and the whole of it on this machine with stand-ins for srun and scontrol."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "cluster" / "slurm" / "raffed.sbatch"
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do
+    [[ "$1" == --nodelist=* ]] && export SLURMD_NODENAME="${1#--nodelist=}"
+    shift
+done
+exec "$@"
+"""
+SCONTROL = """#!/bin/bash
+[[ "$1 $2" == "show hostnames" ]] && printf 'node1\\nnode2\\n'
+"""
+JOB = str(900_000 + os.getpid() % 90_000)
+
+
+@pytest.fixture
+def allocation(tmp_path: Path) -> dict[str, str]:
+    """The environment of a batch script on an allocation of two nodes of one core, both of which are this machine."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    (tmp_path / "tokens").mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM", "RAFFED_"))}
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    mine = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_ID": JOB, "SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "0"}
+    return {**kept, **mine, "PATH": path, "RAFFED_TOKENS": str(tmp_path / "tokens"), "PYTHONPATH": str(ROOT)}
+
+
+def test_bash_can_read_it() -> None:
+    assert subprocess.run(["bash", "-n", SCRIPT], capture_output=True, check=False).stderr == b""
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_warns_of_nothing() -> None:
+    done = subprocess.run(["shellcheck", "--severity=warning", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_without_a_command_it_says_how_it_is_used(allocation: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(["bash", SCRIPT], env=allocation, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: sbatch raffed.sbatch")
+    assert list((tmp_path / "tokens").iterdir()) == []
+
+
+def processes_of_the_job() -> list[str]:
+    """Command lines of what still runs with the folders of this job."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"/rf{JOB}-" in words:
+            found.append(words[:100])
+    return found
+
+
+@pytest.mark.slow
+def test_a_run_uses_both_nodes_and_nothing_is_left(allocation: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["bash", SCRIPT, "run", "--method", "fedavg", "--split", "iid:6", "--rounds", "2", "--out", str(out)]
+    done = subprocess.run(command, env=allocation, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    about = json.loads((out / "run.json").read_text())
+    assert about["state"] == "finished"
+    assert len({place["node"] for place in about["placement"]["places"]}) == 2
+    assert list((tmp_path / "tokens").iterdir()) == []
+    assert processes_of_the_job() == []
+    assert not list(Path("/tmp").glob(f"rf{JOB}-*"))
+
+
+@pytest.mark.slow
+def test_the_end_of_the_time_limit_stops_the_run_resumably(allocation: dict[str, str], tmp_path: Path) -> None:
+    """Slurm sends SIGTERM to the batch script alone (--signal=B:TERM)."""
+    out, tokens, log = tmp_path / "run", tmp_path / "tokens", tmp_path / "log"
+    command = ["bash", SCRIPT, "run", "--split", "iid:6", "--rounds", "100000", "--out", str(out)]
+    with log.open("wb") as sink:
+        batch = subprocess.Popen(command, env=allocation, stdout=sink, stderr=sink, start_new_session=True)
+    try:
+        until = time.monotonic() + 240
+        while not (out / "metrics").is_dir() or not list((out / "checkpoints").glob("round-*")):
+            assert time.monotonic() < until, log.read_text()[-3000:]
+            assert batch.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.2)
+        (token_file,) = tokens.glob(".raffed-token.*/token")
+        assert token_file.stat().st_mode & 0o077 == 0
+        token = token_file.read_text()
+        assert len(token) == 64
+        batch.send_signal(signal.SIGTERM)
+        assert batch.wait(60) == 143
+    finally:
+        if batch.poll() is None:
+            os.killpg(batch.pid, signal.SIGKILL)
+    assert json.loads((out / "run.json").read_text())["state"] == "stopped"
+    assert token not in log.read_text()
+    assert list(tokens.iterdir()) == []
+    assert processes_of_the_job() == []

@@ -1,0 +1,228 @@
+"""Results at a URL: whole things only, run.json last, nothing outside the folder, no secret in a message, the same bits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import raffed
+from raffed.core.errors import RaffedError, UsageError
+from raffed.results import remote as remotes
+from raffed.results.remote import Remote
+from raffed.results.storage import fetched, is_url, mirrored, named
+from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
+
+FILES = {
+    "run.json": "{}",
+    "metrics/part-000001-000002.parquet": "rows",
+    "checkpoints/round-000002/state.json": "{}",
+    "checkpoints/round-000002/server.safetensors": "weights",
+    "checkpoints/round-000002/vaults/client-000000@000002.safetensors": "vault",
+}
+
+
+def laid_out(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("place", ["s3://b/x", "gs://b/x", "file:///tmp/x", "abfs://c@a/x"])
+def test_a_scheme_makes_a_url(place: str) -> None:
+    assert is_url(place)
+
+
+@pytest.mark.parametrize("place", ["runs/a", "/tmp/x", "C:/x", "a:b", "runs/s3://b"])
+def test_everything_else_is_a_path(place: str) -> None:
+    assert not is_url(place)
+
+
+def test_what_is_sent_is_what_is_fetched(tmp_path: Path) -> None:
+    here = laid_out(tmp_path / "here", FILES)
+    there = Remote((tmp_path / "there" / "a").as_uri())
+    assert there.send(here) == len(FILES)
+    assert contents(tmp_path / "there" / "a") == FILES
+    again = Remote((tmp_path / "there" / "a").as_uri())
+    again.fetch(tmp_path / "back")
+    assert contents(tmp_path / "back") == FILES
+
+
+def test_only_what_changed_is_sent_and_what_is_gone_is_removed(tmp_path: Path) -> None:
+    here, there = laid_out(tmp_path / "here", FILES), Remote((tmp_path / "there").as_uri())
+    there.send(here)
+    assert there.send(here) == 0
+    (here / "run.json").write_text('{"state": "finished"}')
+    (here / "metrics/part-000001-000002.parquet").unlink()
+    assert there.send(here) == 1
+    found = contents(tmp_path / "there")
+    assert found["run.json"] == '{"state": "finished"}'
+    assert set(found) == set(FILES) - {"metrics/part-000001-000002.parquet"}
+
+
+def test_a_fetched_copy_sends_nothing_back_until_it_changes(tmp_path: Path) -> None:
+    laid_out(tmp_path / "there", FILES)
+    remote = Remote((tmp_path / "there").as_uri())
+    remote.fetch(tmp_path / "here")
+    assert remote.send(tmp_path / "here") == 0
+
+
+def test_the_file_that_vouches_for_others_is_sent_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    kept = Remote._send_one
+
+    def noted(self: Remote, folder: Path, name: str) -> bool:
+        done = kept(self, folder, name)
+        order.append(name)
+        return done
+
+    monkeypatch.setattr(Remote, "_send_one", noted)
+    Remote((tmp_path / "there").as_uri()).send(laid_out(tmp_path / "here", FILES))
+    assert order[-2:] == ["checkpoints/round-000002/state.json", "run.json"]
+    assert sorted(order) == sorted(FILES)
+
+
+def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver removes an old checkpoint between the listing and the sending."""
+    here, vault = laid_out(tmp_path / "here", FILES), "checkpoints/round-000002/vaults/client-000000@000002.safetensors"
+    listed = remotes._local(here)
+    (here / vault).unlink()
+    monkeypatch.setattr(remotes, "_local", lambda folder: listed)
+    Remote((tmp_path / "there").as_uri()).send(here)
+    assert set(contents(tmp_path / "there")) == set(FILES) - {vault, "checkpoints/round-000002/state.json"}
+
+
+def test_neither_hidden_files_nor_live_vaults_are_sent(tmp_path: Path) -> None:
+    extra = {".run.json.tmp": "half", "vaults/client-000000/000002.safetensors": "live", "checkpoints/.part/state.json": "{}"}
+    Remote((tmp_path / "there").as_uri()).send(laid_out(tmp_path / "here", FILES | extra))
+    assert contents(tmp_path / "there") == FILES
+
+
+def test_a_checkpoint_that_was_cut_off_is_not_fetched(tmp_path: Path) -> None:
+    laid_out(tmp_path / "there", FILES | {"checkpoints/round-000004/server.safetensors": "half", "run.json.part": "{"})
+    Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "back")
+    assert contents(tmp_path / "back") == FILES
+
+
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"]), min_size=1, max_size=5))
+def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
+    folder, name = Path("/scratch/x"), "/".join(parts)
+    try:
+        target = remotes._inside(folder, name, "s3://b/x")
+    except UsageError:
+        return
+    assert target.resolve().is_relative_to(folder)
+    assert target != folder
+
+
+def test_names_that_lead_outside_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Remote, "_listed", lambda self: ["run.json", "../escaped"])
+    with pytest.raises(UsageError, match=r"\.\./escaped"):
+        Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "in" / "here")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(UsageError, match="credentials") as refused:
+        Remote("s3://AKIAEXAMPLE:verysecret@bucket/runs")
+    assert "verysecret" not in str(refused.value)
+    assert "AKIAEXAMPLE" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "file://", "s3://[", "s3://bucket", "nothing://x/y"])
+def test_a_url_that_holds_no_results_is_refused_with_what_is_wanted(url: str) -> None:
+    with pytest.raises(UsageError, match=r"URL|wanted|names no folder"):
+        Remote(url)
+
+
+def test_work_is_sent_while_it_goes_on_and_the_copy_is_removed(tmp_path: Path) -> None:
+    url = (tmp_path / "there").as_uri()
+    with mirrored(url, every=0.02) as here:
+        assert named(here / "run.json") == f"{url}/run.json"
+        laid_out(here, FILES)
+        until = time.monotonic() + 10
+        while not (tmp_path / "there" / "run.json").exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not here.exists()
+    assert named(here) == str(here)
+
+
+def test_what_an_error_left_is_sent_and_the_error_names_the_url(tmp_path: Path) -> None:
+    url = (tmp_path / "there").as_uri()
+
+    def work() -> None:
+        with mirrored(url) as here:
+            laid_out(here, FILES)
+            raise UsageError(f"{here}: no")
+
+    with pytest.raises(UsageError) as told:
+        work()
+    assert str(told.value) == f"{url}: no"
+    assert contents(tmp_path / "there") == FILES
+
+
+def test_results_that_cannot_be_sent_are_kept_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFFED_SCRATCH", str(tmp_path / "scratch"))
+    (tmp_path / "file").write_text("no folder")
+
+    def work() -> None:
+        with mirrored((tmp_path / "file" / "a").as_uri()) as here:
+            laid_out(here, FILES)
+
+    with pytest.raises(RaffedError, match="cannot be written") as told:
+        work()
+    (kept,) = (tmp_path / "scratch").glob("raffed-*/a")
+    assert str(kept) in str(told.value)
+    assert contents(kept) == FILES
+
+
+def test_a_report_fetches_no_weights(tmp_path: Path) -> None:
+    laid_out(tmp_path / "there", {f"a/{name}": text for name, text in FILES.items()} | {"a/final.safetensors": "weights"})
+    with fetched((tmp_path / "there").as_uri()) as here:
+        assert set(contents(here)) == {"a/run.json", "a/metrics/part-000001-000002.parquet"}
+    assert not here.exists()
+
+
+def test_a_run_at_a_url_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    config = raffed.RunConfig(
+        method="scamap", data=raffed.Data(split="p4c5", local_test=0.2), model=raffed.Model("mlp", {"hidden": [8]}),
+        local=raffed.Local(epochs=1), federation=raffed.Federation(rounds=3), runtime=raffed.Runtime(execution="serial"),
+    )  # fmt: skip
+    url = (tmp_path / "there" / "a").as_uri()
+    whole = raffed.run(config, tmp_path / "whole")
+    seen: list[Any] = []
+    halted = raffed.run(config, url, watch=seen.append, stop=lambda: len(seen) == 1)
+    assert (halted.state, halted.folder) == ("stopped", None)
+    resumed = raffed.resume(url)
+    assert resumed.state == "finished"
+    assert resumed.hashes == whole.hashes
+    done = cli("report", (tmp_path / "there").as_uri(), "--out", (tmp_path / "report").as_uri())
+    assert done.code == 0, done.err
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
+
+
+def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    url = (tmp_path / "there").as_uri()
+    first = cli("run", *QUICK, "--rounds", "1", "--out", url)
+    assert first.code == 0, first.err
+    assert url in first.out
+    assert "raffed-" not in first.out + first.err
+    second = cli("run", *QUICK, "--rounds", "1", "--out", url)
+    assert second.code == 2
+    assert f"`raffed resume {url}` continues it" in second.err
