@@ -81,11 +81,15 @@ COLUMNS = {"values": ["panel", "series", "x", "metric", "value"], "points": ["pa
 @cache
 def painters() -> dict[str, Painter]:
     """Study → its painter; imported when it is first asked for, since painters use this module."""
+    from .leakage import leakage
     from .study_fedmr import averaged_classifiers
     from .study_map import features_2d, proxy_statistics, targeted_classes, two_client_demo
     from .study_mpfedcon import features_tsne, solo_drift
 
-    known = (averaged_classifiers, features_2d, features_tsne, proxy_statistics, solo_drift, targeted_classes, two_client_demo)
+    known = (
+        averaged_classifiers, features_2d, features_tsne, leakage, proxy_statistics, solo_drift, targeted_classes,
+        two_client_demo,
+    )  # fmt: skip
     return {painter.__name__: painter for painter in known}
 
 

@@ -127,7 +127,9 @@ class Tiny:
         samples = sum(self.data[c].n for c in chosen)
         public = torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7))
         told = self.spec, self.server.round, len(chosen), samples, received, self.seed, mean_b
-        k = ServerContext(*told, lambda state, x: self.net.differentiable(state, x.to(state.w.dtype)), public)
+        own = client_data(12, range(CLASSES), 8)
+        net = lambda state, x: self.net.differentiable(state, x.to(state.w.dtype))  # noqa: E731
+        k = ServerContext(*told, net, public, (own.x, own.y))
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Tiny:

@@ -106,8 +106,8 @@ class ServerContext:
     """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples` (training
     samples together), and what each slot `received`.
 
-    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...]:
-    prepared images that the server's rule asked for.
+    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...],
+    labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for (ServerRule.wants).
     """
 
     spec: Spec
@@ -119,3 +119,4 @@ class ServerContext:
     b: Params = NOTHING
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]] | None = None
     public: Tensor | None = None
+    labelled: tuple[Tensor, Tensor] | None = None

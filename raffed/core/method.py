@@ -93,8 +93,8 @@ class Term(Ingredient):
         """A 0-d tensor."""
         raise NotImplementedError
 
-    def draw(self, batch: int, generator: torch.Generator) -> Tensor | None:
-        """Random numbers for one step, if this term needs any; arrives as `k.drawn`."""
+    def draw(self, batch: int, k: Context, generator: torch.Generator) -> Tensor | None:
+        """Random numbers for one step with this batch size, if this term needs any; arrives as `k.drawn`."""
         return None
 
     purpose: ClassVar[Any] = None  # a Purpose of core/seeds.py if `draw` is used
@@ -197,6 +197,10 @@ class Personal(Ingredient):
     def model(self, k: Context) -> State:
         """The personalised model, given this ingredient's memory after `finish` in `k.mine`."""
         raise NotImplementedError
+
+    between: ClassVar[Literal["memory", "private", "round"]] = "memory"
+    """What gives the personalised model between rounds, when the server's model has moved on: the memory and that model alone,
+    private training from that model, or a whole round whose outcome is thrown away."""
 
     predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
 

@@ -28,6 +28,18 @@ class Mean:
         return [n / total for n in samples]
 
 
+@dataclass(frozen=True)
+class ServerData:
+    """What a server's rule wants to have of data.
+
+    images: how many without labels, drawn from the global test set. labelled: how many of every class with labels; they
+    leave the training pool before it is split, in the runs of this rule's method alone.
+    """
+
+    images: int = 0
+    labelled: int = 0
+
+
 class ServerRule(Frozen):
     """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
 
@@ -35,9 +47,9 @@ class ServerRule(Frozen):
 
     each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
 
-    def public(self) -> int:
-        """How many unlabelled images the server wants to have: `k.public`."""
-        return 0
+    def wants(self) -> ServerData:
+        """The data that this rule asks for: `k.public` and `k.labelled`."""
+        return ServerData()
 
     def init(self, w: Params) -> Private | None:
         return None

@@ -72,7 +72,7 @@ def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
 
 def draws_of(task: Task, stretch: Stretch, batch: int) -> dict[str, Tensor]:
     """One step's random numbers of the terms that want any, from the client's own streams."""
-    made = {slot: one.draw(batch, stretch.drawn[slot]) for slot, one in task.draws.items()}
+    made = {slot: one.draw(batch, stretch.views[slot], stretch.drawn[slot]) for slot, one in task.draws.items()}
     return {slot: value for slot, value in made.items() if value is not None}
 
 

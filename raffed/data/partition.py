@@ -33,7 +33,8 @@ class Partition:
     may share test samples). No index occurs twice but for recipe["reused"] of them, never at one client; train[k] is never
     empty, test[k] may be. With `stages` the lists are the stages' parts one after the other. `recipe` says how it was made,
     as json values: split, seed, local_test, leftovers (samples nobody has), moved (to clients that would have had too few),
-    reused, stale (later stages without a new class), samples (in the pool) and labels_sha256 (of the pool's labels).
+    reused, stale (later stages without a new class), samples (in the pool), labels_sha256 (of the pool's labels), and
+    reserved (samples that the server has and no client: data/reserve.py).
     """
 
     train: Lists
@@ -66,6 +67,12 @@ class Partition:
         if self.stages is None or stage is None:
             return self.test[client]
         return self.test[client][: int(self.stages.test[client, : stage + 1].sum())]
+
+    def test_lengths(self, client: int, stage: int | None) -> tuple[int, ...]:
+        """How many samples of `test_at` belong to each stage up to this one; empty without stages."""
+        if self.stages is None or stage is None:
+            return ()
+        return tuple(int(n) for n in self.stages.test[client, : stage + 1])
 
     def sha256(self) -> str:
         """Equal if and only if all clients get the same lists in the same order at the same times, whatever the recipe says."""
@@ -147,8 +154,7 @@ def _clients(
     """One shuffled list of at least `minimum` samples per client; and how many were left over and moved."""
     if split.clients is not None and minimum * split.clients > len(labels):
         raise UsageError(
-            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; "
-            "use fewer clients"
+            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; use fewer clients"
         )
     parts = _divided(split, labels, num_classes, groups, seed)
     rng = stream(seed, "client order")
@@ -162,9 +168,7 @@ def _clients(
     return parts, _unused(parts, len(labels)) | {"moved": moved}
 
 
-def _with_benchmark_tests(
-    split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None
-) -> Partition:
+def _with_benchmark_tests(split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None) -> Partition:
     """`equal` and `stages`: clients' test parts come from the benchmark's test set, with their training classes."""
     if test_labels is None or len(test_labels) == 0:
         raise UsageError(f"{split.text}: this data set has no test set of its own to cut local test parts from")
@@ -201,7 +205,7 @@ def _in_stages(
 
 
 def _made(split: Split, labels: IntArray, seed: int) -> Recipe:
-    return {"split": split.text, "seed": seed, "samples": len(labels), "labels_sha256": _labels_sha256(labels)}
+    return {"split": split.text, "seed": seed, "samples": len(labels), "labels_sha256": labels_sha256(labels)}
 
 
 def _unused(parts: list[IntArray], samples: int) -> Recipe:
@@ -238,7 +242,7 @@ def _from_file(split: Split, labels: IntArray, num_classes: int, test_labels: In
     partition = Partition.load(split.path or "", len(labels), None if test_labels is None else len(test_labels))
     if partition.num_classes != num_classes:
         raise UsageError(f"{split.path} is for {partition.num_classes} classes, the data has {num_classes}")
-    if partition.recipe.get("labels_sha256", _labels_sha256(labels)) != _labels_sha256(labels):
+    if partition.recipe.get("labels_sha256", labels_sha256(labels)) != labels_sha256(labels):
         raise UsageError(f"{split.path} was made for another training pool: its labels_sha256 differs")
     return partition
 
@@ -259,5 +263,6 @@ def _needs(minimum: int) -> str:
     return "1 sample" if minimum == 1 else "2 samples (1 to train on, 1 to test on; local_test = 0 needs 1)"
 
 
-def _labels_sha256(labels: IntArray) -> str:
+def labels_sha256(labels: IntArray) -> str:
+    """SHA-256 of a pool's labels as little-endian int64."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()

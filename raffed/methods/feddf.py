@@ -15,7 +15,7 @@ from raffed.core.context import ServerContext
 from raffed.core.errors import UsageError, check_range
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.server import ServerRule
+from raffed.core.server import ServerData, ServerRule
 
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
 
@@ -35,8 +35,8 @@ class EnsembleDistillation(ServerRule):
 
     each: ClassVar[bool] = True
 
-    def public(self) -> int:
-        return self.images if self.steps else 0
+    def wants(self) -> ServerData:
+        return ServerData(self.images) if self.steps else ServerData()
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         if not self.steps:
@@ -74,9 +74,7 @@ def ensemble_target(logits: Tensor, tau: float) -> Tensor:
     return (logits / tau).softmax(-1)
 
 
-def feddf(
-    server_steps: int = 300, server_lr: float = 1e-3, batch_size: int = 64, tau: float = 1.0, public: int = 500
-) -> Method:
+def feddf(server_steps: int = 300, server_lr: float = 1e-3, batch_size: int = 64, tau: float = 1.0, public: int = 500) -> Method:
     """FedDF as in MAP's comparison: Adam, 300 steps a round on 500 public images. 0 steps: FedAvg.
 
     MAP's code tries (lr, steps) (1e-2, 200), (1e-3, 300), (1e-4, 500); the original takes up to 10,000 steps of batch 128 with

@@ -79,7 +79,7 @@ class InterClass(Term):
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
-    def draw(self, batch: int, generator: torch.Generator) -> Tensor | None:
+    def draw(self, batch: int, k: Context, generator: torch.Generator) -> Tensor | None:
         """0/1 [B]: the random `lite` samples of this step, without replacement."""
         if not self.lite:
             return None

@@ -74,15 +74,18 @@ class Setup:
 
 def prepare(config: RunConfig) -> Setup:
     """Load the data, draw the split and check every name, range and combination; raises UsageError."""
-    from raffed.data.datasets import load_dataset
-    from raffed.data.partition import held_out, make_partition
+    from raffed.data.datasets import fewer, load_dataset
+    from raffed.data.partition import held_out
+    from raffed.data.reserve import partition_beside, reserved
     from raffed.data.splits import parse_split
 
-    build_method(config.method, config.args)
+    method = build_method(config.method, config.args)
     split = parse_split(config.data.split)
-    dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
+    dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes
-    partition = make_partition(split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test)
+    own = reserved(labels, classes, method.server.wants().labelled, config.seed)
+    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test
+    partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
     setup.stage(0)  # raises where the rounds do not fit the stages
     _check_clients(setup)

@@ -63,6 +63,11 @@ STUDIES: dict[str, StudyInfo] = {
         {"smoke": 4.0, "proxy": 180.0, "full": 400000.0},
         {"proxy": ("cifar10",), "full": ("cifar10",)},
     ),
+    "leakage": StudyInfo(
+        "What a server reads out of gradients (MpFedcon, Fig. 10 and Table 4)",
+        {"smoke": 30.0, "proxy": 2400.0, "full": 150_000.0},
+        {"proxy": ("cifar10",), "full": ("cifar10", "cifar100")},
+    ),
     "proxy_statistics": StudyInfo(
         "Norms and distances of the class proxies (MAP, Fig. 6)",
         {"smoke": 2.0, "proxy": 30.0, "full": 90000.0},

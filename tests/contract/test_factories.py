@@ -46,6 +46,10 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "preset": ["x"],
     },
     "feddf": {"server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0]},
+    "fedic": {
+        "copy_steps": [-1], "gate_steps": [-1], "distil_steps": [-1], "server_lr": [0.0, math.nan], "rho": [-0.1, 1.1],
+        "labelled": [0], "public": [0],
+    },
     "gldp": {
         "lam": [-0.1, 1.1], "beta": [-0.1, 1.1], "body_epochs": [-1.0], "head_epochs": [-1.0], "lp": ["kl"], "gp": ["mean"],
         "temperature": [0.0, -1.0], "order": ["body"], "inference": ["head"], "candidates": ["own"],
@@ -54,6 +58,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
         "negative": ["after_head"],
     },
+    "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
     "creff": {
         "features": [0], "match_steps": [-1], "match_lr": [-0.1], "retrain_epochs": [-1], "retrain_lr": [-0.1, math.nan],
     },

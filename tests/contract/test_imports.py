@@ -18,7 +18,8 @@ BELOW: dict[str, set[str]] = {  # layer → raffed's layers it may import
     "data": {"core", "data"},
     "results": {"core", "results"},
     "runtime": {"core", "methods", "models", "data", "runtime"},
-    "studies": {"core", "methods", "models", "data", "results", "runtime", "studies"},
+    "attacks": {"core", "methods", "models", "attacks"},
+    "studies": {"core", "methods", "models", "data", "results", "runtime", "attacks", "studies"},
     "experiments": {"core", "methods", "models", "data", "results", "runtime", "studies", "experiments"},
 }
 SOURCES = sorted((ROOT / "raffed").rglob("*.py"))

@@ -20,7 +20,7 @@ from raffed.core.training import shared_objective
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, module, network, over_methods, tree_stack
 
-STOPPED = ("apfl", "fedmmd", "fedrod")  # with stop-gradients (MMD's bandwidth is one) there are no finite differences
+STOPPED = ("apfl", "fedmmd", "fedrod", "noisygrad")  # stopped gradients (MMD's bandwidth) and noise have no differences
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in METHODS if name not in STOPPED},
     "fedmr, paper, local, l2": ("fedmr", {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0}),

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.fold import Fold
+from raffed.core.server import ServerData
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
 from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
@@ -114,6 +115,6 @@ def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
     rule = feddf(public=123).server
     assert isinstance(rule, EnsembleDistillation)
     assert rule.each
-    assert rule.public() == 123
-    assert feddf(server_steps=0).server.public() == 0
+    assert rule.wants() == ServerData(images=123)
+    assert feddf(server_steps=0).server.wants() == ServerData()
     assert leaves(server_context()) == []

@@ -183,15 +183,15 @@ def test_a_non_sharer_sends_weights_and_a_count_only_but_hears_the_prototypes() 
 def test_lite_uses_that_many_samples_of_each_batch_without_replacement_and_draws_anew() -> None:
     """§7: Lite-10/50: 0/1 weights that sum to `lite`, or to the whole batch where it is smaller."""
     term, g = InterClass(1.0, lite=3), torch.Generator().manual_seed(0)
-    draws = [term.draw(8, g) for _ in range(6)]
+    draws = [term.draw(8, bare_context(), g) for _ in range(6)]
     for one in draws:
         assert one is not None
         assert sorted(one.tolist()) == [0.0] * 5 + [1.0] * 3
     assert len({tuple(one.tolist()) for one in draws if one is not None}) > 1
-    whole = term.draw(2, g)
+    whole = term.draw(2, bare_context(), g)
     assert whole is not None
     assert whole.tolist() == [1.0, 1.0]
-    assert InterClass(1.0).draw(8, g) is None
+    assert InterClass(1.0).draw(8, bare_context(), g) is None
 
 
 def test_lite_with_a_whole_batch_is_the_full_loss_and_less_is_not() -> None:

@@ -17,7 +17,7 @@ from raffed.experiments.registry import items
 from raffed.models import build
 from raffed.studies import STUDIES, Work, carry_out
 
-SLOW = ("features_tsne",)  # scikit-learn takes seconds to import
+SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in STUDIES]
 UNPAINTED: set[str] = set()
 

@@ -11,6 +11,7 @@ from raffed.experiments.registry import Cell, Item, run_of
 
 NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-imagenet"}
 METHODS = {"FedAvg": "fedavg", "FedRep": "fedrep", "FedProx": "fedprox", "APFL": "apfl", "GLDP-GP": "gldp", "GLDP-LP": "gldp"}
+SERVER_DATA = {("fedic", "CIFAR10"): {"labelled": 100}, ("fedic", "TinyImageNet"): {"labelled": 5}}  # CIFAR100: 10
 BALANCING = {"FEDIC": "fedic", "CReFF": "creff"}
 ABLATION = {"GLDP full": {}, "GLDP without L_LP (lambda=0)": {"lam": 0.0}, "GLDP without L_GP (lambda=1)": {"lam": 1.0}}
 Columns = list[tuple[str, str, int]]
@@ -27,7 +28,6 @@ TABLE_2 = [("CIFAR10", "[20,4,5]", 50), ("CIFAR10", "[20,4,5]", 100), ("CIFAR100
            ("CIFAR100", "[20,20,5]", 100), ("TinyImageNet", "[20,20,5]", 50)]  # fmt: skip
 TABLE_3 = [*columns(FIVE_STAGES, (50, 100)), ("TinyImageNet", "[20,20,5]", 50)]
 FIGURE_4 = columns(FIVE_STAGES, (10, 50, 100))
-
 
 
 def config(method: str, dataset: str, split: str, factor: int, **args: float) -> RunConfig:
@@ -48,7 +48,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
 
 def cells(table: str, metric: str, where: Columns, methods: dict[str, str]) -> tuple[Cell, ...]:
     return tuple(
-        Cell(row, f"{data} {split} IF{factor}", config(key, data, split, factor),
+        Cell(row, f"{data} {split} IF{factor}", config(key, data, split, factor, **SERVER_DATA.get((key, data), {})),
              {"table": table, "dataset": data, "split": split, "imbalance_factor": str(factor), "method": row, "metric": metric})
         for data, split, factor in where for row, key in methods.items()
     )  # fmt: skip

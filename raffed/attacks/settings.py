@@ -1,0 +1,64 @@
+"""The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and the attacker's head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from raffed.core.errors import UsageError, check_choice, check_range
+
+HEADS = ("sent", "dealt", "random")
+PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list those of its figure
+SIZES = (1e-4, 1e-2)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One attack. method, args: what the client runs. cl, at: fully connected layers of its network, and those assumed.
+
+    head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round 0, known to it (a
+    control, and a real attack as long as they have not been trained); "random", the attacker's own draw.
+    infer: the label comes from the sign rule and is not optimised (iDLG). centre: the representation that MpFedcon sends of
+    the class is matched, in place of the gradient.
+    """
+
+    name: str
+    method: str = "fedavg"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    cl: int = 1
+    at: int = 1
+    head: Literal["sent", "dealt", "random"] = "sent"
+    infer: bool = False
+    centre: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("head", self.head, HEADS)
+        for name, value in (("cl", self.cl), ("at", self.at)):
+            check_range(name, value, 1, 3)
+        if self.head != "random" and self.cl != self.at:
+            raise UsageError(f"{self.name}: an attacker who has the head knows its {self.cl} layers, not {self.at}")
+        if self.centre and self.cl != 1:
+            raise UsageError(f"{self.name}: with {self.cl} layers what is sent lies behind the private projection")
+
+
+ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as the paper's attack has it
+FIGURE_10 = (
+    Setting("DLG"),
+    Setting("iDLG", infer=True),
+    Setting("known_head", "mpfedcon", ONE_STEP, head="dealt"),
+    Setting("head trained since", "mpfedcon", {"head_epochs": 10.0}, head="dealt"),
+    *(Setting(f"MpFedcon {cl}/{at}", "mpfedcon", ONE_STEP, cl, at, "random") for cl, at in PAIRS),
+    Setting("centre", "mpfedcon", ONE_STEP, head="random", centre=True),
+)
+
+
+def noise_name(kind: str, size: float, meaning: str) -> str:
+    """Gaussian 1e-4 (variance)."""
+    return f"{kind.capitalize()} {size:.0e} ({meaning})".replace("e-0", "e-")
+
+
+TABLE_4 = tuple(
+    Setting(noise_name(kind, size, meaning), "noisygrad", {"kind": kind, "size": size, "meaning": meaning})
+    for meaning in ("variance", "scale") for kind in ("gaussian", "laplace") for size in SIZES
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""One real step of a client, and what the server sees of it: the broadcast, the upload, and the rate, which it has set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raffed.core.boundary import Broadcast, Upload
+from raffed.core.context import ClientData
+from raffed.core.errors import UsageError
+from raffed.core.local import Local
+from raffed.core.method import Method, Spec
+from raffed.core.network import Network
+from raffed.core.params import Params
+from raffed.core.round import client_round, server_init
+from raffed.core.training import Session
+
+LR = 0.1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that a server has of one client's round: Wires in both directions, and the learning rate."""
+
+    broadcast: Broadcast
+    upload: Upload
+    lr: float
+
+    def gradient(self) -> Params:
+        """g = (w^t − w) / η of one plain SGD step, of the uploaded names only; exact up to 2^-24 |w| / η."""
+        w = self.upload.w
+        return Params({name: (self.broadcast.w[name] - w[name]) / self.lr for name in w.names})
+
+
+def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR, seed: int = 0) -> Observed:
+    """A first round of a client with one image x [C, H, W] in [0, 1] of label y, in which every pass is as long as it is.
+
+    SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method whose shared part
+    takes more or less than one step, because the difference would not be a gradient then.
+    """
+    shared = [one for one in method.passes if one.part in ("all", "body", "base")]
+    if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:
+        raise UsageError(f"{method.name}: the shared weights do not take exactly one step of SGD on one image")
+    classes = net.initial.w["head.weight"].shape[0]
+    label = torch.tensor([y])
+    data = ClientData(net.arranged(x[None]), label, torch.bincount(label, minlength=classes))
+    spec = Spec(classes, net.feature_dim, 1, 1)
+    local = Local(lr=lr, momentum=0.0, weight_decay=0.0, batch_size=1, epochs=1)
+    sent = server_init(method, net.initial, spec).broadcast()
+    done = client_round(method, sent, None, data, Session(net, local, seed, spec), 0)
+    return Observed(sent, done.upload, lr)

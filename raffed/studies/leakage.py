@@ -1,0 +1,80 @@
+"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4 (mpfedcon.md §5).
+
+Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against the iteration, the
+median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the originals and what each attack of
+Fig. 10 made of them, cut to [0, 1]. On the CPU, whatever the device: the networks are tiny, and second derivatives are not
+deterministic on CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from raffed.attacks.leakage import Effort
+from raffed.attacks.protocol import MARKS, Outcome, attack, chosen_images, summary
+from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
+from raffed.data.datasets import load_dataset
+from raffed.data.transforms import prepare, transform_for
+from raffed.studies import Work
+from raffed.studies.record import Recorder
+
+SHOWN = 6  # images in the picture
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of which data sets how many training images are attacked, and how hard."""
+
+    data: tuple[str, ...]
+    images: int
+    effort: Effort
+
+
+PLANS = {
+    "smoke": Plan(("digits",), 1, Effort(iterations=3, restarts=1)),
+    "proxy": Plan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
+    "full": Plan(("cifar10", "cifar100"), 20, Effort()),
+}
+
+
+def run(work: Work) -> None:
+    """Every attack on the same images, from the same weights and the same starts."""
+    plan = PLANS[work.scale]
+    settings = {"images": plan.images, **asdict(plan.effort)}
+    total = len(plan.data) * len(FIGURE_10 + TABLE_4)
+    with Recorder(work, settings) as record:
+        for number, name in enumerate(plan.data):
+            x, y, classes = pictures(name, plan.images, work)
+            for i, image in enumerate(x[:SHOWN]):
+                record.image(name, "original", str(i + 1), image.numpy())
+            for at, setting in enumerate(FIGURE_10 + TABLE_4):
+                work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
+                outcomes = [attack(setting, image, label, classes, i, work.seed, plan.effort)
+                            for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
+                write(record, name, setting, outcomes, plan.effort.iterations)
+
+
+def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
+    """`count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
+    data = load_dataset(name, work.root, False)
+    chosen = chosen_images(torch.from_numpy(data.y_train), count, work.seed)
+    x = prepare(data.x_train[chosen], transform_for(name, "plain"), data.max_value)
+    return x, [int(label) for label in data.y_train[chosen]], data.num_classes
+
+
+def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[Outcome], iterations: int) -> None:
+    """The rows of one setting on one data set; an attack that has ended stays where it ended."""
+    for iteration in range(1, iterations + 1):
+        now = [one.attempt.at(iteration) for one in outcomes]
+        record.value(name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now))
+    for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
+        record.value(name, setting.name, 0, metric, value)
+    if setting in FIGURE_10:
+        for i, one in enumerate(outcomes[:SHOWN]):
+            record.image(name, setting.name, str(i + 1), one.attempt.image.nan_to_num().clamp(0, 1).numpy())
