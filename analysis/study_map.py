@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -42,8 +43,24 @@ def features_2d(study: Study) -> Painted:
         spread = [study.value(name, "observed", "within-class spread") for name in row]
         grows = all(a < b for a, b in itertools.pairwise(spread))
         checks.append(Check(f"Within-class spread grows from 8 to 5 to 2 classes ({word})", _joined(spread), grows))
+        angles = [angular_spread(study, name) for name in row]
+        wider = all(a < b for a, b in itertools.pairwise(angles))
+        checks.append(Check(f"The same by the angle to the class mean ({word})", f"{_joined(angles)} degrees", wider))
     table = values_sheet(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
     return Painted([Drawn(planes(study, rows, range(10)), caption)], checks, {"Numbers": table})
+
+
+def angular_spread(study: Study, panel: str) -> float:
+    """Mean over classes of the mean angle between a feature and its class's mean, in degrees: a spread without a scale."""
+    rows = study.points[(study.points["panel"] == panel) & (study.points["kind"] == "feature")]
+    found = []
+    for _, own in rows.groupby("label"):
+        z = own[["x", "y"]].to_numpy(float)
+        middle = z.mean(0)
+        lengths = np.linalg.norm(z, axis=1) * np.linalg.norm(middle)
+        cosines = (z @ middle)[lengths > 0] / lengths[lengths > 0]
+        found.append(float(np.degrees(np.arccos(cosines.clip(-1, 1))).mean()))
+    return sum(found) / len(found)
 
 
 def proxy_statistics(study: Study) -> Painted:

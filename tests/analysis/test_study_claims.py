@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.studies import COLUMNS, Study, check_sheet, painted
-from analysis.study_map import drops, proxy_statistics, targeted_classes
+from analysis.study_map import angular_spread, drops, proxy_statistics, targeted_classes
 
 Rows = list[tuple[str, str, float, str, float]]
 
@@ -80,6 +80,15 @@ def proxies(missing_norm: float, gradients: tuple[float, float], within: tuple[f
 )
 def test_the_claims_on_proxies_are_read_off_the_curves(made: Study, wanted: list[bool]) -> None:
     assert [check.holds for check in proxy_statistics(made).checks] == wanted
+
+
+def test_the_angular_spread_is_a_mean_angle_whatever_the_lengths() -> None:
+    """Class 0: directions ±30° about x, lengths equal: 30°. Class 1: one direction, lengths 1 and 9: 0°. Mean 15°."""
+    c, s = 3**0.5 / 2, 0.5
+    features = [(0, 2 * c, 2 * s), (0, 2 * c, -2 * s), (1, 0.0, 1.0), (1, 0.0, 9.0)]
+    rows = [("p", "feature", *one) for one in features] + [("p", "proxy", 0, -1.0, 0.0)]
+    made = study("features_2d", [])._replace(points=pd.DataFrame(rows, columns=COLUMNS["points"]))
+    assert angular_spread(made, "p") == pytest.approx(15.0)
 
 
 def test_a_study_that_nothing_is_known_of_is_shown_as_its_numbers() -> None:
