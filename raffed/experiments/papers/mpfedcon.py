@@ -6,6 +6,7 @@ The paper's accuracy is the mean over all parties and the last ten rounds; ours 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from raffed.core.config import Federation, RunConfig
 from raffed.core.local import Local
@@ -26,7 +27,7 @@ PRINTED = "accuracy"
 
 
 def config(
-    method: str, dataset: str, split: str, rounds: int = 100, epochs: float | None = None, **args: float | str
+    method: str, dataset: str, split: str, rounds: int = 100, epochs: float | None = None, **args: Any
 ) -> RunConfig:  # fmt: skip
     """A tenth of the parties a round; τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method (part C, common)."""
     parties, classes = split.strip("()").split(",")
@@ -82,7 +83,7 @@ def _figure_8() -> Item:
 
 
 def _table_4() -> Item:
-    rows: dict[str, tuple[str, dict[str, float | str]]] = {"Original": ("fedavg", {})}
+    rows: dict[str, tuple[str, dict[str, Any]]] = {"Original": ("fedavg", {})}
     rows |= {f"{kind.capitalize()} {text}": ("noisygrad", {"kind": kind, "size": float(text)})
              for kind in ("gaussian", "laplace") for text in ("1e-4", "1e-2")}  # fmt: skip
     rows |= {"MpFedcon": ("mpfedcon", {})}
@@ -90,7 +91,7 @@ def _table_4() -> Item:
     cells = []
     for meaning in ("variance", "scale"):
         for row, (key, args) in rows.items():
-            more = {"meaning": meaning} if key == "noisygrad" else {}
+            more: dict[str, Any] = {"meaning": meaning} if key == "noisygrad" else {}
             printed = {**where, "method": row} if meaning == "variance" else {}
             cells.append(Cell(row, f"size is the {meaning}", config(key, "CIFAR10", "(100,5)", **args, **more), printed))
     note = (
