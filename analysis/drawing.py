@@ -65,7 +65,7 @@ def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
 
 
 def lines(
-    groups: Mapping[str, Mapping[str, pd.Series[Any]]], x: str, theme: Theme = LIGHT, *, share: bool = False, log: bool = False,
+    groups: Mapping[str, Mapping[str, pd.Series[Any]]], x: str, theme: Theme = LIGHT, *, share: bool = False,
     looks: Mapping[str, int] | None = None,
 ) -> Figure:  # fmt: skip
     """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions, shown in per cent."""
@@ -83,23 +83,23 @@ def lines(
                 colour, marker, dash = look(number[name], theme)
                 drawn = axes.plot(curve.index, curve.to_numpy(float), color=colour, marker=marker, linestyle=dash, linewidth=1.6)
                 drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
-            _scales(axes, x, share, log)
+            _scales(axes, x, share)
             axes.set_title(heading, loc="left", fontsize=10)
             dress(axes, theme, grid=True)
         _names(figure, {name: number[name] for name in names}, theme)
     return figure
 
 
-def _scales(axes: Axes, x: str, share: bool, log: bool) -> None:
+def _scales(axes: Axes, x: str, share: bool) -> None:
     axes.set_xlabel(x, fontsize=9)
     axes.tick_params(labelsize=8.5)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    if log:
-        axes.set_yscale("log")
-    elif share:
-        axes.yaxis.set_major_formatter(FuncFormatter(percent))
-    if not log:
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(percent if share else _plain))
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:.4g}".replace("-", "−")
 
 
 def _names(figure: Figure, numbers: Mapping[str, int], theme: Theme) -> None:

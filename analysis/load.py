@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-NEWEST_SCHEMA = 2
+NEWEST_SCHEMA = 3
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())

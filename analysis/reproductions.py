@@ -91,7 +91,7 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     """One line a cell and one for each cell of a column of averages."""
     paper, baseline = item.about["paper"], item.about["baseline"]
-    ours = {key: _ours(item, key, runs) for key in _keys(item)}
+    ours = {key: cell_values(item, key, runs) for key in _keys(item)}
     printed = {(c["row"], c["column"]): printed_value(paper, c["printed"]) for c in item.about["cells"]}
     for average in item.about["averages"]:
         for row in dict.fromkeys(row for row, _ in list(ours)):
@@ -112,7 +112,7 @@ def _keys(item: Reproduction) -> list[tuple[str, str]]:
     return [(cell["row"], cell["column"]) for cell in item.about["cells"]]
 
 
-def _ours(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[int, float]:
+def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[int, float]:
     """Seed → the measure of a cell's runs, in the unit the paper prints."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
     names = _names(item, cells[key], runs)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from .claims import claim_sheet
 from .classes import class_sheet
 from .compare import comparison_sheet, ranking
 from .figures import in_the_dark, looks, svg
@@ -52,6 +53,8 @@ def paper_section(item: Reproduction, runs: Runs) -> str:
     reading = VERDICTS[about["scale"]].format(tolerance=about["tolerance"], baseline=text(about["baseline"]))
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
     body += f"<p><b>{text(counts)}</b></p>\n" if counts else ""
+    claims = claim_sheet(item, runs)
+    body += "" if claims is None else f'<h3>What is claimed of it</h3><div class="scroll">{as_html(claims)}</div>\n'
     body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n'
     return body + _left_out(item)
 

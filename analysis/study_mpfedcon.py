@@ -14,10 +14,8 @@ def solo_drift(study: Study) -> Painted:
     panels = study.panels()
     names = ("SOLO", "FedAvg", "FedAvg, trained locally")
     accuracy = {panel: {name: study.curve(panel, name, "accuracy") for name in names} for panel in panels}
-    gaps = {
-        f"To {what}": {panel: study.curve(panel, what, DISTANCE) for panel in panels}
-        for what in ("aggregated", "the party's own")
-    }
+    whose = {"To the aggregated model": "aggregated", "To the party's own FedAvg model": "the party's own"}
+    gaps = {heading: {panel: study.curve(panel, what, DISTANCE) for panel in panels} for heading, what in whose.items()}
     told = (
         "Mean accuracy of a round's participants on their own test images: trained alone, the aggregated model of FedAvg,"
         " and that model after their own training. One panel a number of local epochs E."
@@ -26,10 +24,10 @@ def solo_drift(study: Study) -> Painted:
         "Squared distance of a participant's SOLO model to FedAvg's, per parameter, mean over participants: to the "
         "aggregated model, and to the model that the same participant trained in the same round of FedAvg."
     )
-    figures = [Drawn(lines(accuracy, "Round", share=True), told), Drawn(lines(gaps, "Round", log=True), apart)]
+    figures = [Drawn(lines(accuracy, "Round", share=True), told), Drawn(lines(gaps, "Round"), apart)]
     lines_ = [[panel, *(f"{100 * study.value(panel, name, 'accuracy'):.1f}" for name in names),
-               f"{study.value(panel, 'aggregated', DISTANCE):.3g}"] for panel in panels]  # fmt: skip
-    titles = ["Local epochs", *(f"{name}, %" for name in names), DISTANCE]
+               f"{study.value(panel, 'aggregated', DISTANCE):.3g}".replace("-", "−")] for panel in panels]  # fmt: skip
+    titles = ["Local epochs", *(f"{name}, %" for name in names), f"{DISTANCE} to the aggregated model"]
     return Painted(figures, [], {"Last round": Sheet(titles, lines_, frozenset({"Local epochs"}))})
 
 
@@ -40,9 +38,7 @@ def features_tsne(study: Study) -> Painted:
         "Representations z of all parties' test images, embedded by t-SNE; colours are classes. Distances between "
         "clusters of such a picture mean little: the table has those of z itself."
     )
-    half = (len(panels) + 1) // 2
-    rows = [panels[:half], panels[half:]]
     table = values_sheet(study, ["intra-class distance", "inter-class distance", "intra / inter", "accuracy"])
     return Painted(
-        [Drawn(planes(study, rows, range(10)), caption)], [], {"Distances of z, and accuracy on the images shown": table}
+        [Drawn(planes(study, [panels], range(10)), caption)], [], {"Distances of z, and accuracy on the images shown": table}
     )

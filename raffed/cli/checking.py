@@ -136,6 +136,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen.
 
     The table of an item that is a study alone is that of its claims."""
+    from raffed.analysis.claims import claim_sheet
     from raffed.analysis.load import load_runs
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproductions import load_item, paper_sheet, run_folders
@@ -148,16 +149,20 @@ def write_paper_item(path: Path, screen: Screen) -> None:
         print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
     runs = load_runs(folders)
+    claims = claim_sheet(item, runs) if folders else None
     if folders:
         sheet = paper_sheet(item, runs)
     else:
         made = load_studies(item)
         sheet = check_sheet(made) or values_sheet(made[0])
-    (path.parent / "table.md").write_text(f"{item.title}\n\n{as_markdown(sheet)}", encoding="utf-8")
+    said = "" if claims is None else f"\n{as_markdown(claims)}"
+    (path.parent / "table.md").write_text(f"{item.title}\n\n{as_markdown(sheet)}{said}", encoding="utf-8")
     (path.parent / "table.tex").write_text(as_latex(sheet), encoding="utf-8")
     report = write_loaded(runs, path.parent / "report", [item])
-    rows = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
-    screen.tabled(str(report), item.title, rows, sheet.words)
+    for shown, title in ((sheet, item.title), (claims, "What is claimed of it")):
+        if shown is not None:
+            rows = [dict(zip(shown.titles, line, strict=True)) for line in shown.lines]
+            screen.tabled(str(report), title, rows, shown.words)
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:

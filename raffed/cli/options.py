@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from raffed.core.config import EXECUTIONS, PRECISIONS, STYLES, RunConfig
+from raffed.core.config import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.models import MODELS
@@ -42,6 +42,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("data.download", "--download/--no-download", bool, WHAT, "Fetch missing data files."),
     Flag("data.transform", "--transform", str, WHAT, f"Whose preprocessing: {', '.join(STYLES)}.", "STYLE"),
     Flag("data.local_test", "--local-test", float, WHAT, "Share of each client's data kept for testing, 0 to 0.9."),
+    Flag("data.samples", "--samples", int, WHAT, "Size of the training pool, equal by class; 0: all."),
     Flag("data.validation", "--validation", float, WHAT, "Share of each client's training data kept for choosing, 0 to 0.9."),
     Flag("local.lr", "--lr", float, TRAIN, "Learning rate η."),
     Flag("local.momentum", "--momentum", float, TRAIN, "Momentum of SGD."),
@@ -55,6 +56,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
+    Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
+    Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),

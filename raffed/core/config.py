@@ -15,6 +15,7 @@ from raffed.core.local import Local
 
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
+MEASURES = ("spectrum",)  # eigenvalues of the features (core/spectrum.py)
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
@@ -23,7 +24,8 @@ class Data:
     """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA). transform: whose
     preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid, plain otherwise. local_test: held
     out fraction of each client's samples (None: 0.2, but 0 for iid and pXcY). validation: fraction of each client's training
-    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data."""
+    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data. samples:
+    size of the training pool, equally many of every class, drawn by the seed (0: all there are)."""
 
     dataset: str = "digits"
     split: str = "p10c2"
@@ -32,6 +34,7 @@ class Data:
     transform: str = "auto"
     local_test: float | None = None
     validation: float = 0.0
+    samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,23 @@ class Model:
 @dataclass(frozen=True)
 class Federation:
     """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation every
-    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds."""
+    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: after each
+    of the last `survey` rounds, all clients' models are scored on their local test parts as they then stand. measures: names
+    of MEASURES, with commas: what is measured after the last round besides."""
 
     rounds: int = 20
     participation: float = 1.0
     eval_every: int = 1
+    survey: int = 0
+    measures: str = ""
 
     def participants(self, clients: int) -> int:
         """|S_t| = round(Q·N), at least 1."""
         return max(1, round(self.participation * clients))
+
+    def asks(self, name: str) -> bool:
+        """Whether `measures` names it."""
+        return name in (one.strip() for one in self.measures.split(","))
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,7 @@ class RunConfig:
         if self.data.local_test is not None:
             check_range("data.local_test", self.data.local_test, 0.0, 0.9)
         check_range("data.validation", self.data.validation, 0.0, 0.9)
+        _at_least("data.samples", self.data.samples, 0)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed = {self.seed} is outside [0, 2^31)")
 
@@ -127,8 +139,10 @@ class RunConfig:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
-        if not parts["data"]["validation"]:
-            del parts["data"]["validation"]  # these are younger than the identities of runs without them
+        younger = ("data", "validation"), ("data", "samples"), ("federation", "survey"), ("federation", "measures")
+        for section, name in younger:  # than the identities of runs without them
+            if not parts[section][name]:
+                del parts[section][name]
         if parts["numerics"] == dataclasses.asdict(Numerics()):
             del parts["numerics"]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -201,6 +215,9 @@ def _check_local(local: Local) -> None:
 def _check_federation(federation: Federation) -> None:
     _at_least("federation.rounds", federation.rounds, 1)
     _at_least("federation.eval_every", federation.eval_every, 1)
+    _at_least("federation.survey", federation.survey, 0)
+    for name in federation.measures.split(",") if federation.measures else ():
+        check_choice("federation.measures", name.strip(), MEASURES)
     check_range("federation.participation", federation.participation, 0.0, 1.0, open_low=True)
 
 

@@ -15,11 +15,14 @@ from raffed.core.params import State
 
 @dataclass(frozen=True)
 class Score:
-    """Per class: correct [C] and total [C] int64 on the CPU; loss: Σ cross-entropy over the samples in float64, nats."""
+    """Per class: correct, total and predicted (how often it was the answer) [C] int64 on the CPU; loss: Σ cross-entropy over
+    the samples in float64, nats; observed: correct answers when only observed classes may be the answer."""
 
     correct: Tensor
     total: Tensor
+    predicted: Tensor
     loss: float
+    observed: int
 
     @property
     def n(self) -> int:
@@ -34,22 +37,29 @@ class Score:
     def mean_loss(self) -> float:
         return self.loss / self.n if self.n else float("nan")
 
-    def __add__(self, other: Score) -> Score:
-        return Score(self.correct + other.correct, self.total + other.total, self.loss + other.loss)
+
+def evaluate(
+    net: Network, state: State, x: Tensor, y: Tensor, num_classes: int, chunk: int, observed: Tensor | None = None
+) -> Score:
+    """Plain logits over all C classes, argmax; evaluation mode; changes nothing. observed [C] bool: see `count`."""
+    return count(((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes, observed)
 
 
-def evaluate(net: Network, state: State, x: Tensor, y: Tensor, num_classes: int, chunk: int) -> Score:
-    """Plain logits over all C classes, argmax; evaluation mode; changes nothing."""
-    return count(((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes)
+def count(batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int, observed: Tensor | None = None) -> Score:
+    """The score of any predictor: (logits [B, C], labels [B]) batch by batch, y [n] all labels together.
 
-
-def count(batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int) -> Score:
-    """The score of any predictor: (logits [B, C], labels [B]) batch by batch, y [n] all labels together."""
+    observed [C] bool: the classes that the second count (`Score.observed`) chooses among; None: all.
+    """
     correct = torch.zeros(num_classes, dtype=torch.int64)
+    predicted = torch.zeros(num_classes, dtype=torch.int64)
     total = torch.bincount(y.cpu(), minlength=num_classes)
-    loss = 0.0
+    loss, among = 0.0, 0
     for logits, labels in batches:
-        hits = labels[logits.argmax(-1) == labels]
+        answers = logits.argmax(-1)
+        hits = labels[answers == labels]
         correct += torch.bincount(hits.cpu(), minlength=num_classes)
+        predicted += torch.bincount(answers.cpu(), minlength=num_classes)
+        if observed is not None:
+            among += int((logits.masked_fill(~observed, float("-inf")).argmax(-1) == labels).sum())
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    return Score(correct, total, loss)
+    return Score(correct, total, predicted, loss, int(correct.sum()) if observed is None else among)

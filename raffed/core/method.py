@@ -198,6 +198,10 @@ class Personal(Ingredient):
         """The personalised model, given this ingredient's memory after `finish` in `k.mine`."""
         raise NotImplementedError
 
+    between: ClassVar[Literal["memory", "private", "round"]] = "memory"
+    """What gives the personalised model between rounds, when the server's model has moved on: the memory and that model alone,
+    private training from that model, or a whole round whose outcome is thrown away."""
+
     predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
 
     def predict(self, x: Tensor, k: Context) -> Tensor:

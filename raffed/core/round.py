@@ -20,17 +20,12 @@ from raffed.core.training import Guest, Session, solver_for, train_by_rule, trai
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
 
 
-@dataclass(frozen=True)
-class ClientRound:
-    """What a client's round leaves on its side, and the upload. `start`, `trained`: before and after local training."""
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A client with its models. `trained`: its copy of the shared model; `views`: what its ingredients know."""
 
-    upload: Upload
-    vault: Vault
-    start: State
     trained: State
     views: Views
-    loss: float
-    steps: int
 
     def personal_state(self, m: Method) -> State:
         """The personalised model of this client after this round: the trained one where the method has no other."""
@@ -39,6 +34,17 @@ class ClientRound:
     def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
         """Logits [B, C] of the personalised model after this round, also where it is more than one state."""
         return personal.predict(x, self.views["personal"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRound(Held):
+    """What a client's round leaves on its side, and the upload. `start`: the model before local training."""
+
+    upload: Upload
+    vault: Vault
+    start: State
+    loss: float
+    steps: int
 
 
 def client_round(
@@ -87,7 +93,24 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     stays = k.state.b if local_buffers else Params({})
     after = Vault(m.split.own(k.w), stays, kept)
     views = {slot: view.but(mine=kept.get(slot)) for slot, view in views.items()}
-    return ClientRound(upload, after, k.start, k.state, views, trained.loss, trained.steps)
+    return ClientRound(
+        upload=upload, vault=after, start=k.start, trained=k.state, views=views, loss=trained.loss, steps=trained.steps
+    )
+
+
+def resting(m: Method, b: Broadcast, guest: Guest, session: Session) -> Held:
+    """A client between rounds: the server's new model joined with what the client kept when it last took part.
+
+    Where its personalised model cannot be had from these alone (`Personal.between`), it is trained, and nothing is kept.
+    """
+    if m.personal is not None and m.personal.between == "round":
+        return client_round(m, b, guest.vault, guest.data, session, guest.client)
+    b = b if b.w.device == session.net.device else moved(b, session.net.device)
+    k = _begin(m, b, guest, session)
+    views = _views(m, b, guest.vault, k)
+    if m.personal is not None and m.personal.between == "private":
+        [views] = train_private(m, [views], [guest], session)
+    return Held(trained=k.start, views=views)
 
 
 def joined(m: Method, b: Broadcast, vault: Vault | None, net: Network) -> State:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.util
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import DataFileError
+from raffed.core.errors import DataFileError, UsageError
 from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
 from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
 from raffed.data.folders import load_cinic10, load_tiny_imagenet
 from raffed.data.isic import load_isic
+from raffed.data.randomness import stream
 
-__all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "load_dataset"]
+__all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "fewer", "load_dataset"]
 
 Part = tuple[ByteArray, IntArray]
 
@@ -38,6 +39,25 @@ class Dataset:
     num_classes: int
     groups: IntArray | None = None
     max_value: int = 255
+
+
+def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
+    """`dataset` with `samples` of its training images, samples // C of every class and in the order they had; 0: all.
+
+    Raises UsageError where a class has not that many, or where images belong to natural clients.
+    """
+    if not samples:
+        return dataset
+    each, rest = divmod(samples, dataset.num_classes)
+    counts = np.bincount(dataset.y_train, minlength=dataset.num_classes)
+    if rest or not 0 < each <= counts.min() or dataset.groups is not None:
+        most = f"a multiple of {dataset.num_classes} up to {dataset.num_classes * int(counts.min())}"
+        wanted = most if dataset.groups is None else "0, its images belong to natural clients"
+        raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
+    draws = stream(seed, "samples")
+    chosen = [draws.permutation(np.flatnonzero(dataset.y_train == label))[:each] for label in range(dataset.num_classes)]
+    kept = np.sort(np.concatenate(chosen))
+    return replace(dataset, x_train=dataset.x_train[kept], y_train=dataset.y_train[kept])
 
 
 def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:

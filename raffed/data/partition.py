@@ -68,6 +68,12 @@ class Partition:
             return self.test[client]
         return self.test[client][: int(self.stages.test[client, : stage + 1].sum())]
 
+    def test_lengths(self, client: int, stage: int | None) -> tuple[int, ...]:
+        """How many samples of `test_at` belong to each stage up to this one; empty without stages."""
+        if self.stages is None or stage is None:
+            return ()
+        return tuple(int(n) for n in self.stages.test[client, : stage + 1])
+
     def sha256(self) -> str:
         """Equal if and only if all clients get the same lists in the same order at the same times, whatever the recipe says."""
         return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raffed.core import seeds
-from raffed.core.boundary import Server
+from raffed.core import seeds, spectrum
+from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
 from raffed.core.fold import Fold
 from raffed.core.params import State
-from raffed.core.round import scored, server_init, server_round
+from raffed.core.round import EVAL_CHUNK, joined, scored, server_init, server_round
+from raffed.core.sums import PointSum
 from raffed.data.reserve import reserved
 from raffed.data.transforms import prepare
 from raffed.experiments.folder import RunFolder
+from raffed.experiments.rows import round_rows, spectrum_rows, survey_rows, validation_rows
 from raffed.results.schema import Row
-from raffed.runtime.base import Job, Report, Runtime, Tally
-from raffed.runtime.host import make_network, make_spec
+from raffed.runtime.base import Job, Report, Runtime
+from raffed.runtime.host import features_of, make_network, make_spec
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
@@ -99,8 +101,9 @@ class Federation:
         self.method = setup.method
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim)
+        self._initial = network.initial
         wanted = self.method.server.wants()
-        self._net = network.differentiable
+        self._network = network
         self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
@@ -145,20 +148,62 @@ class Federation:
         mean_w, mean_b, received = fold.finish(self.server)
         total = sum(sizes[c] for c in participants)
         seed = self.setup.config.seed
-        own = self._net, self._public, self._labelled
+        own = self._network.differentiable, self._public, self._labelled
         k = ServerContext(self.spec, number, len(participants), total, received, seed, mean_b, *own)
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
         self.round_hashes.append(weights_sha256(self.state))
-        scored_here = measure and self.method.has_global
-        whole = scored(self.method, self.server) if scored_here else None
-        test = self.runtime.evaluate(whole) if whole is not None else None
-        val = self.runtime.evaluate(whole, "val") if whole is not None and self.setup.partition.val else None
+        whole = scored(self.method, self.server) if self.method.has_global else None
+        test = self.runtime.evaluate(whole) if whole is not None and measure else None
+        val = self.runtime.evaluate(whole, "val") if whole is not None and measure and self.setup.partition.val else None
         seconds = time.perf_counter() - began
         stage, done = self.setup.stage(number), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        if done > federation.rounds - federation.survey:
+            made += self._survey(job, whole)
+        if done == federation.rounds and whole is not None and federation.asks("spectrum"):
+            made += spectrum_rows(done, self._spectrum(whole))
         rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         return self._event(reports, rows, seconds)
+
+    def _survey(self, last: Job, whole: Broadcast | None) -> list[Row]:
+        """All clients between rounds; whole: the server's model if that is all a client needs."""
+        clients = tuple(range(self.setup.partition.num_clients))
+        versions = tuple(self.versions.get(client, 0) for client in clients)
+        job = Job(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
+        oracle = not self.method.has_global
+        return survey_rows(self.server.round, self.runtime.survey(job, self._oracle(last) if oracle else whole), oracle)
+
+    def _spectrum(self, whole: Broadcast) -> dict[str, tuple[float, int]]:
+        """Of the global model's features of the global test set: the readings R1, R2 and R4 of experiments-fedmr.md, Table 7."""
+        setup, net = self.setup, self._network
+        images, answers = setup.test_set()
+        state, labels = joined(self.method, whole, None, net), torch.from_numpy(np.array(answers))
+        parts = []
+        for first in range(0, len(images), EVAL_CHUNK):
+            part = slice(first, first + EVAL_CHUNK)
+            x = prepare(images[part].copy(), setup.transform, setup.dataset.max_value)
+            parts.append(features_of(net, state, net.arranged(x), labels[part]))
+        z = torch.cat(parts)
+        order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
+        return {
+            "eigenvalue_variance": spectrum.by_batch(z, order),
+            "eigenvalue_variance_class": spectrum.by_class(z, labels, order),
+            "eigenvalue_variance_raw": spectrum.by_batch(z, order, standardised=False),
+        }
+
+    def _oracle(self, last: Job) -> Broadcast | None:
+        """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator
+        can form (gldp.md §7). None where nothing is shared, where buffers stay at home, or where no head is used."""
+        split, personal = self.method.split, self.method.personal
+        if split.personal == "all" or split.buffers == "local" or (personal is not None and personal.predicts):
+            return None
+        versions = (self.server.round,) * len(last.participants)
+        total = PointSum()
+        for part in self.runtime.own_layers(replace(last, versions=versions)):
+            total.merge(part)
+        own = total.value(split.own(self._initial.w))
+        return self.server.but(w=self.server.w.joined(own, self._initial.w.names)).broadcast()
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
         means = {(r.model, r.split): r.value for r in rows
@@ -168,40 +213,3 @@ class Federation:
             means.get(("personal", "local_test")), len(reports), rows[0].bytes_up or 0, rows[0].bytes_down or 0, seconds,
             means.get(("global", "val")), means.get(("personal", "val")),
         )  # fmt: skip
-
-
-def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: float) -> list[Row]:
-    """The rows of a round (results/schema.py says which). `number`: rounds done."""
-    n = sum(r.n for r in reports)
-    loss = sum(r.loss * r.n for r in reports) / n
-    up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
-    rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
-    for r in reports:
-        rows.append(Row(number, "local", "train", "loss", r.loss, client=r.client, n=r.n,
-                        bytes_up=r.bytes_up, bytes_down=r.bytes_down, seconds=r.seconds))  # fmt: skip
-        for model, tally in r.scores.items():
-            rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
-    for model in ("global", "local", "personal"):
-        values = [r.scores[model].accuracy for r in reports if model in r.scores]
-        if values:
-            rows.append(Row(number, model, "local_test", "accuracy", sum(values) / len(values), n=len(values)))
-    if test is not None:
-        rows.append(Row(number, "global", "test", "accuracy", test.accuracy, n=test.n))
-        rows.append(Row(number, "global", "test", "loss", test.loss / test.n, n=test.n))
-        for label, (correct, count) in enumerate(zip(test.correct, test.total, strict=True)):
-            share = correct / count if count else float("nan")
-            rows.append(Row(number, "global", "test", "accuracy", share, class_=label, n=count))
-    return rows
-
-
-def validation_rows(number: int, reports: list[Report], val: Tally | None) -> list[Row]:
-    """The rows of split `val`: the personal models each on its own part, their mean, the global model on all parts."""
-    own = [(r.client, r.validation) for r in reports if r.validation is not None]
-    rows = [Row(number, "personal", "val", "accuracy", tally.accuracy, client=client, n=tally.n) for client, tally in own]
-    if own:
-        mean = sum(tally.accuracy for _, tally in own) / len(own)
-        rows.append(Row(number, "personal", "val", "accuracy", mean, n=len(own)))
-    if val is not None:
-        rows.append(Row(number, "global", "val", "accuracy", val.accuracy, n=val.n))
-        rows.append(Row(number, "global", "val", "loss", val.loss / val.n, n=val.n))
-    return rows

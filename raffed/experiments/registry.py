@@ -68,6 +68,19 @@ class Average:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What is said of an item's cells: Σ factor · value of the cell (row, column) is above 0. Judged seed by seed, in pairs."""
+
+    text: str
+    terms: tuple[tuple[float, str, str], ...]
+
+    @staticmethod
+    def above(text: str, better: str, worse: str, column: str) -> Claim:
+        """One row's value is above another's in a column."""
+        return Claim(text, ((1.0, better, column), (-1.0, worse, column)))
+
+
+@dataclass(frozen=True)
 class Item:
     """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates).
 
@@ -85,6 +98,7 @@ class Item:
     note: str = ""
     proxy: Callable[[RunConfig], RunConfig | None] | None = None
     study: str = ""
+    claims: tuple[Claim, ...] = ()
 
     @property
     def key(self) -> str:

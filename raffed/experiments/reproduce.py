@@ -241,12 +241,15 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     columns = {column for _, column in kept}
     averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
                 for one in item.averages if columns >= set(one.of)]  # fmt: skip
+    claims = [{"text": one.text, "terms": [list(term) for term in one.terms]}
+              for one in item.claims if kept.keys() >= {(row, column) for _, row, column in one.terms}]  # fmt: skip
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
              "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
              "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
+             "claims": claims,
              "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)

@@ -63,6 +63,8 @@ class Adapted(Personal):
     steps: int
     lr: float
 
+    between = "private"
+
     def budget(self, k: Context) -> Budget:
         return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0)
 

@@ -49,6 +49,8 @@ class MoreauSteps(LocalSolver):
 class EnvelopeModel(Personal):
     """θ_k at the end of local training; nothing is kept."""
 
+    between = "round"
+
     def model(self, k: Context) -> State:
         carried: Envelope = k.carried
         return carried.theta

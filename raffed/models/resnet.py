@@ -26,13 +26,14 @@ def resnet18(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Ne
     return _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
 
 
-def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net:
+def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_stride: int = 1) -> Net:
     """ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`; z is the pooled map, 64 wide, >= 0.
 
     No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10 classes.
+    stem_stride 2 halves all maps, for a quarter of the work.
     """
-    _check_side("resnet8", in_shape, 8)
-    return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias)
+    _check_side("resnet8", in_shape, 8 * stem_stride)
+    return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride)
 
 
 def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
@@ -60,10 +61,11 @@ def _check_side(name: str, in_shape: Shape, least: int) -> None:
         raise refuse_shape(name, in_shape, f"KxHxW with H and W of at least {least}")
 
 
-def _resnet(channels: int, num_classes: int, *, widths: tuple[int, ...], blocks: int, head_bias: bool) -> Net:
-    layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv=nn.Conv2d(channels, widths[0], 3, padding=1, bias=False), norm=nn.BatchNorm2d(widths[0]), relu=nn.ReLU()
-    )
+def _resnet(
+    channels: int, num_classes: int, *, widths: tuple[int, ...], blocks: int, head_bias: bool, stem_stride: int = 1
+) -> Net:
+    stem = nn.Conv2d(channels, widths[0], 3, stem_stride, padding=1, bias=False)
+    layers: OrderedDict[str, nn.Module] = OrderedDict(conv=stem, norm=nn.BatchNorm2d(widths[0]), relu=nn.ReLU())
     k_in = widths[0]
     for i, k_out in enumerate(widths, start=1):
         strides = [1 if i == 1 else 2] + [1] * (blocks - 1)

@@ -6,15 +6,27 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          trained on by all participants, bytes_up and bytes_down = what all participants together sent
                          and received this round, seconds = wall time of the round
     every participant    client i, model local, split train, metric loss, with that client's n, bytes and seconds
-    evaluated rounds     client null, model global, split test: metric accuracy and metric loss (class null), and one
+    evaluated rounds     client null, model global, split test: metrics accuracy, loss and macro_f1 (class null), and one
                          accuracy row for each class c (class c), n = test samples behind the value
     their participants   client i, split local_test, metric accuracy, three times: model global (before: the downloaded
-                         model), model local (after training), model personal (the personalised model)
-    and the means        client null, split local_test, metric accuracy, models global, local, personal: the unweighted
-                         means of the participants' rows, n = participants averaged
+                         model), model local (after training), model personal (the personalised model); for the personal
+                         model accuracy_observed too: the answer is one of the classes in the client's training data
+    and the means        client null, split local_test, metrics accuracy, accuracy_observed and macro_f1 (of each client by
+                         itself), models global, local, personal: unweighted means over the participants, n = their number
+    in stages            client i, model personal, split local_test, metric accuracy_stageJ: on the test part of stage J alone,
+                         J = 0 up to the present one; local_test is that of all these stages together
     with validation      split val, metric accuracy: model personal for each participant on its own validation part and, with
                          client null, their unweighted mean; model global, client null, metrics accuracy and loss: the
                          aggregated model on the validation parts of all clients together  (since schema 2)
+    surveyed rounds      every client i and, with client null, the unweighted mean over all: split local_test, metric
+                         accuracy_between: after aggregation, model global (the server's) and model personal (the server's
+                         with what the client keeps). Where clients keep layers, model global has metric accuracy_oracle: its
+                         layers completed by the participants' mean, which nobody in the federation could form
+    measures = spectrum  after the last round, metric eigenvalue_variance (core/spectrum.py): client null, model global, split
+                         test, mean over full batches of 128 of the test set (n of them), and there also
+                         eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
+                         (features not standardised); model local, split train: of each participant's trained model on its
+                         training data (n batches; NaN without one) and, with client null, their mean (n clients)
 
 A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
 """
@@ -25,7 +37,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2  # 2: split val
+# 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle, eigenvalue_variance
+SCHEMA_VERSION = 3
 
 MODELS = ("global", "personal", "local")
 SPLITS = ("test", "local_test", "train", "val")

@@ -19,7 +19,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.config import RunConfig
 from raffed.core.round import server_init
 from raffed.runtime.host import Host
-from raffed.runtime.placement import make_stacks
+from raffed.runtime.placement import ACTOR_BYTES, free_memory, make_stacks
 from raffed.runtime.setup import Setup
 
 STEPS = 4  # local steps of a probed client
@@ -84,17 +84,22 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)))
 
 
-def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:
-    """Serial or Ray, one by one or in stacks: whatever ends first by the probe's figures."""
-    federation = setup.config.federation
+def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float | None = None) -> Choice:
+    """Serial or Ray, one by one or in stacks: whatever ends first by the probe's figures.
+
+    As many actors as the run says, or as `cores` (None: of this machine) and `memory` in bytes (None: what is free here) hold,
+    each with a process and one stack of the clients that were measured.
+    """
+    federation, runtime = setup.config.federation, setup.config.runtime
     count = federation.participants(setup.partition.num_clients)
-    available = cores or len(os.sched_getaffinity(0))
+    free = free_memory() if memory is None else memory
     clients = federation.rounds * count
     best: Choice | None = None
     for cohort in probe.worthwhile:
         work = clients * probe.steps * probe.seconds[cohort]
         stacks = -(-count // cohort)
-        actors = min(available, stacks)
+        fit = int(free // (ACTOR_BYTES + cohort * probe.client_bytes)) if free else stacks
+        actors = runtime.actors or max(1, min(cores or len(os.sched_getaffinity(0)), stacks, fit))
         for execution, seconds in (("serial", work), ("ray", RAY_START + work * -(-stacks // actors) / stacks)):
             used = actors if execution == "ray" else 1
             if best is None or seconds < best.seconds:
@@ -107,8 +112,11 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None) -> Choice:
 
 
 def decided(config: RunConfig, choice: Choice) -> RunConfig:
-    """The configuration with `execution = auto` replaced by what was chosen."""
+    """The configuration with `execution = auto` replaced by what was chosen; a GPU's share or clients an actor, if given, say
+    themselves how many actors there are."""
     runtime = replace(config.runtime, execution=choice.execution)
+    if choice.execution == "ray" and not (runtime.gpu_fraction or runtime.clients_per_actor):
+        runtime = replace(runtime, actors=choice.actors)
     return replace(config, runtime=runtime, numerics=replace(config.numerics, cohort=choice.cohort))
 
 

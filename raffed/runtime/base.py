@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
@@ -49,11 +52,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Tally:
-    """correct and total samples per class, and Σ loss in nats: plain numbers, so that it travels cheaply."""
+    """core.evaluate.Score as plain numbers, so that it travels cheaply; parts of a test set add up."""
 
     correct: tuple[int, ...]
     total: tuple[int, ...]
+    predicted: tuple[int, ...]
     loss: float
+    observed: int
 
     @property
     def n(self) -> int:
@@ -63,13 +68,54 @@ class Tally:
     def accuracy(self) -> float:
         return sum(self.correct) / self.n if self.n else float("nan")
 
+    @property
+    def accuracy_observed(self) -> float:
+        """The fraction when only classes of the client's training data may be the answer."""
+        return self.observed / self.n if self.n else float("nan")
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean of 2·correct / (predicted + total) over the classes that are present or were predicted; NaN without samples."""
+        sums = [p + t for p, t in zip(self.predicted, self.total, strict=True)]
+        scores = [2 * c / both for c, both in zip(self.correct, sums, strict=True) if both]
+        return sum(scores) / len(scores) if scores else float("nan")
+
+    def __add__(self, other: Tally) -> Tally:
+        def both(mine: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(a + b for a, b in zip(mine, theirs, strict=True))
+
+        return Tally(
+            both(self.correct, other.correct), both(self.total, other.total), both(self.predicted, other.predicted),
+            self.loss + other.loss, self.observed + other.observed,
+        )  # fmt: skip
+
+
+class Extra(NamedTuple):
+    """A number that a run was asked to measure besides (`federation.measures`), and how many it is the mean of."""
+
+    value: float
+    n: int
+
+
+class Marks(NamedTuple):
+    """The last four fields of a Report."""
+
+    scores: dict[str, Tally]
+    validation: Tally | None
+    stages: tuple[Tally, ...]
+    extra: dict[str, Extra]
+
+
+NO_MARKS = Marks({}, None, (), {})
+
 
 @dataclass(frozen=True)
 class Report:
     """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
 
     `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model.
-    `validation`: of the personal model on its validation part, None where there is none.
+    `validation`: of the personal model on its validation part, None where there is none. `stages`: where the data come in
+    stages, of the personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
     """
 
     client: int
@@ -81,6 +127,17 @@ class Report:
     seconds: float
     scores: dict[str, Tally] = field(default_factory=dict)
     validation: Tally | None = None
+    stages: tuple[Tally, ...] = ()
+    extra: dict[str, Extra] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A client between rounds: `scores` on its local test part of "global", the server's model with all its layers, and of
+    "personal", its own (core/round.py, `resting`)."""
+
+    client: int
+    scores: dict[str, Tally]
 
 
 class Runtime(Protocol):
@@ -92,6 +149,14 @@ class Runtime(Protocol):
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
         """Score the global model on the global test set, or with `part="val"` on all clients' validation parts."""
+        ...
+
+    def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
+        """Score the job's participants between rounds, in their order, and `whole`, the server's model with all its layers."""
+        ...
+
+    def own_layers(self, job: Job) -> list[NDArray[np.int64]]:
+        """Exact sums whose total is Σ p_i v_i over the layers that the participants keep: for the simulator's eyes alone."""
         ...
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +13,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed.core import seeds
+from raffed.core import seeds, spectrum
 from raffed.core.boundary import Broadcast
 from raffed.core.context import ClientData
 from raffed.core.errors import StagePassedError
-from raffed.core.evaluate import Score, count, evaluate
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
 from raffed.core.network import Network
 from raffed.core.params import State, moved
-from raffed.core.round import EVAL_CHUNK, ClientRound, client_rounds, joined
+from raffed.core.round import EVAL_CHUNK, ClientRound, client_rounds, joined, resting
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
+from raffed.core.sums import PointSum
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
-from raffed.runtime.base import Report, Share, Tally
+from raffed.runtime.base import NO_MARKS, Extra, Marks, Report, Share, Standing, Tally
+from raffed.runtime.judge import Judge
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
@@ -48,6 +51,11 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     return Network(module, device, config.numerics.precision)
 
 
+def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
+    """z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+    return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
+
+
 class Host:
     """Trains and scores clients. Prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all) first."""
 
@@ -64,6 +72,7 @@ class Host:
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = bend if transform.augments else None
+        self.judge = Judge(self.method, self.net, setup.dataset.num_classes)
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
@@ -95,47 +104,67 @@ class Host:
             guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
             rounds = client_rounds(self.method, here, guests, self.session)
             pairs = list(zip(guests, rounds, strict=True))
-            scores = [self._score(g.client, done) if share.measure else {} for g, done in pairs]
-            validations = [self._validate(g.client, done) if share.measure else None for g, done in pairs]
+            last = broadcast.round + 1 == self.setup.config.federation.rounds
+            marks = [self._marks(guest, done, last) if share.measure else NO_MARKS for guest, done in pairs]
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
             spent = (time.perf_counter() - began) / len(stack)
-            for (guest, done), score, val in zip(pairs, scores, validations, strict=True):
+            for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
-                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, score, val))
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
         return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         """Chunk → tally of the global model on these chunks (see `chunks`)."""
         state = joined(self.method, broadcast, None, self.net)
-        return {chunk: self._tally(state, *self._test_chunk(chunk)) for chunk in chunks}
+        return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
 
-    def _score(self, client: int, done: ClientRound) -> dict[str, Tally]:
-        if not len(self.setup.partition.test[client]):
-            return {}
-        x, y = self._local_part("test", client)
-        scores = {"global": self._tally(done.start, x, y), "local": self._tally(done.trained, x, y)}
-        same = self.method.personal is None
-        return {**scores, "personal": scores["local"] if same else self._personal(done, x, y)}
+    def survey(self, broadcast: Broadcast, whole: Broadcast | None, share: Share) -> list[Standing]:
+        """Clients between rounds, on their local test parts. whole: the server's model with all its layers, if it has one."""
+        self._enter(self.setup.stage(broadcast.round - 1))
+        here = moved(broadcast, self.device)
+        full = None if whole is None else State(whole.w, whole.b).to(self.device)
+        found = []
+        for client, _, version in itertools.chain.from_iterable(share.stacks):
+            if len(self.setup.partition.test[client]):
+                guest = Guest(client, self.store.get(client, version), self._client(client))
+                held = resting(self.method, here, guest, self.session)
+                x, y = self._local_part("test", client)
+                found.append(Standing(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0)))
+        return found
 
-    def _personal(self, done: ClientRound, x: Tensor, y: Tensor) -> Tally:
-        personal = self.method.personal
-        if personal is not None and personal.predicts:
-            return self._tally_by(lambda part: done.personal_logits(personal, part), x, y)
-        return self._tally(done.personal_state(self.method), x, y)
+    def own_layers(self, share: Share) -> NDArray[np.int64] | None:
+        """Σ p_i v_i of the layers that these clients keep, as an exact sum."""
+        total = PointSum()
+        for client, weight, version in itertools.chain.from_iterable(share.stacks):
+            vault = self.store.get(client, version)
+            if vault is not None:
+                total.add(vault.v, weight, f"own layers of client {client}")
+        return total.export()
 
-    def _validate(self, client: int, done: ClientRound) -> Tally | None:
-        if not self.setup.partition.val or not len(self.setup.partition.val[client]):
-            return None
-        return self._personal(done, *self._local_part("val", client))
+    def _marks(self, guest: Guest, done: ClientRound, last: bool) -> Marks:
+        """The scores of a client's models after its round, in the last one with what is measured besides."""
+        partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
+        scores: dict[str, Tally] = {}
+        by_stage: tuple[Tally, ...] = ()
+        if len(partition.test[client]):
+            x, y = self._local_part("test", client)
+            scores, by_stage = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+        extra = {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
+        if not partition.val or not len(partition.val[client]):
+            return Marks(scores, None, by_stage, extra)
+        return Marks(scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra)
 
-    def _tally(self, state: State, x: Tensor, y: Tensor) -> Tally:
-        return as_tally(evaluate(self.net, state, x, y, self.setup.dataset.num_classes, EVAL_CHUNK))
+    def _asks(self, name: str) -> bool:
+        return self.setup.config.federation.asks(name)
 
-    def _tally_by(self, predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tally:
-        parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
-        return as_tally(count(((predict(part), labels) for part, labels in parts), y, self.setup.dataset.num_classes))
+    def _spectrum(self, guest: Guest, done: ClientRound) -> Extra:
+        """Of the trained model's features of the client's training data."""
+        data = guest.data
+        order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
+        z = features_of(self.net, done.trained, data.x, data.y)
+        return Extra(*spectrum.by_batch(z, torch.from_numpy(order)))
 
     def _enter(self, stage: int | None) -> None:
         """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
@@ -197,11 +226,6 @@ class Host:
         return self._test[chunk]
 
 
-def as_tally(score: Score) -> Tally:
-    """A score as plain numbers."""
-    return Tally(tuple(score.correct.tolist()), tuple(score.total.tolist()), score.loss)
-
-
 def chunks(setup: Setup, part: str = "test") -> range:
     """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
     tests = -(-len(setup.test_set()[1]) // EVAL_CHUNK)
@@ -211,7 +235,4 @@ def chunks(setup: Setup, part: str = "test") -> range:
 
 def total(tallies: dict[int, Tally]) -> Tally:
     """The chunks' tallies added in chunk order, whoever counted them."""
-    ordered = [tallies[chunk] for chunk in sorted(tallies)]
-    correct = tuple(map(sum, zip(*(t.correct for t in ordered), strict=True)))
-    count = tuple(map(sum, zip(*(t.total for t in ordered), strict=True)))
-    return Tally(correct, count, sum(t.loss for t in ordered))
+    return functools.reduce(operator.add, (tallies[chunk] for chunk in sorted(tallies)))

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from raffed.core.boundary import Broadcast
     from raffed.core.fold import Partial
-    from raffed.runtime.base import Report, Share, Tally
+    from raffed.runtime.base import Report, Share, Standing, Tally
     from raffed.runtime.setup import Setup
 
 
@@ -47,6 +50,12 @@ class ClientActor:
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         return self._host.evaluate(broadcast, chunks)
+
+    def survey(self, broadcast: Broadcast, whole: Broadcast | None, share: Share) -> list[Standing]:
+        return self._host.survey(broadcast, whole, share)
+
+    def own_layers(self, share: Share) -> NDArray[np.int64] | None:
+        return self._host.own_layers(share)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._host.store.digests(versions)

@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from raffed.core.errors import ActorsLostError, RaffedError
-from raffed.runtime.placement import Plan, Resources, make_plan
+from raffed.runtime.placement import Plan, Resources, free_memory, make_plan
 from raffed.runtime.ray_driver import Conduct, Driver
 from raffed.runtime.setup import Setup
 
@@ -44,7 +44,7 @@ def available() -> Resources:
         found |= {kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")}
     memory = float(found.get("memory", 0.0))
     if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
-        memory = _free_memory() or memory
+        memory = free_memory() or memory
     return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
 
 
@@ -70,13 +70,3 @@ def _watch(
         raise
     finally:
         ray.kill(driver, no_restart=True)
-
-
-def _free_memory() -> float:
-    """Bytes of memory that are available now (Linux); 0 where it cannot be told."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0.0
-    values = {line.split(":")[0]: line.split()[1] for line in lines}
-    return float(values.get("MemAvailable", 0)) * 1024

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
+from numpy.typing import NDArray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.core.fold import Fold, Partial
-from raffed.runtime.base import Job, Report, Tally
+from raffed.runtime.base import Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import Plan
 from raffed.runtime.setup import Setup
@@ -36,19 +38,30 @@ class RayPool:
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
     def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        local, sizes = self._setup.config.local, self._setup.sizes_at(job.round)
-        work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
-        sent = _shared(job.broadcast)
-        calls: dict[int, Call] = {}
-        for actor, stacks in enumerate(self._plan.shares(job.stacks, work, self._retired)):
-            if stacks:
-                calls[actor] = "train", (sent, job.share(stacks))
         fold = Fold()
         reports: dict[int, Report] = {}
-        for partial, theirs in self._ask(calls):
+        for partial, theirs in self._ask(self._spread("train", (_shared(job.broadcast),), job)):
             fold.merge(partial)
             reports.update({report.client: report for report in theirs})
         return fold.export(), [reports[client] for client in job.participants]
+
+    def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
+        sent = _shared(job.broadcast), None if whole is None else _shared(whole)
+        answers = self._ask(self._spread("survey", sent, job))
+        found = {standing.client: standing for answer in answers for standing in answer}
+        return [found[client] for client in job.participants if client in found]
+
+    def own_layers(self, job: Job) -> list[NDArray[np.int64]]:
+        answers = self._ask(self._spread("own_layers", (), job))
+        return [answer for answer in answers if answer is not None]
+
+    def _spread(self, name: str, before: tuple[Any, ...], job: Job) -> dict[int, Call]:
+        """A call for every actor that has a share of the job."""
+        last = self._setup.config.federation.rounds - 1  # a survey after the last round has none of its own
+        local, sizes = self._setup.config.local, self._setup.sizes_at(min(job.round, last))
+        work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
+        shares = enumerate(self._plan.shares(job.stacks, work, self._retired))
+        return {actor: (name, (*before, job.share(stacks))) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
         sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
-from raffed.runtime.base import Job, Report, Tally
+from raffed.runtime.base import Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
 from raffed.runtime.setup import Setup
 
@@ -27,6 +29,13 @@ class SerialRuntime:
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
         return total(self._host.evaluate(broadcast, self._chunks[part]))
+
+    def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
+        return self._host.survey(job.broadcast, whole, job.share(job.stacks))
+
+    def own_layers(self, job: Job) -> list[NDArray[np.int64]]:
+        found = self._host.own_layers(job.share(job.stacks))
+        return [] if found is None else [found]
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._host.store.digests(versions)

@@ -74,14 +74,14 @@ class Setup:
 
 def prepare(config: RunConfig) -> Setup:
     """Load the data, draw the split and check every name, range and combination; raises UsageError."""
-    from raffed.data.datasets import load_dataset
+    from raffed.data.datasets import fewer, load_dataset
     from raffed.data.partition import held_out
     from raffed.data.reserve import partition_beside, reserved
     from raffed.data.splits import parse_split
 
     method = build_method(config.method, config.args)
     split = parse_split(config.data.split)
-    dataset = load_dataset(config.data.dataset, config.data.root, config.data.download)
+    dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes
     own = reserved(labels, classes, method.server.wants().labelled, config.seed)
     request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test

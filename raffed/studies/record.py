@@ -62,7 +62,8 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self._write(state="failed", error=f"{type(error).__name__}: {error}")
+            state = "failed" if isinstance(error, Exception) else "stopped"
+            self._write(state=state, error=f"{type(error).__name__}: {error}")
             return
         digests = {}
         for name, schema in SCHEMAS.items():

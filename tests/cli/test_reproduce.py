@@ -38,7 +38,7 @@ def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
     only = ["famnist lenet", "fedavg,fedrs"]
     assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
     without = {name: method for name, method in METHODS.items() if name != "fedrs"}
-    monkeypatch.setattr(methods, "METHODS", without)
+    monkeypatch.setattr("raffed.experiments.registry.METHODS", without)
     assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", "missing: method fedrs"]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
+from sklearn.metrics import f1_score
 from torch import nn
 
-from raffed.core.evaluate import Score, evaluate
+from raffed.core.evaluate import count, evaluate
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 from raffed.models.net import Net
+from raffed.runtime.judge import as_tally
 from tests.tiny import clients, network, same_bits
 
 
@@ -30,18 +32,36 @@ def test_a_hand_made_set_is_counted_class_by_class() -> None:
 
 def test_scores_of_chunks_add_up_to_the_score_of_the_whole() -> None:
     net, data = network(), clients()[3]
-    whole = evaluate(net, net.initial, data.x, data.y, 3, chunk=500)
-    parts = [evaluate(net, net.initial, data.x[i : i + 4], data.y[i : i + 4], 3, chunk=500) for i in range(0, 11, 4)]
+    held = torch.tensor([True, False, True])
+    whole = as_tally(evaluate(net, net.initial, data.x, data.y, 3, 500, held))
+    parts = [as_tally(evaluate(net, net.initial, data.x[i : i + 4], data.y[i : i + 4], 3, 500, held)) for i in range(0, 11, 4)]
     joined = parts[0] + parts[1] + parts[2]
-    assert joined.correct.tolist() == whole.correct.tolist()
-    assert joined.total.tolist() == whole.total.tolist() == [4, 4, 3]
+    assert (joined.correct, joined.predicted, joined.observed) == (whole.correct, whole.predicted, whole.observed)
+    assert joined.total == whole.total == (4, 4, 3)
     assert math.isclose(joined.loss, whole.loss, rel_tol=1e-5)
 
 
+def test_among_observed_classes_the_best_of_them_is_the_answer() -> None:
+    """The second sample's logits (0, 1, 0.5) say class 1; among {0, 2} they say 2, which is right."""
+    logits, y = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 3.0]]), torch.tensor([0, 2, 0])
+    score = count([(logits, y)], y, 3, torch.tensor([True, False, True]))
+    assert (score.correct.tolist(), score.observed) == ([1, 0, 0], 2)
+    assert count([(logits, y)], y, 3).observed == 1
+
+
+def test_macro_f1_is_scikit_learn_s() -> None:
+    y = torch.tensor([0, 0, 1, 1, 1, 3, 3, 3])
+    answers = torch.tensor([0, 1, 1, 1, 4, 3, 0, 3])  # class 2 neither present nor predicted, class 4 predicted only
+    tally = as_tally(count([(torch.eye(5)[answers], y)], y, 5))
+    assert math.isclose(tally.macro_f1, f1_score(y, answers, average="macro"), rel_tol=1e-12)
+
+
 def test_nothing_to_count_is_not_a_number_and_not_zero() -> None:
-    none = Score(torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), 0.0)
+    none = count([], torch.zeros(0, dtype=torch.int64), 3)
     assert math.isnan(none.accuracy)
     assert math.isnan(none.mean_loss)
+    assert math.isnan(as_tally(none).macro_f1)
+    assert math.isnan(as_tally(none).accuracy_observed)
 
 
 def test_evaluation_changes_no_state_and_no_generator() -> None:

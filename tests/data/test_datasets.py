@@ -17,9 +17,9 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from raffed.core.errors import DataFileError, UnknownNameError
+from raffed.core.errors import DataFileError, UnknownNameError, UsageError
 from raffed.data import datasets
-from raffed.data.datasets import DATASETS, DataFile, Dataset, load_dataset
+from raffed.data.datasets import DATASETS, DataFile, Dataset, fewer, load_dataset
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -304,3 +304,22 @@ def test_the_digits_are_scikit_learn_s_own() -> None:
     pixels = np.concatenate([ours.x_train, ours.x_test]).reshape(-1, 64)
     assert sorted(map(bytes, pixels)) == sorted(map(bytes, theirs.images.astype(np.uint8).reshape(-1, 64)))
     assert np.bincount(np.concatenate([ours.y_train, ours.y_test])).tolist() == np.bincount(theirs.target).tolist()
+
+
+def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> None:
+    digits = load_dataset("digits")
+    few = fewer(digits, 100, seed=3)
+    assert np.bincount(few.y_train).tolist() == [10] * 10
+    places = [int(np.flatnonzero((digits.x_train == image).all(axis=(1, 2, 3)))[0]) for image in few.x_train]
+    assert places == sorted(places)
+    np.testing.assert_array_equal(digits.y_train[places], few.y_train)
+    assert few.x_test is digits.x_test
+    assert not np.array_equal(few.x_train, fewer(digits, 100, seed=4).x_train)
+    assert fewer(digits, 0, seed=3) is digits
+
+
+@pytest.mark.parametrize("samples", [5, 101, 10_000])
+def test_a_pool_that_cannot_be_equal_by_class_is_refused_with_what_can(samples: int) -> None:
+    most = 10 * np.bincount(load_dataset("digits").y_train).min()
+    with pytest.raises(UsageError, match=f"data.samples = {samples} for digits: wanted a multiple of 10 up to {most}"):
+        fewer(load_dataset("digits"), samples, seed=0)

@@ -75,7 +75,8 @@ def test_the_personal_score_of_a_single_model_method_is_the_local_one_after_trai
     """baselines-map.md §14: FedAvg's Def. 2 is ω_k after local training; MAP's is not."""
     for method, equal in (("fedavg", True), ("map", False)):
         rows = raffed.run(replace(BASE, method=method)).to_pandas()
-        rows = rows[(rows["split"] == "local_test") & rows["client"].notna()].sort_values(["round", "client"])
+        rows = rows[(rows["split"] == "local_test") & (rows["metric"] == "accuracy") & rows["client"].notna()]
+        rows = rows.sort_values(["round", "client"])
         values = [list(rows[rows["model"] == model]["value"]) for model in ("local", "personal")]
         assert len(values[0]) == 9  # 3 clients in each of 3 rounds
         assert (values[0] == values[1]) == equal

@@ -203,3 +203,15 @@ def test_efficientnet_takes_colour_alone() -> None:
 
 def test_every_convolutional_net_refuses_some_shape() -> None:
     assert {name for name, _ in REFUSED} == set(MODELS) - {"mlp", "mlp5", "mlpnet"}
+
+
+def test_a_stem_of_stride_2_halves_every_map_and_changes_no_weight() -> None:
+    plain, halved = (build("resnet8", (1, 28, 28), 10, 5, stem_stride=stride) for stride in (1, 2))
+    assert [t.shape for t in plain.parameters()] == [t.shape for t in halved.parameters()]
+    maps: list[tuple[int, ...]] = []
+    for net in (plain, halved):
+        net.body.pool.register_forward_hook(lambda _, inputs, __: maps.append(tuple(inputs[0].shape[2:])))
+        net(torch.zeros(2, 1, 28, 28))
+    assert maps == [(7, 7), (4, 4)]
+    with pytest.raises(UsageError, match="at least 16"):
+        build("resnet8", (1, 14, 28), 10, 0, stem_stride=2)

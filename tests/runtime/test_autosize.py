@@ -11,6 +11,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.runtime.autosize import Choice, Probe, choose, decided, measure
+from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.setup import Setup, prepare
 
 TINY = RunConfig(
@@ -53,9 +54,26 @@ def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], exec
     assert (choice.execution, choice.cohort) == (execution, cohort)
 
 
+def test_no_more_actors_are_chosen_than_have_memory_for_a_stack_each(setup: Setup) -> None:
+    probe = Probe({8: 0.5}, client_bytes=2**27, steps=3)  # in stacks of 8: 450 MiB + 1 GiB an actor
+    one = ACTOR_BYTES + 8 * 2**27
+    assert choose(setup, probe, cores=16, memory=2.9 * one).actors == 2
+    assert choose(setup, probe, cores=16, memory=100 * one).actors == 5  # the stacks of 40 participants
+    assert choose(setup, probe, cores=16, memory=0.0).actors == 5  # not known
+
+
+def test_actors_that_the_run_asks_for_are_kept(setup: Setup) -> None:
+    asked = replace(setup, config=replace(TINY, runtime=replace(TINY.runtime, actors=3)))
+    assert choose(asked, Probe({1: 1.0}, 0, steps=3), cores=2).actors == 3
+
+
 def test_the_choice_is_written_into_the_configuration() -> None:
     made = decided(TINY, Choice("serial", 32, 1, 1.0, ""))
-    assert (made.runtime.execution, made.numerics.cohort) == ("serial", 32)
+    assert (made.runtime.execution, made.runtime.actors, made.numerics.cohort) == ("serial", 0, 32)
+    made = decided(TINY, Choice("ray", 0, 5, 1.0, ""))
+    assert (made.runtime.execution, made.runtime.actors, made.numerics.cohort) == ("ray", 5, 0)
+    shared = replace(TINY, runtime=replace(TINY.runtime, clients_per_actor=10))
+    assert decided(shared, Choice("ray", 0, 5, 1.0, "")).runtime.actors == 0
 
 
 def test_an_auto_run_records_its_choice_and_a_repetition_with_it_has_the_same_bits(tmp_path: Path) -> None:

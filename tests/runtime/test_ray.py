@@ -210,3 +210,12 @@ def test_no_process_is_left_behind_by_a_run(tmp_path: Path) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+def test_the_spectrum_has_the_serial_bits(tmp_path: Path) -> None:
+    config = small("fedavg")
+    config = replace(config, federation=replace(config.federation, rounds=1, measures="spectrum", survey=1))
+    runs = [raffed.run(on(config, execution=one)) for one in ("serial", "ray")]
+    assert runs[0].hashes == runs[1].hashes
+    assert "eigenvalue_variance" in set(runs[1].to_pandas()["metric"])

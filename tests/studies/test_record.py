@@ -51,12 +51,12 @@ def test_a_part_without_rows_is_not_written(tmp_path: Path) -> None:
 def test_a_study_that_fails_is_not_finished_and_leaves_no_rows_of_an_earlier_one(tmp_path: Path) -> None:
     with Recorder(work(tmp_path), {}) as record:
         record.value("a", "b", 0, "norm", 1.0)
-    record = Recorder(work(tmp_path), {})
-    with record:
+    def fail() -> None:
         assert about(tmp_path)["state"] == "running"
-    error = ZeroDivisionError("by zero")
-    record.__enter__()
-    record.__exit__(ZeroDivisionError, error, None)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Recorder(work(tmp_path), {}):
+        fail()
     assert about(tmp_path)["state"] == "failed"
     assert not list(tmp_path.glob("*.parquet"))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from analysis.figures import DARK, LIGHT, in_the_dark, svg
 from analysis.studies import check_sheet, load_study, painted, painters
+from raffed.core.network import Network
 from raffed.experiments.registry import items
+from raffed.models import build
 from raffed.studies import STUDIES, Work, carry_out
 
 SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten
@@ -79,3 +83,45 @@ def test_progress_is_told_from_nothing_to_all_and_never_backwards(tmp_path: Path
     carry_out(Work("proxy_statistics", "smoke", 0, tmp_path, tell=lambda _, share: told.append(share)))
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_a_party_trains_the_same_first_round_alone_and_under_fedavg(folder: Path) -> None:
+    """One start, one split, one order of batches: in round 1 its SOLO model is its FedAvg model, in round 2 it is not."""
+    study = load_study(made(folder, "solo_drift"))
+    for panel in study.panels():
+        gap = study.curve(panel, "the party's own", "mean squared distance")
+        assert gap[1] == 0.0
+        assert gap[2] > 0.0
+
+
+def test_the_demo_s_downloaded_model_is_the_last_round_s_aggregated_one(folder: Path) -> None:
+    study = load_study(made(folder, "two_client_demo"))
+    for method in ("FedAvg", "MAP"):
+        for client in ("client 1", "client 2"):
+            before = study.value(method, client, "accuracy, aggregated", 1)
+            assert study.value(method, client, "accuracy, downloaded", 2) == before
+
+
+def test_map_s_server_in_the_demo_is_not_fedavg_s(folder: Path) -> None:
+    """The restricted softmax changes what is trained from the first round on."""
+    study = load_study(made(folder, "two_client_demo"))
+    norms = [study.value(method, "client 1", "norm of missing proxies after training", 1) for method in ("FedAvg", "MAP")]
+    assert norms[0] != norms[1]
+
+
+def test_the_data_that_a_study_states_are_those_that_it_reads() -> None:
+    checked = 0
+    for name, info in STUDIES.items():
+        settings = getattr(importlib.import_module(f"raffed.studies.{name}"), "SETTINGS", {})
+        for scale, chosen in settings.items():
+            stated = info.data.get(scale, ())
+            assert stated == (() if chosen.dataset == "digits" else (chosen.dataset,)), (name, scale)
+            checked += 1
+    assert checked >= 18
+
+
+@pytest.mark.parametrize(("model", "classes"), [("vgg11_bn", 10), ("vgg16_bn", 100), ("cnn5", 10)])
+def test_the_networks_of_full_scale_take_their_images(model: str, classes: int) -> None:
+    net = Network(build(model, (3, 32, 32), classes, 0))
+    logits, _ = net.apply(net.initial, torch.zeros(2, 3, 32, 32))
+    assert logits.shape == (2, classes)

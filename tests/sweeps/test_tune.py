@@ -136,22 +136,51 @@ def command(out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "raffed", *words]
 
 
+QUIET: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def killed_after(count: int, words: list[str], trials: Path) -> set[str]:
+    """Start a sweep, kill it when `count` trials are finished, and return the names of those that are."""
+    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while sum(_state(path) == "finished" for path in trials.glob("*")) < count and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    time.sleep(3)  # Ray's processes end when they notice
+    return {path.name for path in trials.glob("*") if _state(path) == "finished"}
+
+
+def resume(out: Path) -> None:
+    again = [sys.executable, "-m", "raffed", "tune", "--resume", "--json", "--out", str(out)]
+    subprocess.run(again, check=True, env=QUIET, capture_output=True, timeout=600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["--scheduler asha", "--search optuna"])
+def test_a_killed_search_that_learns_goes_on_to_its_budget_and_repeats_no_finished_trial(learner: str, tmp_path: Path) -> None:
+    trials = tmp_path / "s" / "fedmr" / "trials"
+    words = command(tmp_path / "s", *learner.split(), "--trials", "6", "--at-once", "1")
+    finished = killed_after(2, words, trials)
+    assert 2 <= len(finished) < 6
+    written = {name: (trials / name / "run.json").stat().st_mtime_ns for name in finished}
+    resume(tmp_path / "s")
+    assert {name: (trials / name / "run.json").stat().st_mtime_ns for name in finished} == written
+    about = read_sweep(tmp_path / "s")["methods"]["fedmr"]
+    names = [trial["name"] for trial in about["trials"]]
+    assert len(names) == len(set(names)) == 6
+    assert finished <= set(names)
+    assert not any(trial["error"] for trial in about["trials"])
+    assert about["chosen"]["rounds"] == 6  # of ASHA's, none that was ended early
+    assert about["chosen"]["score"] == max(trial["score"] for trial in about["trials"] if trial["rounds"] == 6)
+
+
 @pytest.mark.slow
 def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(tmp_path: Path) -> None:
-    environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command(tmp_path / "whole"), check=True, env=environment, capture_output=True, timeout=600)
-    killed = subprocess.Popen(command(tmp_path / "killed"), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              start_new_session=True)  # fmt: skip
+    subprocess.run(command(tmp_path / "whole"), check=True, env=QUIET, capture_output=True, timeout=600)
     trials = tmp_path / "killed" / "fedmr" / "trials"
-    deadline = time.monotonic() + 300
-    while sum(_state(path) == "finished" for path in trials.glob("*")) < 4 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    time.sleep(3)  # Ray's processes end when they notice
-    assert 4 <= sum(_state(path) == "finished" for path in trials.glob("*")) < 9
-    again = [sys.executable, "-m", "raffed", "tune", "--resume", "--json", "--out", str(tmp_path / "killed")]
-    subprocess.run(again, check=True, env=environment, capture_output=True, timeout=600)
+    assert 4 <= len(killed_after(4, command(tmp_path / "killed"), trials)) < 9
+    resume(tmp_path / "killed")
     whole, resumed = (read_sweep(tmp_path / name)["methods"]["fedmr"] for name in ("whole", "killed"))
     assert resumed["chosen"]["settings"] == whole["chosen"]["settings"]
     assert resumed["chosen"]["score"] == whole["chosen"]["score"]

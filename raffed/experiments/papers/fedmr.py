@@ -6,13 +6,14 @@ the methods' defaults (the paper's grid was not found).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from raffed.core.config import Federation, Model, RunConfig
 from raffed.core.local import Local
-from raffed.experiments.registry import Average, Cell, Item, run_of
+from raffed.experiments.registry import Average, Cell, Claim, Item, run_of
 
 LOCAL = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10)
 NETS = {"FMNIST": ("fashion-mnist", "resnet18"), "SVHN": ("svhn", "resnet18"), "CIFAR10": ("cifar10", "resnet18"),
@@ -24,6 +25,10 @@ METHODS = {"FedAvg": "fedavg", "FedProx": "fedprox", "FedProc": "fedproc", "FedN
 ABLATION = {"FedMR(inter=off,intra=off)": {"mu1": 0.0, "mu2": 0.0}, "FedMR(inter=on,intra=off)": {"mu1": 0.0},
             "FedMR(inter=off,intra=on)": {"mu2": 0.0}, "FedMR(inter=on,intra=on)": {}}  # fmt: skip
 SHARES = {"FedMR(proto_share=50%)": 0.5, "FedMR(proto_share=80%)": 0.8, "FedMR(proto_share=100%)": 1.0}
+NETS_TESTED = {"SimpleCNN": Model("simplecnn"), "ResNet-8": Model("resnet8", {"stem_stride": 2})}
+CHOSEN = {("SimpleCNN", "P5C2"): {"mu1": 0.01, "mu2": 0.01}, ("SimpleCNN", "P10C3"): {"mu1": 0.01, "mu2": 0.01},
+          ("SimpleCNN", "IID"): {"mu1": 0.01, "mu2": 0.01}, ("ResNet-8", "P5C2"): {"mu1": 0.01, "mu2": 0.01},
+          ("ResNet-8", "P10C3"): {"mu1": 0.01, "mu2": 0.01}, ("ResNet-8", "IID"): {"mu1": 0.01, "mu2": 0.01}}  # fmt: skip
 PRINTED = {"metric": "global_test_acc_pct"}
 TABLE_2 = (("CIFAR10", "P10C3"), ("CIFAR10", "P50C3"), ("CIFAR10", "P100C3"), ("CIFAR100", "P10C10"), ("CIFAR100", "P50C10"),
            ("CIFAR100", "P100C10"))  # fmt: skip
@@ -39,11 +44,15 @@ def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Fashion-MNIST and CIFAR-10 with SimpleCNN, 30 rounds of two epochs (sheet §7, T1)."""
+    """Fashion-MNIST and CIFAR-10 with SimpleCNN, 30 rounds of two epochs (sheet §7, T1).
+
+    On 600 images of every class in batches of 32: a minute or two of a core a run, with 38 steps a client and round where ten
+    clients share them and 75 where five do.
+    """
     if full.data.dataset not in ("fashion-mnist", "cifar10"):
         return None
-    federation = Federation(30, full.federation.participation)
-    return replace(full, model=Model("simplecnn"), local=replace(full.local, epochs=2.0), federation=federation)
+    local, federation = replace(full.local, epochs=2.0, batch_size=32), Federation(30, full.federation.participation)
+    return replace(full, data=replace(full.data, samples=6000), model=Model("simplecnn"), local=local, federation=federation)
 
 
 def cell(table: str, row: str, dataset: str, split: str, run: RunConfig, metric: str = PRINTED["metric"]) -> Cell:
@@ -159,8 +168,65 @@ def _figure_4() -> Item:
     )
 
 
+def keep_net(full: RunConfig) -> RunConfig | None:
+    """`proxy` with the cell's own network."""
+    small = proxy(full)
+    return small if small is None else replace(small, model=full.model)
+
+
+def _tested(net: str, split: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Rows of the claims: the baselines at their defaults, FedMR with the μ1, μ2 that were chosen, and its parts."""
+    both: dict[str, Any] = dict(CHOSEN[net, split])
+    rows: dict[str, tuple[str, dict[str, Any]]] = {row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedProc", "MOON")}
+    rows |= {"FedMR(intra)": ("fedmr", {**both, "mu2": 0.0}), "FedMR(inter)": ("fedmr", {**both, "mu1": 0.0})}
+    return rows | {"FedMR": ("fedmr", both), "FedMR(proto_share=50%)": ("fedmr", {**both, "share": 0.5})}
+
+
+def _claims(name: str, title: str, measure: str, claimed: Callable[[str], list[Claim]]) -> Item:
+    cells = []
+    for net, split in CHOSEN:
+        for row, (key, args) in _tested(net, split).items():
+            run = replace(config(key, "FMNIST", split, **args), model=NETS_TESTED[net])
+            cells.append(Cell(row, f"{net} {split}", replace(run, federation=replace(run.federation, measures="spectrum")), {}))
+    claims = [claim for net in NETS_TESTED for claim in claimed(net)]
+    note = "claims (a) to (d) of the sheet's §5; μ1 and μ2 by `raffed tune` on a validation part, for each network and split"
+    return Item("fedmr", name, title, measure, tuple(cells), proxy=keep_net, note=note, claims=tuple(claims))
+
+
+def _accuracy_claims(net: str) -> list[Claim]:
+    few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
+    found = [Claim.above(f"(a) {net}, {s}: FedMR above {row}", "FedMR", row, f"{net} {s}")
+             for s in ("P5C2", "P10C3") for row in ("FedAvg", "FedProx", "FedProc", "MOON")]  # fmt: skip
+    for a, b in itertools.pairwise((few, some, all_)):
+        gains = (1.0, "FedMR", a), (-1.0, "FedAvg", a), (-1.0, "FedMR", b), (1.0, "FedAvg", b)
+        found.append(Claim(f"(a) the gain over FedAvg is larger in {a} than in {b}", gains))
+    order = ("FedMR", "FedMR(intra)", "FedMR(inter)", "FedAvg")
+    for column in (few, some):
+        found += [Claim.above(f"(b) {column}: {a} above {b}", a, b, column) for a, b in itertools.pairwise(order)]
+    both = tuple((sign, row, few) for sign, row in zip((1.0, -1.0, -1.0, 1.0), order, strict=True))
+    found.append(Claim(f"(b) {net}, P5C2: both terms gain more together than one by one", both))
+    half = ((1.0, "FedMR(proto_share=50%)", few), (-0.5, "FedMR", few), (-0.5, "FedAvg", few))
+    return [*found, Claim(f"(d) {net}, P5C2: half of the clients sharing keeps more than half of the gain", half)]
+
+
+def _variance_claims(net: str) -> list[Claim]:
+    few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
+    fedavg = [Claim(f"(c) V(FedAvg) is larger in {a} than in {b}", ((1.0, "FedAvg", a), (-1.0, "FedAvg", b)))
+              for a, b in itertools.pairwise((few, some, all_))]  # fmt: skip
+    between = [Claim(f"(c) {column}: V(both) is below V(FedAvg) in IID", ((1.0, "FedAvg", all_), (-1.0, "FedMR", column)))
+               for column in (few, some)]  # fmt: skip
+    return [
+        *fedavg,
+        *(Claim.above(f"(c) {column}: V(FedAvg) above V(intra)", "FedAvg", "FedMR(intra)", column) for column in (few, some)),
+        *(Claim.above(f"(c) {column}: V(both) above V(intra)", "FedMR", "FedMR(intra)", column) for column in (few, some)),
+        *between,
+    ]
+
+
 ITEMS = (
     _table_1(), _table_2(), _table_3(), _table_4(), _table_5(), _table_6(), _table_7(), _table_8(),
     Item("fedmr", "fig2", "Averaging three local classifiers, in closed form", study="averaged_classifiers"),
     _figure_4(),
+    _claims("claims", "Claims on accuracy", "accuracy_mean10", _accuracy_claims),
+    _claims("claims-variance", "Claims on the variance of eigenvalues", "eigenvalue_variance", _variance_claims),
 )  # fmt: skip

@@ -1,0 +1,62 @@
+"""What is claimed of a table's cells, judged on our runs: Σ factor · value > 0, seed by seed, with a 95 % t-interval."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .load import Runs
+from .reproductions import Reproduction, cell_values
+from .sheet import Sheet
+from .stats import t_interval
+
+
+class Judged(NamedTuple):
+    """A claim and its left-hand side for every seed that all its cells have, in the measure's unit."""
+
+    text: str
+    values: list[float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values) if self.values else math.nan
+
+    @property
+    def half(self) -> float:
+        """Half the 95 % interval; NaN with fewer than two seeds."""
+        return t_interval(self.values) if self.values else math.nan
+
+    @property
+    def verdict(self) -> str:
+        """holds, fails: the whole interval is above or below 0."""
+        if len(self.values) < 2:
+            return "one seed" if self.values else "not run"
+        if abs(self.mean) <= self.half:
+            return "not separated"
+        return "holds" if self.mean > 0 else "fails"
+
+
+def judged(item: Reproduction, runs: Runs) -> list[Judged]:
+    """The item's claims; none where it makes none."""
+    found = []
+    for claim in item.about.get("claims", ()):
+        cells = [(factor, cell_values(item, (row, column), runs)) for factor, row, column in claim["terms"]]
+        seeds = sorted(set.intersection(*(set(values) for _, values in cells)))
+        found.append(Judged(claim["text"], [sum(factor * values[seed] for factor, values in cells) for seed in seeds]))
+    return found
+
+
+def claim_sheet(item: Reproduction, runs: Runs) -> Sheet | None:
+    """Claim, left-hand side, seeds, verdict; None without claims, and for smoke runs, which show nothing."""
+    found = judged(item, runs)
+    if not found or item.about["scale"] == "smoke":
+        return None
+    lines = [[one.text, _shown(one), str(len(one.values)), one.verdict] for one in found]
+    return Sheet(["Claim", "Ours: left side − right side", "Seeds", "Verdict"], lines, frozenset({"Claim", "Verdict"}))
+
+
+def _shown(one: Judged) -> str:
+    if not one.values:
+        return "–"
+    half = "" if math.isnan(one.half) else f" ± {one.half:.2f}"
+    return f"{one.mean:+.2f}".replace("-", "−") + half

@@ -1,0 +1,94 @@
+"""What a round and a survey are in rows (results/schema.py says which)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from raffed.results.schema import Row
+from raffed.runtime.base import Report, Standing, Tally
+
+MODELS = ("global", "local", "personal")
+
+
+def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: float) -> list[Row]:
+    """The rows of a round. `number`: rounds done; test: of the global model on the global test set."""
+    n = sum(r.n for r in reports)
+    loss = sum(r.loss * r.n for r in reports) / n
+    up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
+    rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
+    for r in reports:
+        rows.append(Row(number, "local", "train", "loss", r.loss, client=r.client, n=r.n,
+                        bytes_up=r.bytes_up, bytes_down=r.bytes_down, seconds=r.seconds))  # fmt: skip
+        for model, tally in r.scores.items():
+            rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
+        if "personal" in r.scores:
+            own = r.scores["personal"]
+            rows.append(Row(number, "personal", "local_test", "accuracy_observed", own.accuracy_observed, r.client, n=own.n))
+        for name, (value, count) in r.extra.items():
+            rows.append(Row(number, "local", "train", name, value, client=r.client, n=count))
+        for stage, tally in enumerate(r.stages):
+            rows.append(Row(number, "personal", "local_test", f"accuracy_stage{stage}", tally.accuracy, r.client, n=tally.n))
+    rows += _extra_means(number, reports)
+    for model in MODELS:
+        rows += _means(number, model, [r.scores[model] for r in reports if model in r.scores])
+    return rows if test is None else rows + _global_rows(number, test)
+
+
+def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
+    """What was measured besides, unweighted over the participants for which it was a number."""
+    rows = []
+    for name in dict.fromkeys(name for r in reports for name in r.extra):
+        known = [r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)]
+        rows.append(Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known)))
+    return rows
+
+
+def spectrum_rows(number: int, readings: Mapping[str, tuple[float, int]]) -> list[Row]:
+    """metric → (mean over batches of the global test set, how many)."""
+    return [Row(number, "global", "test", name, value, n=count) for name, (value, count) in readings.items()]
+
+
+def _means(number: int, model: str, tallies: Sequence[Tally]) -> list[Row]:
+    """Unweighted means over participants, each of its own score."""
+    if not tallies:
+        return []
+    kinds = {"accuracy": Tally.accuracy, "accuracy_observed": Tally.accuracy_observed, "macro_f1": Tally.macro_f1}
+    means = {name: sum(kind.__get__(tally) for tally in tallies) / len(tallies) for name, kind in kinds.items()}
+    return [Row(number, model, "local_test", name, value, n=len(tallies)) for name, value in means.items()]
+
+
+def _global_rows(number: int, test: Tally) -> list[Row]:
+    values = {"accuracy": test.accuracy, "loss": test.loss / test.n, "macro_f1": test.macro_f1}
+    rows = [Row(number, "global", "test", name, value, n=test.n) for name, value in values.items()]
+    for label, (correct, count) in enumerate(zip(test.correct, test.total, strict=True)):
+        share = correct / count if count else math.nan
+        rows.append(Row(number, "global", "test", "accuracy", share, class_=label, n=count))
+    return rows
+
+
+def validation_rows(number: int, reports: list[Report], val: Tally | None) -> list[Row]:
+    """The rows of split `val`: the personal models each on its own part, their mean, the global model on all parts."""
+    own = [(r.client, r.validation) for r in reports if r.validation is not None]
+    rows = [Row(number, "personal", "val", "accuracy", tally.accuracy, client=client, n=tally.n) for client, tally in own]
+    if own:
+        mean = sum(tally.accuracy for _, tally in own) / len(own)
+        rows.append(Row(number, "personal", "val", "accuracy", mean, n=len(own)))
+    if val is not None:
+        rows.append(Row(number, "global", "val", "accuracy", val.accuracy, n=val.n))
+        rows.append(Row(number, "global", "val", "loss", val.loss / val.n, n=val.n))
+    return rows
+
+
+def survey_rows(number: int, standings: Iterable[Standing], oracle: bool) -> list[Row]:
+    """Every client between rounds, and the means. oracle: the global model is one that nobody holds."""
+    found = list(standings)
+    names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
+    rows = []
+    for model, name in names.items():
+        own = [(one.client, one.scores[model]) for one in found if model in one.scores]
+        rows += [Row(number, model, "local_test", name, tally.accuracy, client=c, n=tally.n) for c, tally in own]
+        if own:
+            mean = sum(tally.accuracy for _, tally in own) / len(own)
+            rows.append(Row(number, model, "local_test", name, mean, n=len(own)))
+    return rows

@@ -1,0 +1,64 @@
+"""Scores of a client's models on its own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from raffed.core.evaluate import Score, count, evaluate
+from raffed.core.method import Method
+from raffed.core.network import Network
+from raffed.core.params import State
+from raffed.core.round import EVAL_CHUNK, ClientRound, Held
+from raffed.runtime.base import Tally
+
+
+class Judge:
+    """Counts what the models of a method get right. observed [C] bool: the classes of the client's training data."""
+
+    def __init__(self, method: Method, net: Network, num_classes: int) -> None:
+        self._method, self._net, self._classes = method, net, num_classes
+
+    def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> Tally:
+        """One state on samples x [n, ...], y [n]."""
+        return as_tally(evaluate(self._net, state, x, y, self._classes, EVAL_CHUNK, observed))
+
+    def personal(self, held: Held, x: Tensor, y: Tensor, observed: Tensor) -> Tally:
+        """The client's personalised model."""
+        personal = self._method.personal
+        if personal is None or not personal.predicts:
+            return self.of(held.personal_state(self._method), x, y, observed)
+        parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
+        answers = ((held.personal_logits(personal, part), labels) for part, labels in parts)
+        return as_tally(count(answers, y, self._classes, observed))
+
+    def after(
+        self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
+    ) -> tuple[dict[str, Tally], tuple[Tally, ...]]:
+        """After a round: the downloaded, the trained and the personal model, and the personal one on each stage's samples.
+
+        lengths: how many of the samples belong to each stage so far; empty without stages.
+        """
+        scores = {"global": self.of(done.start, x, y, observed), "local": self.of(done.trained, x, y, observed)}
+        if lengths:
+            parts = zip(torch.split(x, list(lengths)), torch.split(y, list(lengths)), strict=True)
+            by_stage = tuple(self.personal(done, *part, observed) for part in parts)
+            whole = by_stage[0]
+            for one in by_stage[1:]:
+                whole = whole + one
+            return {**scores, "personal": whole}, by_stage
+        same = self._method.personal is None
+        return {**scores, "personal": scores["local"] if same else self.personal(done, x, y, observed)}, ()
+
+    def standing(self, held: Held, whole: State | None, x: Tensor, y: Tensor, observed: Tensor) -> dict[str, Tally]:
+        """Between rounds: the server's model where it is whole, and the client's own."""
+        own = {"personal": self.personal(held, x, y, observed)}
+        return own if whole is None else {"global": self.of(whole, x, y, observed), **own}
+
+
+def as_tally(score: Score) -> Tally:
+    """A score as plain numbers."""
+    correct, total, predicted = (tuple(each.tolist()) for each in (score.correct, score.total, score.predicted))
+    return Tally(correct, total, predicted, score.loss, score.observed)

@@ -1,0 +1,64 @@
+"""A claim is judged by the sum of its cells seed by seed: expected values by hand, t(2) = 4.302653."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.claims import Judged, claim_sheet, judged
+from analysis.load import load_runs
+from analysis.reproductions import Reproduction, load_item, run_folders
+
+WriteRun = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [([], "not run"), ([1.0], "one seed"), ([1.0, 1.1, 0.9], "holds"), ([-1.0, -1.1, -0.9], "fails"),
+     ([1.0, -1.0, 0.5], "not separated"), ([0.0, 0.0], "not separated")],
+)  # fmt: skip
+def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
+    assert Judged("", values).verdict == word
+
+
+def test_the_interval_is_student_s() -> None:
+    one = Judged("", [1.0, 2.0, 3.0])
+    assert one.mean == 2.0
+    assert one.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+
+
+@pytest.fixture
+def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
+    """Accuracy of a: 0.8, 0.7; of b: 0.5, 0.6, of seeds 0, 1; b also has seed 2."""
+    runs: dict[str, list[str]] = {"a": [], "b": []}
+    for row, seed, value in (("a", 0, 0.8), ("a", 1, 0.7), ("b", 0, 0.5), ("b", 1, 0.6), ("b", 2, 0.1)):
+        folder = write_run(f"{row}{seed}", [value], method=row, seed=seed)
+        runs[row].append(folder.name)
+    claims = [{"text": "a above b", "terms": [[1.0, "a", "c"], [-1.0, "b", "c"]]},
+              {"text": "half of a above b", "terms": [[0.5, "a", "c"], [-1.0, "b", "c"]]}]  # fmt: skip
+    about: dict[str, Any] = {
+        "paper": "map", "name": "x", "title": "X", "measure": "accuracy_last", "scale": "proxy", "baseline": "b",
+        "claims": claims,
+        "cells": [{"row": row, "column": "c", "printed": {}, "runs": names} for row, names in runs.items()],
+    }  # fmt: skip
+    (tmp_path / "item.json").write_text(json.dumps(about))
+    return load_item(tmp_path / "item.json")
+
+
+def test_seeds_that_all_cells_have_are_paired(item: Reproduction) -> None:
+    first, second = judged(item, load_runs(run_folders(item)))
+    assert first.values == pytest.approx([30.0, 10.0])
+    assert second.values == pytest.approx([-10.0, -25.0])
+
+
+def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction) -> None:
+    runs = load_runs(run_folders(item))
+    sheet = claim_sheet(item, runs)
+    assert sheet is not None
+    assert sheet.lines[0] == ["a above b", "+20.00 ± 127.06", "2", "not separated"]
+    assert claim_sheet(Reproduction(item.folder, {**item.about, "scale": "smoke"}), runs) is None

@@ -1,0 +1,61 @@
+"""What `measures = spectrum` adds to a run, and that it adds nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.core.errors import UsageError
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="p5c4"),
+    model=Model("mlp", {"hidden": [64]}),
+    local=Local(lr=0.05, batch_size=64, epochs=1),
+    federation=Federation(rounds=2, measures="spectrum"),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def spectrum(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["metric"].str.startswith("eigenvalue_variance")]
+
+
+@pytest.fixture(scope="module")
+def fedavg() -> raffed.RunResult:
+    return raffed.run(BASE)
+
+
+def test_after_the_last_round_the_global_model_and_each_participant_s_are_measured(fedavg: raffed.RunResult) -> None:
+    rows = spectrum(fedavg.to_pandas())
+    assert set(rows["round"]) == {2}
+    whole = rows[rows["model"] == "global"].set_index("metric")
+    assert whole.loc["eigenvalue_variance", "n"] == 360 // 128  # digits has 360 test images
+    assert 0 < whole.loc["eigenvalue_variance", "value"] < 64**2 / 128
+    assert set(whole.index) == {"eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_raw"}
+    own = rows[(rows["model"] == "local") & rows["client"].notna()]
+    assert len(own) == 5
+    mean = rows[(rows["model"] == "local") & rows["client"].isna()]
+    assert mean["value"].item() == pytest.approx(own["value"].dropna().mean())
+
+
+def test_it_leaves_weights_and_all_other_rows_as_they_are(fedavg: raffed.RunResult) -> None:
+    without = raffed.run(replace(BASE, federation=Federation(rounds=2)))
+    assert without.hashes["weights"] == fedavg.hashes["weights"]
+    assert fedavg.metrics.num_rows - len(spectrum(fedavg.to_pandas())) == without.metrics.num_rows
+
+
+def test_a_method_without_a_global_model_has_only_its_clients_measured() -> None:
+    rows = spectrum(raffed.run(replace(BASE, method="fedper", federation=Federation(1, measures="spectrum"))).to_pandas())
+    assert set(rows["model"]) == {"local"}
+
+
+def test_what_is_not_asked_for_is_no_part_of_a_run_s_identity_and_unknown_names_are_refused() -> None:
+    recorded = "9947d9631ccf64e5050f6f7e6be006772e13bbfaabcd4b47cd8692f966da62e4"  # by the version before it existed
+    assert RunConfig().identity() == recorded
+    assert RunConfig(federation=Federation(measures="spectrum")).identity() != recorded
+    with pytest.raises(UsageError, match="spectrum"):
+        replace(BASE, federation=Federation(measures="spectra"))

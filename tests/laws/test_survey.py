@@ -1,0 +1,106 @@
+"""A survey scores every client between rounds: what it must find, and that it leaves no trace in the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.3),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=4, participation=0.5, survey=2),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def rows_of(method: str, config: RunConfig = BASE, **args: Any) -> pd.DataFrame:
+    rows = raffed.run(replace(config, method=method, args=args)).to_pandas()
+    return rows[(rows["split"] == "local_test") & rows["class"].isna()]
+
+
+def scores(rows: pd.DataFrame, model: str, metric: str, done: int) -> dict[int, float]:
+    kept = rows[(rows["model"] == model) & (rows["metric"] == metric) & (rows["round"] == done) & rows["client"].notna()]
+    return {int(client): value for client, value in zip(kept["client"], kept["value"], strict=True)}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "map", "fedrep", "apfl", "perfedavg", "pfedme", "gldp", "scaffold", "creff"])
+def test_a_survey_changes_neither_weights_nor_vaults(method: str) -> None:
+    config = replace(BASE, method=method, federation=replace(BASE.federation, rounds=3))
+    with_, without = (raffed.run(replace(config, federation=replace(config.federation, survey=n))) for n in (2, 0))
+    assert (with_.hashes["weights"], with_.hashes["vaults"]) == (without.hashes["weights"], without.hashes["vaults"])
+    assert with_.metrics.num_rows > without.metrics.num_rows
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedper", "fedrep", "mpfedcon"])
+def test_between_rounds_a_client_has_what_it_starts_the_next_round_with(method: str) -> None:
+    """Without a personal model of its own: the new shared part with its own layers, the last it had."""
+    rows = rows_of(method)
+    between, downloaded = scores(rows, "personal", "accuracy_between", 3), scores(rows, "global", "accuracy", 4)
+    assert len(between) == 6
+    assert len(downloaded) == 3
+    assert {client: between[client] for client in downloaded} == downloaded
+
+
+@pytest.mark.parametrize("method", ["map", "fedphp", "ditto"])
+def test_a_model_that_is_kept_scores_between_rounds_as_when_it_was_made(method: str) -> None:
+    rows = rows_of(method)
+    last: dict[int, float] = {}
+    for done in (1, 2, 3, 4):
+        last |= scores(rows, "personal", "accuracy", done)
+    between = scores(rows, "personal", "accuracy_between", 4)
+    assert len(last) > 3  # not the last round's participants alone
+    assert {client: between[client] for client in last} == last
+
+
+def test_the_global_model_of_a_survey_is_the_one_that_the_server_has() -> None:
+    rows = rows_of("fedavg")
+    assert scores(rows, "global", "accuracy_between", 4) == scores(rows, "personal", "accuracy_between", 4)
+
+
+def test_fine_tuning_between_rounds_is_that_of_the_next_round() -> None:
+    """Each fine-tunes the model it would download; the batches are another round's stream, so the full-batch case."""
+    config = replace(BASE, local=replace(BASE.local, batch_size=2000))
+    rows = rows_of("finetune", config, epochs=3.0, scope="all", every_round=True)
+    between, then = scores(rows, "personal", "accuracy_between", 3), scores(rows, "personal", "accuracy", 4)
+    assert {client: between[client] for client in then} == then
+
+
+def test_with_one_participant_the_mean_of_the_heads_is_its_head() -> None:
+    rows = rows_of("fedrep", replace(BASE, federation=Federation(rounds=3, participation=1 / 6, survey=1)))
+    [who] = scores(rows, "personal", "accuracy", 3)
+    oracle, own = scores(rows, "global", "accuracy_oracle", 3), scores(rows, "personal", "accuracy_between", 3)
+    assert oracle[who] == own[who]
+    assert oracle != own  # of the others it is not
+
+
+def test_prototype_inference_and_private_models_have_no_oracle() -> None:
+    for method in ("gldp", "solo"):
+        assert not len(rows_of(method).query("metric == 'accuracy_oracle'"))
+
+
+def test_the_mean_is_over_all_clients() -> None:
+    rows = rows_of("map")
+    mean = rows[(rows["metric"] == "accuracy_between") & rows["client"].isna() & (rows["round"] == 4)]
+    each = scores(rows, "personal", "accuracy_between", 4)
+    found = mean[mean["model"] == "personal"]
+    assert found["n"].item() == 6
+    assert found["value"].item() == pytest.approx(sum(each.values()) / 6, rel=1e-12)
+
+
+def test_in_stages_each_stage_is_scored_apart_and_the_whole_is_their_sum() -> None:
+    config = replace(BASE, data=Data(dataset="digits", split="stages:4:3:2:if5"), federation=Federation(rounds=4, survey=1))
+    rows = rows_of("fedavg", config)
+    last = rows[(rows["round"] == 4) & (rows["model"] == "personal") & rows["client"].notna()]
+    for _, own in last.groupby("client"):
+        parts = own[own["metric"].isin(["accuracy_stage0", "accuracy_stage1"])]
+        whole = own[own["metric"] == "accuracy"]
+        assert whole["value"].item() * whole["n"].item() == pytest.approx((parts["value"] * parts["n"]).sum(), abs=1e-9)
+        assert whole["n"].item() == parts["n"].sum()
+    assert not len(rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")])  # stage 1 is still to come
