@@ -37,7 +37,7 @@ def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float
 
 
 def by_class(z: Tensor, y: Tensor, order: Tensor) -> tuple[float, int]:
-    """Mean over the classes of y [n] of the mean V over batches of one class; how many batches; classes below 128 are left out."""
+    """Mean over classes of the mean V over batches of one class, y [n]; how many batches; classes below 128 are left out."""
     labels = y[order]
     found = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]
     means = [mean for mean, count in found if count]
