@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from .clients import SCORES, last_accuracies, last_scores, local_seconds
 
 NEWEST_SCHEMA = 3
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
 _WORD = pa.dictionary(pa.int32(), pa.string())
+SCORES_OF_CLIENTS = ("client", "round", "value")
 _SCHEMA = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()})
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 
@@ -38,8 +40,10 @@ class Runs:
     metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and `run`, a name unique in
         this object; stage, class, n and bytes are floats whose NaN is the schema's null.
     clients: run, client, round, value: the accuracy of each client's personal model on its local test when it last took part.
+    scores: run, client, stage, metric, round, value: the last score of each client, stage and metric, of the same kind.
     runs: one row a run, indexed by `run`: folder, run_id, method, dataset, partition, seed, state, rounds_done,
-        rounds_planned, seconds, …, and the configuration flattened to `config.local.lr` and the like.
+        rounds_planned, seconds, client_seconds and client_sample_seconds (medians of a client's round, and per sample), …, and
+        the configuration flattened to `config.local.lr` and the like.
     files: what run.json held, by `run`.
     unreadable: why something was left out, by the path of the folder or file.
     """
@@ -49,6 +53,7 @@ class Runs:
     files: Mapping[str, Mapping[str, Any]]
     unreadable: Mapping[str, str]
     clients: pd.DataFrame
+    scores: pd.DataFrame
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -68,14 +73,14 @@ class Runs:
         frame: pd.DataFrame = self.once((model, split, metric), made)
         return frame
 
-    def matrix(self, model: str, split: str) -> pd.DataFrame:
-        """Accuracy of every run (columns) after every round (rows) that any of them measured; NaN where it did not."""
+    def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
+        """A metric of every run (columns) after every round (rows) that any of them measured; NaN where it did not."""
 
         def made() -> pd.DataFrame:
-            rows = self.series(model, split)
+            rows = self.series(model, split, metric)
             return rows.pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
 
-        frame: pd.DataFrame = self.once(("matrix", model, split), made)
+        frame: pd.DataFrame = self.once(("matrix", model, split, metric), made)
         return frame
 
 
@@ -100,15 +105,18 @@ def load_runs(paths: Iterable[Path | str]) -> Runs:
         unreadable |= one.unreadable
     rows = [{"run": name, "folder": str(named[name]), **_about(files[name], one)} for name, one in read.items()]
     about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
-    return Runs(_joined(read), about, files, unreadable, _clients(read))
+    last = {name: last_accuracies(one.scores) for name, one in read.items()}
+    clients, scores = _stacked(last, SCORES_OF_CLIENTS), _stacked({name: one.scores for name, one in read.items()}, SCORES)
+    return Runs(_joined(read), about, files, unreadable, clients, scores)
 
 
 class _Read(NamedTuple):
-    """What the parts of one run hold: the server's rows, what is the same in all rows, each client's last score."""
+    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last scores and times."""
 
     server: pa.Table
     constant: dict[str, Any]
-    clients: pd.DataFrame
+    scores: pd.DataFrame
+    seconds: tuple[float, float]
     unreadable: dict[str, str]
 
 
@@ -122,10 +130,10 @@ def _joined(read: Mapping[str, _Read]) -> pd.DataFrame:
     return frame
 
 
-def _clients(read: Mapping[str, _Read]) -> pd.DataFrame:
-    frames = [one.clients.assign(run=name) for name, one in read.items() if len(one.clients)]
-    columns = ["run", "client", "round", "value"]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+def _stacked(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    found = [frame.assign(run=name) for name, frame in frames.items() if len(frame)]
+    wanted = ["run", *columns]
+    return pd.concat(found, ignore_index=True)[wanted] if found else pd.DataFrame(columns=wanted)
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -187,7 +195,7 @@ def _read_parts(folder: Path) -> _Read:
             unreadable[str(path)] = str(error)
     rows = pa.concat_tables(tables).unify_dictionaries()
     null = pc.is_null(rows["client"])
-    return _Read(rows.filter(null), constant, _last_scores(rows, null), unreadable)
+    return _Read(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -217,27 +225,6 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     return table, {name: first[name][0].as_py() for name in _CONSTANT}
 
 
-def _last_scores(rows: pa.Table, null: pa.ChunkedArray) -> pd.DataFrame:
-    """client, round, value of the last local test of each client's personal model."""
-    kept = ~np.asarray(null)
-    for name, word in {"model": "personal", "split": "local_test", "metric": "accuracy"}.items():
-        kept &= _is(rows[name], word)
-    found = rows.select(["client", "round", "value"]).filter(pa.array(kept))
-    columns = {name: found[name].to_numpy() for name in found.column_names}
-    order = np.argsort(columns["round"], kind="stable")[::-1]
-    _, first = np.unique(columns["client"][order], return_index=True)
-    return pd.DataFrame({name: values[order][first] for name, values in columns.items()})
-
-
-def _is(column: pa.ChunkedArray, word: str) -> npt.NDArray[np.bool_]:
-    """Which values of a column of words are `word`; by code, which is quicker than by letters."""
-    codes = column.combine_chunks()
-    known = codes.dictionary.to_pylist()
-    if word not in known:
-        return np.zeros(len(column), bool)
-    return np.asarray(codes.indices.to_numpy() == known.index(word), bool)
-
-
 def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
     """The row of `Runs.runs`. Rows that were measured win over what run.json says."""
     config = section(file, "config")
@@ -248,6 +235,7 @@ def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
     done = pc.max(read.server["round"]).as_py() if read.server.num_rows else _number(file.get("rounds_done")) or 0
     about |= {"rounds_done": done, "rounds_planned": _number(federation.get("rounds"))}
     about |= {name: _number(file.get(name)) for name in ("seconds", "clients")}
+    about |= dict(zip(("client_seconds", "client_sample_seconds"), read.seconds, strict=True))
     for name in ("run_id", "state", "execution", "started", "commit", "partition_sha256", "error"):
         about[name] = _text(file.get(name))
     nested = {name: section(file, name) for name in ("config", "versions", "hashes", "hardware")}

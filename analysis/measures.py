@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from .load import Runs
+from .stages import a_glo, a_loc, at_stage, recent
 
 LAST_ROUNDS = 10
 
@@ -18,6 +19,7 @@ class Measure(NamedTuple):
     unit: float
     digits: int
     higher_is_better: bool
+    optional: bool = False  # shown only where some run measured it
 
 
 MEASURES = {
@@ -25,6 +27,8 @@ MEASURES = {
     "accuracy_best": Measure("best %", 0.01, 2, True),
     "accuracy_mean10": Measure(f"mean last {LAST_ROUNDS} %", 0.01, 2, True),
     "personal_last": Measure("Personalization, last %", 0.01, 2, True),
+    "personal_observed": Measure("among observed classes %", 0.01, 2, True, optional=True),
+    "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
     "mb_up": Measure("MB up/round", 1, 3, False),
     "mb_down": Measure("MB down/round", 1, 3, False),
     "seconds_round": Measure("s/round", 1, 3, False),
@@ -39,13 +43,22 @@ def measures(runs: Runs) -> pd.DataFrame:
 
 def _measures(runs: Runs) -> pd.DataFrame:
     accuracy, personal = runs.series("global", "test"), runs.series("personal", "local_test")
+    between = runs.series("personal", "local_test", "accuracy_between")
     by_run = runs.series("global", "train", "loss").groupby("run", observed=True)
     columns = {
-        "accuracy_last": _last(accuracy, 1),
+        "accuracy_last": recent(accuracy, 1),
         "accuracy_best": accuracy.groupby("run", observed=True)["value"].max(),
-        "accuracy_mean10": _last(accuracy, LAST_ROUNDS),
-        "personal_last": _last(personal, 1),
-        "personal_mean10": _last(personal, LAST_ROUNDS),
+        "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
+        "personal_last": recent(personal, 1),
+        "personal_mean10": recent(personal, LAST_ROUNDS),
+        "personal_observed": recent(runs.series("personal", "local_test", "accuracy_observed"), 1),
+        "personal_f1": recent(runs.series("personal", "local_test", "macro_f1"), 1),
+        "between_last": recent(between, 1),
+        "between_mean10": recent(between, LAST_ROUNDS),
+        "a_loc": a_loc(runs)["value"],
+        "a_glo": a_glo(runs)["value"],
+        **_selected(runs),
+        **_readings(runs),
         "floats_up": (by_run["bytes_up"].mean() / 4e6) / _participants(runs),
         "mb_up": by_run["bytes_up"].mean() / 1e6,
         "mb_down": by_run["bytes_down"].mean() / 1e6,
@@ -54,12 +67,27 @@ def _measures(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
 
 
+def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
+    """A_sel at the final stage, of the clients' models and of the global one."""
+    whole = runs.series("global", "local_test", "accuracy_between")
+    rows = {"a_sel": runs.series("personal", "local_test"), "a_sel_global": whole}
+    return {name: recent(at_stage(runs, found)) for name, found in rows.items()}
+
+
+def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
+    """What a run was asked to measure besides: eigenvalues' variances (R1, R2, R4 of the global model, R3 of the clients'),
+    numbers that a client holds, in millions."""
+    rows = {"eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
+            "eigenvalue_variance_class": ("global", "test", "eigenvalue_variance_class"),
+            "eigenvalue_variance_client": ("local", "train", "eigenvalue_variance"),
+            "eigenvalue_variance_raw": ("global", "test", "eigenvalue_variance_raw"),
+            **{name: ("local", "train", name) for name in ("floats_model", "floats_training", "floats_kept")}}  # fmt: skip
+    found = {name: recent(runs.series(*where), 1) for name, where in rows.items()}
+    return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}
+
+
 def _participants(runs: Runs) -> pd.Series[float]:
     """Clients a round, from what each run planned."""
     if "config.federation.participation" not in runs.runs:
         return pd.Series(dtype=float)
     return (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"]).round().clip(lower=1)
-
-
-def _last(rows: pd.DataFrame, count: int) -> pd.Series[float]:
-    return rows.groupby("run", observed=True)["value"].apply(lambda values: values.iloc[-count:].mean())

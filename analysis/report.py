@@ -24,7 +24,8 @@ READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
     "server's test set: at the last evaluated round, at its best round (chosen on test data, so optimistic), and the mean "
     "of the last 10 evaluated rounds. <em>Personalization</em> is the mean over clients of each client's own model on its "
-    "own local test set. MB are 10<sup>6</sup> bytes a round that the method sends for all participants together; seconds "
+    "own local test set; beside it the same where only the classes of the client's training data may be the answer, and macro-F1 "
+    "over all classes. MB are 10<sup>6</sup> bytes a round that the method sends for all participants together; seconds "
     "are the median wall time of a round on the machine that ran it. The highest mean of a task is marked.</p>\n"
 )
 

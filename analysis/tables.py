@@ -23,6 +23,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
     accuracy_last, accuracy_best, accuracy_mean10: aggregation accuracy (the global model on the server's test set) at
         the last evaluated round, the highest, and the mean of the last 10 evaluated rounds; fractions in [0, 1].
     personal_last: personalization accuracy, the mean over clients of each personal model on its own local test set.
+    personal_observed, personal_f1: of the same models, where only classes of the client's training data may be the answer, and
+        the mean over clients of macro-F1.
     mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median over rounds.
     …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the shortest run used.
     """
@@ -59,11 +61,12 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
 def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Titles and formatted cells of a summary: percent, `mean ± half width`, `done/planned` rounds, – for nothing."""
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
-    titles = [_TITLES[name] for name in names] + [m.title for m in MEASURES.values()] + ["Rounds", "State"]
+    shown = {name: m for name, m in MEASURES.items() if not m.optional or table[name].notna().any()}
+    titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
     lines = []
     for _, row in table.iterrows():
         line = [f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split()) for name in names]
-        line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in MEASURES.items()]
+        line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in shown.items()]
         lines.append([*line, _rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])])
     return titles, lines
 

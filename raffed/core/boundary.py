@@ -120,6 +120,11 @@ def _payload(value: Frozen) -> dict[str, Any]:
     return {name: inner for name, inner in fields_of(value).items() if name not in labels}
 
 
+def count(value: Any) -> int:
+    """How many numbers a record, a point or a tensor holds."""
+    return sum(number for _, number in _numbers("", value))
+
+
 def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
     if isinstance(value, Params):
         return [(path, value.numel())]

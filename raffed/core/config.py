@@ -15,7 +15,7 @@ from raffed.core.local import Local
 
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
-MEASURES = ("spectrum",)  # eigenvalues of the features (core/spectrum.py)
+MEASURES = ("memory", "spectrum")  # core/footprint.py, core/spectrum.py
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 

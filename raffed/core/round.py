@@ -105,12 +105,17 @@ def resting(m: Method, b: Broadcast, guest: Guest, session: Session) -> Held:
     """
     if m.personal is not None and m.personal.between == "round":
         return client_round(m, b, guest.vault, guest.data, session, guest.client)
-    b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    k = _begin(m, b, guest, session)
-    views = _views(m, b, guest.vault, k)
+    k, views = begun(m, b, guest, session)
     if m.personal is not None and m.personal.between == "private":
         [views] = train_private(m, [views], [guest], session)
     return Held(trained=k.start, views=views)
+
+
+def begun(m: Method, b: Broadcast, guest: Guest, session: Session) -> tuple[Context, Views]:
+    """What a client knows as its round begins."""
+    b = b if b.w.device == session.net.device else moved(b, session.net.device)
+    k = _begin(m, b, guest, session)
+    return k, _views(m, b, guest.vault, k)
 
 
 def joined(m: Method, b: Broadcast, vault: Vault | None, net: Network) -> State:

@@ -9,23 +9,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from raffed.core import seeds, spectrum
+from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
 from raffed.core.fold import Fold
 from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, joined, scored, server_init, server_round
+from raffed.core.round import scored, server_init, server_round
 from raffed.core.sums import PointSum
 from raffed.data.reserve import reserved
 from raffed.data.transforms import prepare
 from raffed.experiments.folder import RunFolder
-from raffed.experiments.rows import round_rows, spectrum_rows, survey_rows, validation_rows
+from raffed.experiments.measurements import after_last, before_last
+from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime
-from raffed.runtime.host import features_of, make_network, make_spec
+from raffed.runtime.host import make_network, make_spec
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
@@ -160,8 +160,9 @@ class Federation:
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         if done > federation.rounds - federation.survey:
             made += self._survey(job, whole)
-        if done == federation.rounds and whole is not None and federation.asks("spectrum"):
-            made += spectrum_rows(done, self._spectrum(whole))
+        if done == federation.rounds:
+            made += before_last(self.setup, self._network, self.spec, job.broadcast)
+            made += after_last(self.setup, self._network, whole)
         rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         return self._event(reports, rows, seconds)
@@ -173,24 +174,6 @@ class Federation:
         job = Job(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
         oracle = not self.method.has_global
         return survey_rows(self.server.round, self.runtime.survey(job, self._oracle(last) if oracle else whole), oracle)
-
-    def _spectrum(self, whole: Broadcast) -> dict[str, tuple[float, int]]:
-        """Of the global model's features of the global test set: the readings R1, R2 and R4 of experiments-fedmr.md, Table 7."""
-        setup, net = self.setup, self._network
-        images, answers = setup.test_set()
-        state, labels = joined(self.method, whole, None, net), torch.from_numpy(np.array(answers))
-        parts = []
-        for first in range(0, len(images), EVAL_CHUNK):
-            part = slice(first, first + EVAL_CHUNK)
-            x = prepare(images[part].copy(), setup.transform, setup.dataset.max_value)
-            parts.append(features_of(net, state, net.arranged(x), labels[part]))
-        z = torch.cat(parts)
-        order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
-        return {
-            "eigenvalue_variance": spectrum.by_batch(z, order),
-            "eigenvalue_variance_class": spectrum.by_class(z, labels, order),
-            "eigenvalue_variance_raw": spectrum.by_batch(z, order, standardised=False),
-        }
 
     def _oracle(self, last: Job) -> Broadcast | None:
         """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from raffed.results.schema import Row
 from raffed.runtime.base import Report, Standing, Tally
@@ -42,11 +42,6 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
         known = [r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)]
         rows.append(Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known)))
     return rows
-
-
-def spectrum_rows(number: int, readings: Mapping[str, tuple[float, int]]) -> list[Row]:
-    """metric → (mean over batches of the global test set, how many)."""
-    return [Row(number, "global", "test", name, value, n=count) for name, (value, count) in readings.items()]
 
 
 def _means(number: int, model: str, tallies: Sequence[Tally]) -> list[Row]:

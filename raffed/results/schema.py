@@ -27,6 +27,8 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
                          (features not standardised); model local, split train: of each participant's trained model on its
                          training data (n batches; NaN without one) and, with client null, their mean (n clients)
+    measures = memory    after the last round, client null, model local, split train, metrics floats_model, floats_training and
+                         floats_kept: numbers that a client holds (core/footprint.py)
 
 A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
 """
@@ -37,7 +39,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-# 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle, eigenvalue_variance
+# 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
+# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept
 SCHEMA_VERSION = 3
 
 MODELS = ("global", "personal", "local")

@@ -1,4 +1,4 @@
-"""What `measures = spectrum` adds to a run, and that it adds nothing else."""
+"""What `federation.measures` adds to a run, and that it adds nothing else."""
 
 from __future__ import annotations
 
@@ -59,3 +59,11 @@ def test_what_is_not_asked_for_is_no_part_of_a_run_s_identity_and_unknown_names_
     assert RunConfig(federation=Federation(measures="spectrum")).identity() != recorded
     with pytest.raises(UsageError, match="spectrum"):
         replace(BASE, federation=Federation(measures="spectra"))
+
+
+def test_the_memory_of_a_client_is_a_measure_too() -> None:
+    """An MLP of 64-64-10: 4,810 weights; FedProx holds the downloaded ones besides and keeps nothing."""
+    config = replace(BASE, method="fedprox", federation=Federation(rounds=2, measures="memory"))
+    rows = raffed.run(config).to_pandas()
+    found = rows[rows["metric"].str.startswith("floats_")].set_index("metric")["value"].to_dict()
+    assert found == {"floats_model": 4810, "floats_training": 9620, "floats_kept": 0}
