@@ -65,7 +65,7 @@ STUDIES: dict[str, StudyInfo] = {
     ),
     "leakage": StudyInfo(
         "What a server reads out of gradients (MpFedcon, Fig. 10 and Table 4)",
-        {"smoke": 30.0, "proxy": 2400.0, "full": 150_000.0},
+        {"smoke": 30.0, "proxy": 3600.0, "full": 150_000.0},
         {"proxy": ("cifar10",), "full": ("cifar10", "cifar100")},
     ),
     "proxy_statistics": StudyInfo(
