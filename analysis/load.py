@@ -29,6 +29,13 @@ _SCHEMA = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 
 
+# What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
+DAMAGED = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError, OSError, MemoryError,
+    pa.ArrowException, pd.errors.InvalidIndexError, pd.errors.IndexingError,
+)  # fmt: skip
+
+
 class NoRunsError(ValueError):
     """None of the paths holds a run that can be read."""
 
@@ -103,7 +110,13 @@ def load_runs(paths: Iterable[Path | str]) -> Runs:
         read = dict(zip(named, pool.map(_read_parts, named.values()), strict=True))
     for one in read.values():
         unreadable |= one.unreadable
-    rows = [{"run": name, "folder": str(named[name]), **_about(files[name], one)} for name, one in read.items()]
+    rows = []
+    for name in list(read):
+        try:
+            rows.append({"run": name, "folder": str(named[name]), **_about(files[name], read[name])})
+        except DAMAGED as error:
+            unreadable[str(named[name])] = f"run.json is damaged ({type(error).__name__}: {error})"
+            del read[name], files[name]
     about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
     last = {name: last_accuracies(one.scores) for name, one in read.items()}
     clients, scores = _stacked(last, SCORES_OF_CLIENTS), _stacked({name: one.scores for name, one in read.items()}, SCORES)
@@ -191,7 +204,7 @@ def _read_parts(folder: Path) -> _Read:
         try:
             table, constant = _read_part(path)
             tables.append(table)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except DAMAGED as error:
             unreadable[str(path)] = str(error)
     rows = pa.concat_tables(tables).unify_dictionaries()
     null = pc.is_null(rows["client"])
@@ -230,8 +243,8 @@ def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
-    about = {name: read.constant.get(name, _text(value)) for name, value in said.items()}
-    about["seed"] = read.constant.get("seed", _number(config.get("seed")))
+    about: dict[str, Any] = {name: _text(read.constant.get(name, value)) for name, value in said.items()}
+    about["seed"] = _number(read.constant.get("seed", config.get("seed")))
     done = pc.max(read.server["round"]).as_py() if read.server.num_rows else _number(file.get("rounds_done")) or 0
     about |= {"rounds_done": done, "rounds_planned": _number(federation.get("rounds"))}
     about |= {name: _number(file.get(name)) for name in ("seconds", "clients")}
@@ -247,4 +260,5 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float | int | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if known else None  # type: ignore[return-value]

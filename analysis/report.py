@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
 from .groups import Group
-from .load import NoRunsError, Runs, flatten, load_runs, section
+from .load import DAMAGED, NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
 from .reproductions import Reproduction, load_item, run_folders
 from .sections import item_section, ranking_section, sweep_section, task_sections
@@ -67,20 +68,30 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
         for folder, below, names in os.walk(path):
             below[:] = [] if "run.json" in names else sorted(set(below) - {"runs"})
             if "item.json" in names:
-                with contextlib.suppress(OSError, ValueError):
-                    found.append(load_item(Path(folder) / "item.json"))
-    return [item for item in found if run_folders(item) or study_folders(item)]
+                with contextlib.suppress(*DAMAGED):
+                    item = load_item(Path(folder) / "item.json")
+                    found += [item] if run_folders(item) or study_folders(item) else []
+    return found
 
 
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
-    body += "".join(item_section(item, runs) for item in items) + "".join(sweep_section(sweep, runs) for sweep in sweeps)
+    body += "".join(_readable(partial(item_section, item, runs), item.folder / "item.json") for item in items)
+    body += "".join(_readable(partial(sweep_section, one, runs), one.folder / "sweep.json") for one in sweeps)
     body += ranking_section(runs)
     for task, members in tasks(runs).items():
         body += _task(runs, table, task, members)
     body += "<h2>How to read this</h2>\n" + READING + "<h2>Runs</h2>\n"
     body += "".join(_run(runs, str(name)) for name in runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index)
     return page("raffed report", body)
+
+
+def _readable(make: Callable[[], str], path: Path) -> str:
+    """A section, or where its file is damaged a line that says so."""
+    try:
+        return make()
+    except DAMAGED as error:
+        return notice("Could not be read, and is not in this report", [(str(path), f"damaged ({type(error).__name__}: {error})")])
 
 
 def _head(runs: Runs) -> str:

@@ -48,7 +48,7 @@ def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
                 below.clear()
                 try:
                     about = json.loads((Path(folder) / "sweep.json").read_text(encoding="utf-8"))
-                except (OSError, ValueError):
+                except (OSError, ValueError, RecursionError):
                     continue
                 if isinstance(about, dict):
                     found[Path(folder).resolve()] = Sweep(Path(folder), about)

@@ -24,9 +24,17 @@ Tables = dict[str, Any]
 
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """The run that a file and flags ask for."""
-    tables = merged(read_toml(file) if file else {}, flags)
+    tables = merged(read_local(file) if file else {}, flags)
     canonical(tables)
     return RunConfig.from_dict(tables)
+
+
+def read_local(file: Path) -> Tables:
+    """The tables of a TOML file, which may name no Ray cluster but this machine's own: joining one runs what it sends."""
+    tables = read_toml(file)
+    if _table(tables.get("runtime")).get("address", "auto") != "auto":
+        raise UsageError(f"{file}: runtime.address in a file may be \"auto\" only; give another cluster as --address")
+    return tables
 
 
 def merged(tables: Tables, flags: Flags) -> Tables:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_config
+from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_config, read_local
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
-from raffed.experiments.toml import read_toml
 from raffed.methods import build_method
 from raffed.results.storage import mirrored
 
@@ -95,7 +94,7 @@ def compare(
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
     """Method → its run. [args] of a file are for its method, or without one, like `--set`, for all that take them."""
     names = list(dict.fromkeys(method_name(name) for name in methods))
-    base = read_toml(file) if file else {}
+    base = read_local(file) if file else {}
     for_all = {} if "method" in base else base.pop("args", {})
     parts = args_for(names, {**for_all, **assignments(flags.get("args", []))})
     configs = {}

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raffed.cli.board import Board, make_board
-from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_value
+from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_local, read_value
 from raffed.cli.options import Flags, run_options
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import RaffedError, RunFolderError, UsageError
-from raffed.experiments.toml import read_toml
 from raffed.results.storage import mirrored, named
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     """The sweep that flags and a file ask for."""
     from raffed.experiments.sweep import Request
 
-    tables = read_toml(file) if file else {}
+    tables = read_local(file) if file else {}
     methods = tuple(dict.fromkeys(method_name(name) for name in names or [tables.get("method", "")] if name))
     if not methods:
         raise UsageError("nothing to tune: give --method, once or more")

@@ -7,10 +7,12 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,19 @@ CHECKPOINTS = "checkpoints"
 
 
 def run_config(path: Path) -> RunConfig:
-    """The configuration of the run in a folder; a RunFolderError if there is none."""
+    """The configuration of the run in a folder; a RunFolderError if there is none. Which Ray cluster is joined, whoever
+    resumes the run says anew: a cluster that the file of a stranger names could run code here."""
     found = read_run(path)
     try:
-        return RunConfig.from_dict(found["config"])
+        config = RunConfig.from_dict(found["config"])
+        return replace(config, runtime=replace(config.runtime, address=near(config.runtime.address)))
     except KeyError as error:
         raise RunFolderError(f"{path / RUN_FILE}: has no {error}; it was not written by raffed") from error
+
+
+def near(address: str | None) -> str | None:
+    """The address of a Ray cluster if it is the one this machine belongs to, else None."""
+    return address if address == "auto" else None
 
 
 def check_unedited(path: Path) -> None:
@@ -161,7 +170,7 @@ class RunFolder:
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
         if found:
             self.resumed = load_server(found[-1] / "server.safetensors")
-            about = json.loads((found[-1] / "state.json").read_text())
+            about = checkpoint_state(found[-1])
             if digest(self.resumed) != about["server_sha256"]:
                 raise RunFolderError(f"{found[-1]}: server.safetensors does not have the hash in state.json; delete the folder")
             if about["identity"] != self._about["identity"]:
@@ -187,7 +196,20 @@ def mark_interrupted(path: Path) -> None:
 
 def checkpoints(path: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
-    return sorted((path / CHECKPOINTS).glob("round-[0-9]*"))
+    return sorted(one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name))
+
+
+def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
+    """What state.json of a checkpoint says: server_sha256, identity and round_hashes; a RunFolderError if it does not."""
+    path = checkpoint / "state.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        texts = [found["server_sha256"], found["identity"], *found["round_hashes"]]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
+            raise TypeError("its hashes are no texts")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
+    return dict(found)
 
 
 def _new_run(setup: Setup) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError, check_choice
+from raffed.methods import METHODS
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 
 SWEEP_FILE = "sweep.json"
@@ -55,6 +56,8 @@ class Request:
     search: str = "grid"
 
     def __post_init__(self) -> None:
+        for method in self.methods:
+            check_choice("method", method, METHODS)  # each is the name of a folder
         check_choice("protocol", self.protocol, PROTOCOLS)
         check_choice("select", self.select, SELECT)
         if self.protocol == "validation" and not self.base.data.validation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import tempfile
 import time
@@ -19,7 +18,7 @@ from raffed.core.errors import RaffedError, UsageError
 from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.experiments.federation import Federation, weights_sha256
-from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoints, run_config, vaults_sha256
+from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoint_state, checkpoints, run_config, vaults_sha256
 from raffed.methods import build_method
 from raffed.results.runfile import RUN_FILE, read_run, versions
 from raffed.results.writer import read_metrics, rows_sha256
@@ -136,7 +135,7 @@ def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
         return list(about["round_hashes"])
     for one in reversed(checkpoints(path)):
         with contextlib.suppress(RaffedError):  # a damaged one is reported by its own check
-            return list(_state(one).get("round_hashes", []))
+            return list(checkpoint_state(one).get("round_hashes", []))
     return []
 
 
@@ -150,7 +149,7 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[C
     if hashes:
         final = lambda: _weights(path / "final.safetensors")  # noqa: E731
         yield Check("final.safetensors", hashes["weights"], _or_unreadable(final))
-        yield Check("final weights, last round", recorded[-1], hashes["weights"])
+        yield Check("final weights, last round", recorded[-1] if recorded else "no round", hashes["weights"])
         yield Check("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
         last = path / CHECKPOINTS / f"round-{len(recorded):06d}"
         yield Check("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
@@ -158,7 +157,7 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[C
 
 def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check]:
     try:
-        said, server = _state(one), load_server(one / "server.safetensors")
+        said, server = checkpoint_state(one), load_server(one / "server.safetensors")
     except RaffedError:
         yield Check(one.name, "a checkpoint", UNREADABLE)
         return
@@ -196,7 +195,8 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
 def _meets(federation: Federation, runtime: SerialRuntime, kept: Path, number: int) -> Iterator[Check]:
     """Where a checkpoint was kept after this round: the whole server and every vault."""
     if kept.exists():
-        yield Check("server", _or_unreadable(lambda: str(_state(kept).get("server_sha256"))), digest(federation.server), number)
+        recorded = _or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))
+        yield Check("server", recorded, digest(federation.server), number)
         found = vaults_sha256(runtime.vault_digests(federation.versions))
         yield Check("vaults", _or_unreadable(lambda: vaults_sha256(_vaults(kept))), found, number)
 
@@ -209,14 +209,6 @@ def _vaults(checkpoint: Path) -> dict[int, str]:
 def _weights(path: Path) -> str:
     server = load_server(path)
     return weights_sha256(State(server.w, server.b))
-
-
-def _state(checkpoint: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{checkpoint}/state.json: not readable as JSON ({error})") from error
-    return found
 
 
 def _sound(checkpoint: Path, checks: list[Check]) -> bool:

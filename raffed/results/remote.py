@@ -18,6 +18,7 @@ STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a 
 VAULTS, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # say what else is there, so they follow it
 WHOLE_WRITES = ("s3", "gcs", "abfs")  # stores where an object appears when it is complete; elsewhere a rename does that
+LEFT = (".part", ".pkl")  # cut off; and the pickles of Ray Tune, which could run code here: a search begins its memory anew
 THREADS = 8
 
 Stamp = tuple[int, int]  # bytes, mtime in ns
@@ -156,7 +157,7 @@ def _whole(names: list[str]) -> list[str]:
         head, found, tail = name.rpartition(f"{CHECKPOINTS}/")
         if found and f"{head}{found}{tail.partition('/')[0]}/{STATE_FILE}" not in there:
             continue
-        if not name.endswith(".part"):
+        if not name.endswith(LEFT):
             kept.append(name)
     return kept
 
@@ -168,7 +169,7 @@ def _local(folder: Path) -> dict[str, Stamp]:
         live = {VAULTS} if RUN_FILE in files else set()
         folders[:] = [name for name in folders if not name.startswith(".") and name not in live]
         for file in files:
-            if not file.startswith("."):
+            if not file.startswith(".") and not file.endswith(LEFT):
                 with contextlib.suppress(FileNotFoundError):
                     found[(Path(path) / file).relative_to(folder).as_posix()] = _stamp(Path(path) / file)
     return found

@@ -1,0 +1,95 @@
+"""Nothing that is read from a path or a URL is unpickled: unpickling runs what the file says."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raffed
+from tests.cli.conftest import Cli, cli  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for folder in ("raffed", "analysis", "tune_spaces", "cluster") for path in (ROOT / folder).rglob("*.py")]
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+READERS = {"load", "read_pickle", "fromfile", "restore"}  # of torch, numpy, pandas, Tune
+
+
+def imports(tree: ast.AST) -> set[str]:
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def calls(tree: ast.AST) -> list[tuple[str, dict[str, Any]]]:
+    """(owner.name, keyword constants) of every call of one of READERS."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
+            constants = {
+                word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)
+            }
+            found.append((ast.unparse(node.func), constants))
+    return found
+
+
+def test_no_source_imports_a_module_that_unpickles() -> None:
+    assert len(SOURCES) > 150
+    users = {path.relative_to(ROOT).as_posix() for path in SOURCES if imports(ast.parse(path.read_text())) & UNPICKLERS}
+    assert users == set()
+
+
+def test_every_call_that_could_unpickle_forbids_it_or_is_known() -> None:
+    """The one that remains is Ray Tune's own, of a sweep that is resumed with a scheduler or searcher in its own folder."""
+    seen: dict[str, str] = {}
+    for path in SOURCES:
+        for call, constants in calls(ast.parse(path.read_text())):
+            owner = call.rpartition(".")[0]
+            if owner in ("np", "numpy"):
+                assert constants.get("allow_pickle") is False, f"{path}: {call}"
+            if owner in ("np", "torch", "pd", "tune.Tuner"):
+                seen[call] = path.relative_to(ROOT).as_posix()
+    assert seen == {"np.load": "raffed/data/files.py", "tune.Tuner.restore": "tune_spaces/sweep.py"}
+
+
+def test_resuming_verifying_and_reporting_unpickle_nothing(
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = raffed.RunConfig(
+        method="scamap", data=raffed.Data(split="iid:3", local_test=0.2), model=raffed.Model("mlp", {"hidden": [4]}),
+        federation=raffed.Federation(rounds=3), runtime=raffed.Runtime(execution="serial"),
+    )  # fmt: skip
+    done: list[object] = []
+    raffed.run(config, tmp_path / "run", watch=done.append, stop=lambda: len(done) == 2)
+
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("something is unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    again = raffed.Data(split=f"file:{tmp_path / 'run' / 'partition.npz'}")
+    assert raffed.resume(tmp_path / "run").state == "finished"
+    assert raffed.run(raffed.RunConfig(data=again, federation=config.federation, runtime=config.runtime)).state == "finished"
+    assert cli("verify", tmp_path / "run").code == 0
+    assert cli("report", tmp_path / "run", "--out", tmp_path / "report").code == 0
+
+
+def test_a_search_s_pickles_are_neither_sent_nor_fetched(tmp_path: Path) -> None:
+    from raffed.results.remote import Remote
+
+    for side in ("here", "there"):
+        (tmp_path / side).mkdir()
+        for name in ("tuner.pkl", "sweep.json"):
+            (tmp_path / side / name).write_text(side)
+    remote = Remote((tmp_path / "there").as_uri())
+    remote.fetch(tmp_path / "fetched")
+    assert [path.name for path in (tmp_path / "fetched").iterdir()] == ["sweep.json"]
+    Remote((tmp_path / "new").as_uri()).send(tmp_path / "here")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["sweep.json"]
