@@ -16,15 +16,25 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from .load import Runs
-from .measures import measures
+from .measures import LAST_ROUNDS, measures
 from .sheet import Sheet
+from .stages import a_glo, a_loc
 from .stats import t_interval
+from .targets import first_reaching
 
 PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", "mpfedcon": "gldp-mpfedcon.csv"}
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
-    "accuracy_last", "accuracy_best", "accuracy_mean10", "personal_last", "personal_mean10", "floats_up", "rounds_to_baseline",
+    "accuracy_last", "accuracy_best", "accuracy_mean10", "personal_last", "personal_mean10", "between_last", "between_mean10",
+    "a_loc", "a_glo", "a_sel", "a_sel_global", "floats_up", "eigenvalue_variance", "eigenvalue_variance_class",
+    "eigenvalue_variance_client", "eigenvalue_variance_raw", "rounds_to_baseline", "personal_rounds_to_baseline",
 )  # fmt: skip
+ROUNDS = {  # what counts rounds: of which accuracy
+    "rounds_to_baseline": ("global", "test", "accuracy"),
+    "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
+}
+DIGITS = {"floats_up": 3, **dict.fromkeys(ROUNDS, 0), **{name: 1 for name in READERS if name.startswith("eigenvalue")}}
+ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
 
 class Reproduction(NamedTuple):
@@ -112,35 +122,47 @@ def _keys(item: Reproduction) -> list[tuple[str, str]]:
     return [(cell["row"], cell["column"]) for cell in item.about["cells"]]
 
 
+def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
+    """What is read off a cell's runs: its own measure where its row has one, else the item's."""
+    return str(cell.get("measure") or item.about["measure"])
+
+
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[int, float]:
     """Seed → the measure of a cell's runs, in the unit the paper prints."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
-    names = _names(item, cells[key], runs)
-    if item.about["measure"] == "rounds_to_baseline":
+    names, measure = cell_names(item, cells[key], runs), measure_of(item, cells[key])
+    if measure in ROUNDS:
         baseline = cells.get((item.about["baseline"], key[1]))
-        return _rounds_to(runs, names, _names(item, baseline, runs) if baseline else [])
-    found = measures(runs).loc[names, item.about["measure"]] * (1 if item.about["measure"] == "floats_up" else 100)
+        return _rounds_to(runs, names, cell_names(item, baseline, runs) if baseline else [], measure)
+    found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
 
 
-def _names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
+def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
+    """The runs behind a cell that were loaded."""
     wanted = {str((item.folder / run).resolve()) for run in cell["runs"]}
     places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
     return [places[folder] for folder in sorted(wanted) if folder in places]
 
 
-def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str]) -> dict[int, float]:
-    """Seed → first round whose test accuracy reaches the best of the baseline's run of that seed; infinite if none does."""
-    matrix = runs.matrix("global", "test")
+def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measure: str) -> dict[int, float]:
+    """Seed → first round at which the accuracy reaches the baseline's of that seed; infinite if none does.
+
+    The baseline's: its best on the test set; between rounds the mean of its last ten (MpFedcon's accuracy). The baseline's
+    own number is all its rounds, by the papers' definition.
+    """
+    matrix, best = runs.matrix(*ROUNDS[measure]), measure == "rounds_to_baseline"
     seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
-    targets = {seeds[name]: float(matrix[name].max()) for name in baseline if name in matrix}
+    curves = {seeds[name]: matrix[name].dropna() for name in baseline if name in matrix}
     found = {}
     for name in names:
         seed = seeds[name]
-        if seed in targets and name in matrix:
-            reached = matrix.index[matrix[name] >= targets[seed]]
-            found[seed] = float(reached[0]) if len(reached) else math.inf
+        if seed in curves and name in matrix:
+            curve = curves[seed]
+            target = float(curve.max() if best else curve.iloc[-LAST_ROUNDS:].mean())
+            reached = first_reaching(matrix[name], target)
+            found[seed] = float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
     return dict(sorted(found.items()))
 
 
@@ -176,16 +198,37 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
-    digits = 0 if item.about["measure"].startswith("rounds") else 3 if item.about["measure"] == "floats_up" else 2
+    digits = DIGITS.get(item.about["measure"], 2)
+    title, said = _asides(item, runs)
     lines = []
     for line in result_lines(item, runs):
-        shown = [line.row, line.column, _number([line.printed], digits), _number(line.ours, digits), str(len(line.ours))]
+        cells = [line.row, line.column, shown([line.printed], digits), shown(line.ours, digits), str(len(line.ours))]
         if scale == "full":
-            shown.append(_number([line.mean - line.printed], digits, sign=True))
+            cells.append(shown([line.mean - line.printed], digits, sign=True))
         else:
-            shown += [_number([line.printed_gain], digits, sign=True), _number(line.gains, digits, sign=True)]
-        lines.append([*shown, verdict(line, scale, item.about["tolerance"])])
-    return Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", "Verdict"}))
+            cells += [shown([line.printed_gain], digits, sign=True), shown(line.gains, digits, sign=True)]
+        beside = [said.get((line.row, line.column), "–")] if title else []
+        lines.append([*cells, *beside, verdict(line, scale, item.about["tolerance"])])
+    titles += [title] if title else []
+    return Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", title, "Verdict"}))
+
+
+def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:
+    """A column that a measure needs beside it, and its text for every cell: how many clients A_loc is over, what A_glo is of."""
+    measure = item.about["measure"]
+    if measure not in ("a_loc", "a_glo"):
+        return "", {}
+    found = {}
+    for cell in item.about["cells"]:
+        names = cell_names(item, cell, runs)
+        if measure == "a_loc":
+            counts = a_loc(runs)["clients"].reindex(names).dropna().astype(int)
+            of = pd.to_numeric(runs.runs.loc[names, "clients"]).max()
+            text = f"{min(counts)} of {of:.0f}" if len(counts) else "–"
+        else:
+            text = ", ".join(ANSWERS[word] for word in dict.fromkeys(a_glo(runs)["reading"].reindex(names).dropna())) or "–"
+        found[cell["row"], cell["column"]] = text
+    return ("Clients measured, at least" if measure == "a_loc" else "Answered by"), found
 
 
 def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
@@ -197,7 +240,8 @@ def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
     return counts
 
 
-def _number(values: Iterable[float], digits: int, sign: bool = False) -> str:
+def shown(values: Iterable[float], digits: int, sign: bool = False) -> str:
+    """Mean ± half width of the 95 % interval; – without a value, `never` for an infinite one."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "–"

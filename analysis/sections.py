@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -11,7 +10,9 @@ from .claims import claim_sheet
 from .classes import class_sheet
 from .compare import comparison_sheet, ranking
 from .figures import in_the_dark, looks, svg
+from .gains import client_gains
 from .groups import Group
+from .item_views import item_view
 from .load import Runs
 from .measures import measures
 from .page import notice, pairs, picture, text
@@ -56,6 +57,10 @@ def paper_section(item: Reproduction, runs: Runs) -> str:
     claims = claim_sheet(item, runs)
     body += "" if claims is None else f'<h3>What is claimed of it</h3><div class="scroll">{as_html(claims)}</div>\n'
     body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n'
+    view = item_view(item, runs)
+    body += "".join(drawing(one.figure, one.caption, css=one.css) for one in view.figures)
+    for heading, sheet in view.tables.items():
+        body += f'<h3>{text(heading)}</h3><div class="scroll">{as_html(sheet)}</div>\n'
     return body + _left_out(item)
 
 
@@ -153,7 +158,7 @@ def _gains(runs: Runs, members: Sequence[Group]) -> str:
         return ""
     differences = {}
     for group in members:
-        found = client_gains(runs, group, baseline)
+        found = client_gains(runs, group.used, baseline.used)
         if group is not baseline and found:
             differences[group.label] = found
     if not differences:
@@ -163,15 +168,3 @@ def _gains(runs: Runs, members: Sequence[Group]) -> str:
         "part when it last took part; clients of all common seeds. Bins of 5 points."
     )
     return f"<h3>Who gains, who loses</h3>{drawing(gains(dict(list(differences.items())[:6])), caption, css='classes')}"
-
-
-def client_gains(runs: Runs, group: Group, baseline: Group) -> list[float]:
-    """Differences of the clients that both runs of a seed measured, where the two runs had the same split."""
-    seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
-    scores = runs.once("client scores", lambda: runs.clients.pivot(index="client", columns="run", values="value"))
-    found: list[float] = []
-    for other in baseline.used:
-        for name in group.used:
-            if seeds[name] == seeds[other] and splits[name] == splits[other] and name in scores and other in scores:
-                found += (scores[name].to_numpy(float) - scores[other].to_numpy(float)).tolist()
-    return [value for value in found if not math.isnan(value)]

@@ -16,6 +16,7 @@ from raffed.core.config import Data, Federation, Model, RunConfig
 from raffed.core.errors import UnknownNameError, UsageError
 from raffed.core.local import Local
 from raffed.data.catalogue import ALIASES, DATASETS
+from raffed.data.partition import BRINGS_TESTS
 from raffed.data.splits import parse_split
 from raffed.methods import METHODS
 from raffed.methods.source import described
@@ -32,16 +33,28 @@ STUDY_SCALES = {  # of an item that is a study
     "proxy": "less data, smaller networks or fewer epochs than the paper's: are signs and orders the paper's",
     "full": "the paper's own settings, where it gives them",
 }
+SMALL_STAGES = (5, 4, 3)  # clients, classes and stages that digits has room for
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
-MEASURES = {  # what analysis/paper.py can read off a run; a contract test compares
+MEASURES = {  # what analysis/reproductions.py can read off runs; a contract test compares
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "the same at its best round, %",
     "accuracy_mean10": "the same, mean over the last ten evaluated rounds, %",
     "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
     "personal_mean10": "the same, mean over the last ten evaluated rounds, %",
+    "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
+    "between_mean10": "the same, mean over the last ten rounds, %",
+    "a_loc": "clients' own models after local training on the tests of all their stages, mean over all clients, last score, %",
+    "a_glo": "the global model on the tests of all a client's stages, mean over all clients and the last ten surveys, %",
+    "a_sel": "the model just trained in the last stage on the tests of all stages, mean over participants and ten visits, %",
+    "a_sel_global": "the global model after the last stage on the tests of all stages, mean over all clients and ten visits, %",
     "floats_up": "numbers a client sends per round, millions",
+    "eigenvalue_variance": "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)",
+    "eigenvalue_variance_class": "the same in batches of one class, mean over classes (R2)",
+    "eigenvalue_variance_client": "the same of the clients' models on their training data (R3)",
+    "eigenvalue_variance_raw": "the same of features that are not standardised (R4)",
     "rounds_to_baseline": "first round whose test accuracy reaches the baseline's best",
+    "personal_rounds_to_baseline": "first round whose mean accuracy over all clients reaches the baseline's over its last ten",
 }
 
 
@@ -49,13 +62,15 @@ MEASURES = {  # what analysis/paper.py can read off a run; a contract test compa
 class Cell:
     """One number of a table: the run (at full scale, seed 0) behind it and where the paper prints it.
 
-    printed: column → value of the paper's csv under analysis/paper; empty where nothing is printed.
+    printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed. measure: where the row is
+    read in another way than the item's others.
     """
 
     row: str
     column: str
     config: RunConfig
     printed: Mapping[str, str]
+    measure: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,7 @@ class Claim:
 class Item:
     """A table or figure. tolerance: points within which a number agrees (the sheets' noise estimates).
 
+    picture: a name of PICTURES in analysis/item_views.py, drawn beside the table.
     study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no cells and no measure.
     """
 
@@ -99,6 +115,7 @@ class Item:
     proxy: Callable[[RunConfig], RunConfig | None] | None = None
     study: str = ""
     claims: tuple[Claim, ...] = ()
+    picture: str = ""
 
     @property
     def key(self) -> str:
@@ -109,6 +126,7 @@ class Item:
         found = [f"study {self.study}"] if self.study and self.study not in STUDIES else []
         if self.measure not in MEASURES and (self.cells or not self.study):
             found.append(f"measure {self.measure}")
+        found += [f"measure {cell.measure}" for cell in self.cells if cell.measure and cell.measure not in MEASURES]
         for cell in self.cells:
             config = self.at(cell, scale)
             found += lacking(config) if config is not None else []
@@ -152,25 +170,39 @@ def _known_split(text: str) -> bool:
 
 
 def smoke(config: RunConfig) -> RunConfig:
-    """The same method and kind of split on digits with a small MLP, two rounds of one epoch, at most ten clients."""
-    clients = config.federation.participation
+    """The same method and kind of split on digits with a small MLP, two rounds (in stages two visits of each) of one epoch, at
+    most ten clients."""
+    federation, split = config.federation, _small(config.data.split)
+    rounds, held_out = 2 * stages_of(split), None if split.partition(":")[0] in BRINGS_TESTS else 0.2
     return replace(
         config,
-        data=replace(config.data, dataset="digits", split=_small(config.data.split), transform="auto", local_test=0.2),
+        data=replace(config.data, dataset="digits", split=split, transform="auto", local_test=held_out),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
-        federation=Federation(rounds=2, participation=max(clients, 0.4)),
+        federation=shortened(replace(federation, participation=max(federation.participation, 0.4), eval_every=1), rounds),
         runtime=replace(config.runtime, execution="serial"),
     )
 
 
+def shortened(federation: Federation, rounds: int, **changes: Any) -> Federation:
+    """The same federation for fewer rounds; a survey is not longer than the run."""
+    return replace(federation, rounds=rounds, survey=min(federation.survey, rounds), **changes)
+
+
+def stages_of(split: str) -> int:
+    """M of a split in stages, else 1."""
+    return parse_split(split).stages or 1 if _known_split(split) else 1
+
+
 def _small(split: str) -> str:
-    """A split of the same kind for ten clients and ten classes."""
+    """A split of the same kind for at most ten clients and ten classes."""
     scheme, _, rest = split.partition(":")
     if not rest:
         clients, dot, classes = split[1:].partition("c")
         return f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}" if dot and clients.isdigit() else "iid:10"
     fields = rest.split(":")
+    if scheme == "stages":
+        return ":".join([scheme, *(str(min(int(field), most)) for field, most in zip(fields, SMALL_STAGES, strict=False)), "if5"])
     limits = zip(fields, (10, 5, 5, 5), strict=False)
     numbers = [str(min(int(field), most)) if field.isdigit() else field for field, most in limits]
     return ":".join([scheme, *numbers])
@@ -214,8 +246,6 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
     return found
 
 
-def run_of(
-    method: str, dataset: str, split: str, model: str, local: Local, rounds: int, participation: float = 1.0, **args: Any
-) -> RunConfig:
+def run_of(method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Any) -> RunConfig:
     """A run in one line; `args` are the method's."""
-    return RunConfig(method, args, Data(dataset, split), Model(model), local, Federation(rounds, participation))
+    return RunConfig(method, args, Data(dataset, split), Model(model), local, federation)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raffed.core.config import RunConfig, Runtime
+from raffed.core.config import Federation, RunConfig, Runtime
 from raffed.core.errors import UsageError
-from raffed.experiments.registry import MEASURES, SCALES, STUDY_SCALES, Cell, Item, chosen, lacking
+from raffed.experiments.registry import MEASURES, SCALES, STUDY_SCALES, Cell, Item, chosen, lacking, stages_of
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.studies import STUDIES, STUDY_FILE
 
@@ -79,7 +79,8 @@ def jobs(item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, run
                 continue
             config = config if runtime is None else replace(config, runtime=runtime)
             folder = out / "runs" / scale / run_name(config)
-            missing = lacking(config) + ([] if item.measure in MEASURES else [f"measure {item.measure}"])
+            measure = cell.measure or item.measure
+            missing = lacking(config) + ([] if measure in MEASURES else [f"measure {measure}"])
             reason = f"missing: {', '.join(missing)}" if missing else ""
             before = found.get(folder)
             cells = (*before.cells, cell) if before else (cell,)
@@ -153,15 +154,17 @@ def estimated(found: Iterable[Job], tell: Callable[[str], None]) -> list[Job]:
 
 
 def seconds_left(job: Job, speed: Speed) -> float:
-    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting takes."""
+    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting takes.
+
+    A survey is taken for an evaluation: all clients' test parts together are about as large as the global test set."""
     from raffed.runtime.setup import prepare
 
     config = job.config
-    sizes = prepare(config).sizes
+    sizes = prepare(config).sizes_at(0)  # stages are alike
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
-    evaluations = -(-federation.rounds // federation.eval_every) / federation.rounds
+    evaluations = (-(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)) / federation.rounds
     done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
     side_by_side = 1 if config.runtime.execution == "serial" else min(config.runtime.actors or os.cpu_count() or 1, together)
     a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
@@ -174,8 +177,8 @@ def _probed(config: RunConfig) -> Speed | str:
 
     local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
     runtime = Runtime(execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads)
-    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime,
-                    federation=replace(config.federation, rounds=1, participation=1e-6, eval_every=1))  # fmt: skip
+    federation = Federation(rounds=stages_of(config.data.split), participation=1e-6)
+    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
     try:
         rows = run(small).to_pandas()
     except UsageError as error:
@@ -236,8 +239,8 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
             if job.done:
                 runs.setdefault((cell.row, cell.column), []).append(os.path.relpath(job.folder, folder))
     kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
-    cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), [])}
-             for (row, column), cell in kept.items()]  # fmt: skip
+    cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), []),
+              **({"measure": cell.measure} if cell.measure else {})} for (row, column), cell in kept.items()]  # fmt: skip
     columns = {column for _, column in kept}
     averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
                 for one in item.averages if columns >= set(one.of)]  # fmt: skip
@@ -249,7 +252,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
              "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
              "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
              "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
-             "claims": claims,
+             "claims": claims, "picture": item.picture,
              "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)

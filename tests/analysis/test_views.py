@@ -14,10 +14,10 @@ import pytest
 from analysis.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
 from analysis.compare import Ranking
 from analysis.figures import svg
+from analysis.gains import client_gains
 from analysis.groups import groups
 from analysis.load import load_runs
 from analysis.plots import Point, count_bins, gains, rank_diagram, scatter, setting_map
-from analysis.sections import client_gains
 from analysis.sweeps import find_sweeps, trials_frame, tuning_sheet
 from analysis.targets import first_reaching, target_sheet
 
@@ -88,8 +88,8 @@ def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_sp
     write_run("n", [0.1, 0.1], personal=[0.4, 0.9], method="fedmr", partition_sha256="another split")
     runs = load_runs([tmp_path])
     by_label = {group.label: group for group in groups(runs)}
-    assert client_gains(runs, by_label["map"], by_label["fedavg"]) == pytest.approx([0.25, 0.25])
-    assert client_gains(runs, by_label["fedmr"], by_label["fedavg"]) == []
+    assert client_gains(runs, by_label["map"].used, by_label["fedavg"].used) == pytest.approx([0.25, 0.25])
+    assert client_gains(runs, by_label["fedmr"].used, by_label["fedavg"].used) == []
 
 
 def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:

@@ -62,7 +62,7 @@ def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
     assert state(find_item("fedmr/table1"), reproduced) == "never run"
     out = shell("reproduce", "--list", "--out", reproduced).stdout
     assert out.count("never run") > 20
-    assert "measure eigenvalue_variance" in out
+    assert "measure eigenvalue_variance" not in out
 
 
 def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:

@@ -1,0 +1,188 @@
+"""What is shown of a paper's item beside its table: pictures, and tables of what belongs to the number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .gains import client_gains
+from .item_plots import Cost, cost_panels, gain_curves, stage_curves
+from .load import Runs
+from .measures import measures
+from .plots import gains
+from .reproductions import ROUNDS, Reproduction, cell_names, measure_of, printed_value, result_lines, shown
+from .sheet import Sheet
+from .stages import a_sel, forgetting
+from .studies import Drawn
+
+WORDS = frozenset({"Method", "Column", "Data set"})
+READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue_variance_client": "R3, clients' models",
+            "eigenvalue_variance_raw": "R4, not standardised"}  # fmt: skip
+
+
+class View(NamedTuple):
+    """Figures, and heading → sheet."""
+
+    figures: list[Drawn]
+    tables: dict[str, Sheet]
+
+
+Viewer = Callable[[Reproduction, Runs], View]
+
+
+def item_view(item: Reproduction, runs: Runs) -> View:
+    """All that the item's picture and its measure ask for; empty where no run is there yet."""
+    viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
+    found = [viewer(item, runs) for viewer in viewers if viewer is not None]
+    tables = {name: sheet for view in found for name, sheet in view.tables.items()}
+    return View([one for view in found for one in view.figures], tables)
+
+
+def _cells(item: Reproduction, runs: Runs) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """The cells that have runs, with them."""
+    found = [(cell, cell_names(item, cell, runs)) for cell in item.about["cells"]]
+    return [(cell, names) for cell, names in found if names]
+
+
+def stages_view(item: Reproduction, runs: Runs) -> View:
+    """A_sel against the stage, and how much is forgotten."""
+    own, whole, lost = a_sel(runs), a_sel(runs, whole=True), forgetting(runs)
+    panels: dict[str, dict[str, list[float]]] = {}
+    lines = []
+    for cell, names in _cells(item, runs):
+        means = (whole if measure_of(item, cell) == "a_sel_global" else own).loc[names].mean().dropna()
+        if means.empty:
+            continue
+        panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
+        drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
+        falls = lost.reindex(names).dropna()
+        values = [means.iloc[0], means.iloc[-1], drop, falls.mean() if len(falls) else math.nan]
+        lines.append([cell["row"], cell["column"], *(shown([100 * value], 2) for value in values)])
+    if not panels:
+        return View([], {})
+    caption = (
+        "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over participants and the last "
+        "ten visits of the stage (FEDIC and CReFF, which have no personal model: the global one, over all clients)."
+    )
+    titles = ["Method", "Column", "A_sel, first stage %", "last stage %", "drop, points", "forgetting F, points"]
+    return View([Drawn(stage_curves(panels), caption)], {"What is forgotten": Sheet(titles, lines, WORDS)})
+
+
+def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[float]]:
+    """(row, column) → gains of all clients over the baseline row, of the last survey, over all seeds."""
+    cells = _cells(item, runs)
+    base = {cell["column"]: names for cell, names in cells if cell["row"] == item.about["baseline"]}
+    rivals = [(cell, names) for cell, names in cells if cell["row"] != item.about["baseline"] and cell["column"] in base]
+    found = {}
+    for cell, names in rivals:
+        found[cell["row"], cell["column"]] = client_gains(runs, names, base[cell["column"]], "accuracy_between")
+    return {key: values for key, values in found.items() if values}
+
+
+def _gain_sheet(found: Mapping[tuple[str, str], Sequence[float]]) -> dict[str, Sheet]:
+    lines = []
+    for (row, column), values in found.items():
+        above, below = (sum(value * sign > 0 for value in values) for sign in (1, -1))
+        mean = 100 * sum(values) / len(values)
+        lines.append([row, column, str(len(values)), shown([mean], 2, sign=True), str(above), str(below),
+                      f"{100 * above / len(values):.0f}"])  # fmt: skip
+    titles = ["Method", "Column", "Clients", "Mean gain, points", "gain", "lose", "gain %"]
+    return {"Who gains": Sheet(titles, lines, WORDS)} if lines else {}
+
+
+def gain_bars_view(item: Reproduction, runs: Runs) -> View:
+    """A histogram of the clients' gains a column."""
+    found = _gains(item, runs)
+    if not found:
+        return View([], {})
+    caption = f"Gain of every client over {item.about['baseline']} after the last round, in points, bins of 5; all seeds."
+    named = {f"{row}, {column}": values for (row, column), values in found.items()}
+    return View([Drawn(gains(named), caption)], _gain_sheet(found))
+
+
+def gain_curves_view(item: Reproduction, runs: Runs) -> View:
+    """The clients' gains, sorted, a line a method."""
+    found = _gains(item, runs)
+    panels: dict[str, dict[str, list[float]]] = {}
+    for (row, column), values in found.items():
+        panels.setdefault(column, {})[row] = values
+    if not panels:
+        return View([], {})
+    caption = f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; all seeds."
+    return View([Drawn(gain_curves(panels), caption)], _gain_sheet(found))
+
+
+def cost_view(item: Reproduction, runs: Runs) -> View:
+    """Seconds and numbers held against accuracy, a data set at a time: means over its columns and seeds."""
+    where: dict[str, dict[str, list[str]]] = {}
+    for cell, names in _cells(item, runs):
+        where.setdefault(cell["column"].split()[0], {}).setdefault(cell["row"], []).extend(names)
+    panels: dict[str, dict[str, Cost]] = {}
+    lines = []
+    for dataset, methods in where.items():
+        for row, names in methods.items():
+            point = panels.setdefault(dataset, {})[row] = _cost(runs, names, item.about["measure"])
+            lines.append([row, dataset, *_cost_cells(runs, names, point)])
+    if not panels:
+        return View([], {})
+    caption = (
+        "Time: a client's round on this machine, median over clients and rounds but the first. Memory: numbers that a client "
+        "holds while it trains; batches, activations, gradients and momentum, alike for all, are left out."
+    )
+    titles = ["Method", "Data set", "s a round", "µs a sample", "held, millions", "in models", "kept, millions", "accuracy %"]
+    return View([Drawn(cost_panels(panels), caption)], {"Cost": Sheet(titles, lines, WORDS)})
+
+
+def _cost(runs: Runs, names: list[str], measure: str) -> Cost:
+    values = measures(runs).loc[names].mean()
+    return Cost(float(runs.runs.loc[names, "client_seconds"].mean()), float(values["floats_training"]), float(values[measure]))
+
+
+def _cost_cells(runs: Runs, names: list[str], point: Cost) -> list[str]:
+    values, sample = measures(runs).loc[names].mean(), float(runs.runs.loc[names, "client_sample_seconds"].mean())
+    numbers = (point.seconds, 3), (1e6 * sample, 0), (point.floats, 3), (point.floats / float(values["floats_model"]), 2)
+    rest = (float(values["floats_kept"]), 3), (100 * point.accuracy, 2)
+    return [shown([value], digits) for value, digits in (*numbers, *rest)]
+
+
+def speed_view(item: Reproduction, runs: Runs) -> View:
+    """Speed-up and traffic: the baseline's rounds over a method's, and its rounds times what one client sends in one."""
+    sent, cells = 4 * measures(runs)["floats_up"], {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
+    lines = result_lines(item, runs)
+    base = {line.column: line.mean for line in lines if line.row == item.about["baseline"]}
+    rows = []
+    for line in lines:
+        cell = cells[line.row, line.column]
+        mb = float(sent.loc[cell_names(item, cell, runs)].mean())
+        ours = (base.get(line.column, math.nan) / line.mean, line.mean * mb) if math.isfinite(line.mean) else (math.nan, math.nan)
+        theirs = [_printed(item, cell, names) for names in (("speedup", "speedup_x"), ("traffic_MB",))]
+        digits = zip((*theirs, *ours), (2, 1, 2, 1), strict=True)
+        rows.append([line.row, line.column, shown([line.mean], 0), *(shown([value], places) for value, places in digits)])
+    titles = ["Method", "Column", "Rounds", "Paper: speed-up", "Paper: MB", "Speed-up", "MB a client sends"]
+    return View([], {"Speed-up and traffic": Sheet(titles, rows, WORDS)})
+
+
+def _printed(item: Reproduction, cell: Mapping[str, Any], metrics: Sequence[str]) -> float:
+    """What the paper prints for a cell under another metric; NaN if it prints none."""
+    where = cell["printed"]
+    found = [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics] if where else []
+    return next((value for value in found if not math.isnan(value)), math.nan)
+
+
+def spectrum_view(item: Reproduction, runs: Runs) -> View:
+    """The other readings of the eigenvalues' variance beside the first."""
+    found = measures(runs)
+    lines = []
+    for cell, names in _cells(item, runs):
+        means = [float(found.loc[names, name].mean()) for name in ("eigenvalue_variance", *READINGS)]
+        lines.append([cell["row"], cell["column"], *(shown([value], 1) for value in means)])
+    titles = ["Method", "Column", "R1, whole batches of the test set", *READINGS.values()]
+    return View([], {"Four readings of the variance": Sheet(titles, lines, WORDS)} if lines else {})
+
+
+PICTURES: dict[str, Viewer] = {
+    "stages": stages_view, "gain_bars": gain_bars_view, "gain_curves": gain_curves_view, "cost": cost_view,
+}  # fmt: skip
+MEASURED: dict[str, Viewer] = dict.fromkeys(ROUNDS, speed_view)
+MEASURED |= dict.fromkeys(("eigenvalue_variance", *READINGS), spectrum_view)
