@@ -38,7 +38,7 @@ from raffed.models import MODELS
 from raffed.runtime.vault_store import load_record, load_server
 from tests.fuzz.mutations import ODD_NUMBERS, ODD_TEXTS, as_json, changed, damaged, values
 
-SECONDS = 20.0  # no input may keep raffed busy for longer; the machine may be slow
+SECONDS = 60.0  # no input may keep raffed busy for longer; the machine may be slow
 QUICK, CASES = 8, int(os.environ.get("RAFFED_FUZZ", "3000"))
 REPORTS = CASES // 20  # a report draws figures: about a second each
 
@@ -276,7 +276,7 @@ def fuzz_resume(data: st.DataObject, source: Source) -> None:
     about = json.loads((run / "run.json").read_text()) | {"state": "stopped"}
     (run / "run.json").write_text(json.dumps(about))
     wounded(data, run)
-    exits_cleanly(["resume", str(run), "--quiet"])
+    exits_cleanly(["resume", str(run), "--quiet", "--execution", "serial"])  # whatever run.json says
 
 
 def fuzz_verify(data: st.DataObject, source: Source) -> None:
