@@ -51,12 +51,13 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
     panels: dict[str, dict[str, list[float]]] = {}
     lines = []
     for cell, names in _cells(item, runs):
-        means = (whole if measure_of(item, cell) == "a_sel_global" else own).loc[names].mean().dropna()
+        of_global = measure_of(item, cell) == "a_sel_global"
+        means = (whole if of_global else own).loc[names].mean().dropna()
         if means.empty:
             continue
         panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
         drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
-        falls = lost.reindex(names).dropna()
+        falls = lost.reindex([] if of_global else names).dropna()  # scores by stage are of the clients' models
         values = [means.iloc[0], means.iloc[-1], drop, falls.mean() if len(falls) else math.nan]
         lines.append([cell["row"], cell["column"], *(shown([100 * value], 2) for value in values)])
     if not panels:

@@ -114,8 +114,9 @@ def gains(differences: Mapping[str, Sequence[float]], theme: Theme = LIGHT) -> F
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
     found = [np.asarray(values, float) for values in differences.values()]
-    reach = max(BIN, math.ceil(max(float(np.abs(values).max()) for values in found) / BIN) * BIN)
-    edges = np.round(np.arange(-reach, reach + BIN / 2, BIN), 10)
+    low, high = min(-BIN, *(float(values.min()) for values in found)), max(BIN, *(float(values.max()) for values in found))
+    first, last = math.floor(round(low / BIN, 9)), math.ceil(round(high / BIN, 9))
+    edges = np.round(np.arange(first, last + 1) * BIN, 10)
     with style(theme):
         figure = Figure(figsize=(3.3 * columns + 0.3, 2.5 * rows + 0.2))
         for number, (name, values) in enumerate(zip(names, found, strict=True)):
@@ -126,7 +127,7 @@ def gains(differences: Mapping[str, Sequence[float]], theme: Theme = LIGHT) -> F
             colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
             bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
             for bar, count in zip(bars, counts, strict=True):
-                if count and len(edges) <= 25:
+                if count:
                     middle = bar.get_x() + bar.get_width() / 2
                     axes.text(middle, count, str(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
             axes.axvline(0, color=theme.ink, linewidth=0.8)

@@ -1,0 +1,126 @@
+"""What stands beside a paper's table: rounds with their speed-up and traffic, gains, forgetting, cost; what it is answered by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.figures import svg
+from analysis.item_plots import Cost, cost_panels, gain_curves, stage_curves
+from analysis.item_views import item_view
+from analysis.load import Runs, load_runs
+from analysis.reproductions import Reproduction, paper_sheet
+from raffed.results import MetricsWriter, Row, write_json
+
+Written = tuple[Reproduction, Runs]
+
+
+def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about: Any) -> Written:
+    """An item of one column whose rows have these rows of Parquet; config: ten participants of ten, split and seed alike."""
+    cells = []
+    for name, found in rows.items():
+        writer = MetricsWriter(folder / name, name, name.lower(), "digits", about.get("split", "equal:10:5"), 0)
+        writer.add(sorted(found, key=lambda row: row.round))
+        writer.flush()
+        config = {"method": name.lower(), "data": {"dataset": "digits"}, "federation": {"rounds": 3, "participation": 0.2}}
+        write_json(folder / name / "run.json", {"run_id": name, "state": "finished", "config": config, "clients": 10,
+                                                "partition_sha256": "ab"})  # fmt: skip
+        printed = {**about.get("printed", {}), "method": name} if "printed" in about else {}
+        cells.append({"row": name, "column": "CIFAR10 (100,5)", "printed": printed, "runs": [name],
+                      **({"measure": about["own"][name]} if name in about.get("own", {}) else {})})  # fmt: skip
+    said = {"paper": "mpfedcon", "name": "n", "title": "t", "measure": measure, "scale": "full", "unit": "", "tolerance": 1,
+            "baseline": about.get("baseline", "FedAvg"), "note": "", "cells": cells, "averages": [], "left_out": [],
+            "picture": about.get("picture", "")}  # fmt: skip
+    return Reproduction(folder, said), load_runs([folder])
+
+
+def between(round: int, client: int | None, value: float, model: str = "personal") -> Row:
+    return Row(round, model, "local_test", "accuracy_between", value, client=client, n=10)
+
+
+def sent(round: int, up: int) -> Row:
+    return Row(round, "global", "train", "loss", 1.0, n=10, bytes_up=up, bytes_down=up, seconds=1.0)
+
+
+def curve(values: Sequence[float], up: int) -> list[Row]:
+    return [row for r, value in enumerate(values, 1) for row in (between(r, None, value), sent(r, up))]
+
+
+PRINTED = {"table": "Table 3", "dataset": "CIFAR10", "split": "(100,5)", "metric": "rounds_to_target"}
+
+
+def test_rounds_to_fedavg_s_accuracy_come_with_speed_up_and_real_traffic(tmp_path: Path) -> None:
+    """FedAvg has 0.5, 0.6, 0.7: its accuracy, over its last (up to) ten, is 0.6. Two participants send 4 MB a round together.
+
+    Speed-up 3/2 and 2 rounds · 2 MB; FedAvg: all its 3 rounds; the paper's 116 rounds, 1.72 and 139.2 MB of FedProx stand beside.
+    """
+    rows = {"FedAvg": curve([0.5, 0.6, 0.7], 4_000_000), "FedProx": curve([0.1, 0.6, 0.2], 4_000_000),
+            "FedRep": curve([0.1, 0.2, 0.59], 2_000_000)}  # fmt: skip
+    found, runs = item(tmp_path, rows, "personal_rounds_to_baseline", printed=PRINTED)
+    assert [line[:4] for line in paper_sheet(found, runs).lines] == [
+        ["FedAvg", "CIFAR10 (100,5)", "200", "3"], ["FedProx", "CIFAR10 (100,5)", "116", "2"],
+        ["FedRep", "CIFAR10 (100,5)", "58", "never"],
+    ]  # fmt: skip
+    (sheet,) = item_view(found, runs).tables.values()
+    assert [line[2:] for line in sheet.lines] == [
+        ["3", "1.00", "240.0", "1.00", "6.0"], ["2", "1.72", "139.2", "1.50", "4.0"], ["never", "3.40", "68.3", "–", "–"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("picture", ["gain_bars", "gain_curves"])
+def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: str, tmp_path: Path) -> None:
+    """Clients gain +0.1, −0.05, 0 and +0.2: two gain, one loses; an earlier survey does not count."""
+    solo, ours = [0.5, 0.5, 0.5, 0.5], [0.6, 0.45, 0.5, 0.7]
+    rows = {name: [between(3, i, value) for i, value in enumerate(values)] + [between(1, 0, 0.01)]
+            for name, values in {"SOLO": solo, "MpFedcon": ours}.items()}  # fmt: skip
+    found, runs = item(tmp_path, rows, "between_last", baseline="SOLO", picture=picture)
+    view = item_view(found, runs)
+    assert view.tables["Who gains"].lines == [["MpFedcon", "CIFAR10 (100,5)", "4", "+6.25", "2", "1", "50"]]
+    (drawn,) = view.figures
+    assert ("MpFedcon: 50 % gain" if picture == "gain_curves" else "1 of 4 lose") in svg(drawn.figure)
+
+
+def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) -> None:
+    """A_sel falls from 0.9 to 0.6; client 0 forgets 0.9 − 0.5 of stage 1. The other method is read off its global model."""
+    own = [Row(r, "personal", "local_test", "accuracy", value, stage=r - 1, n=2) for r, value in ((1, 0.9), (2, 0.6))]
+    for r, value in ((1, 0.9), (2, 0.5)):
+        own.append(Row(r, "personal", "local_test", "accuracy_stage0", value, client=0, stage=r - 1, n=9))
+    whole = [between(r, None, value, "global")._replace(stage=r - 1) for r, value in ((1, 0.8), (2, 0.7))]
+    found, runs = item(tmp_path, {"FedAvg": own, "CReFF": own + whole}, "a_sel", split="stages:10:4:2:if5", picture="stages",
+                       own={"CReFF": "a_sel_global"})  # fmt: skip
+    assert [line[3] for line in paper_sheet(found, runs).lines] == ["60.00", "70.00"]
+    view = item_view(found, runs)
+    assert [line[2:] for line in view.tables["What is forgotten"].lines] == [
+        ["90.00", "60.00", "30.00", "40.00"], ["80.00", "70.00", "10.00", "–"],
+    ]  # fmt: skip
+    assert len(view.figures) == 1
+
+
+def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clients_were_measured(tmp_path: Path) -> None:
+    oracle = [Row(3, "global", "local_test", "accuracy_oracle", 0.4, n=10), between(3, None, 0.9)]
+    own = [Row(3, "personal", "local_test", "accuracy", 0.5, client=i, n=10) for i in range(7)]
+    found, runs = item(tmp_path, {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo")
+    sheet = paper_sheet(found, runs)
+    assert sheet.titles[-2] == "Answered by"
+    assert [(line[3], line[-2]) for line in sheet.lines] == [("30.00", "global model"), ("40.00", "oracle: mean of the heads")]
+    local = paper_sheet(found._replace(about={**found.about, "measure": "a_loc"}), runs)
+    assert [line[-2] for line in local.lines] == ["–", "7 of 10"]
+
+
+def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
+    rows = [Row(1, "global", "test", "accuracy", 0.5, n=9), Row(2, "local", "train", "loss", 1.0, client=0, n=100, seconds=2.0)]
+    rows += [Row(2, "local", "train", name, value) for name, value in
+             {"floats_model": 1e6, "floats_training": 3e6, "floats_kept": 1e6}.items()]  # fmt: skip
+    found, runs = item(tmp_path, {"MOON": rows}, "accuracy_best", picture="cost")
+    view = item_view(found, runs)
+    assert view.tables["Cost"].lines == [["MOON", "CIFAR10", "2.000", "20000", "3.000", "3.00", "1.000", "50.00"]]
+
+
+def test_the_pictures_name_every_line_and_panel() -> None:
+    drawn = svg(stage_curves({"c1": {"a": [0.5, 0.4], "b": [0.6, 0.2]}, "c2": {"a": [0.1, 0.2]}}))
+    assert all(f">{name}<" in drawn for name in ("a", "b", "c1", "c2"))
+    assert ">a: 100 % gain<" in svg(gain_curves({"c": {"a": [0.1, 0.2]}}))
+    assert ">x<" in svg(cost_panels({"d": {"x": Cost(1.0, 2.0, 0.5)}}))
