@@ -49,6 +49,8 @@ class Cluster:
         self._addresses = list(addresses) or ["127.0.0.1"] * (workers + 1)
         self._cpus = list(cpus) or [1] * (workers + 1)
         self._nodes: list[subprocess.Popen[bytes]] = []
+        self._commands: list[list[str]] = []
+        self._retries = 3
         self.gcs, self.dashboard_port = free_ports(2)
 
     @property
@@ -97,14 +99,14 @@ class Cluster:
             mine = ["--node-ip-address", address, "--object-store-memory", STORE, "--num-cpus", self._cpus[number]]
             where = ["--temp-dir", self.folder / f"n{number}"]
             command = [*prefix, *RAY, *joins, *ports, *mine, *where]
-            with (self.folder / f"node-{number}.log").open("wb") as log:
-                self._nodes.append(
-                    subprocess.Popen(
-                        [str(word) for word in command], stdout=log, stderr=log, env=self.environment, start_new_session=True
-                    )
-                )
+            self._commands.append([str(word) for word in command])
+            self._nodes.append(self._spawned(number))
             if number == 0:
                 self._wait_for(lambda: self.ask("print(1)") == "1", "head")
+
+    def _spawned(self, number: int) -> subprocess.Popen[bytes]:
+        with (self.folder / f"node-{number}.log").open("wb") as log:
+            return subprocess.Popen(self._commands[number], stdout=log, stderr=log, env=self.environment, start_new_session=True)
 
     def _wait(self) -> None:
         count = "import ray; print(sum(n['Alive'] for n in ray.nodes()))"
@@ -113,8 +115,12 @@ class Cluster:
     def _wait_for(self, done: object, what: str) -> None:
         until = time.monotonic() + UP_SECONDS
         while not done():  # type: ignore[operator]
-            if time.monotonic() > until or any(node.poll() is not None for node in self._nodes):
+            gone = [number for number, node in enumerate(self._nodes) if node.poll() is not None]
+            if time.monotonic() > until or (gone and self._retries == 0):
                 raise RuntimeError(f"{what}: {self.logs()}")
+            for number in gone:  # Ray gives a node 30 seconds to start, which a busy machine may not keep
+                self._retries -= 1
+                self._nodes[number] = self._spawned(number)
             time.sleep(0.5)
 
     def ask(self, code: str, timeout: float = 120.0) -> str:
