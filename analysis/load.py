@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from .clients import SCORES, last_accuracies, last_scores, local_seconds
 
-NEWEST_SCHEMA = 3
+NEWEST_SCHEMA = 4
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())

@@ -19,17 +19,18 @@ if (_checkout / "pyproject.toml").is_file() and (_checkout / "tune_spaces").is_d
     __path__.append(str(_checkout))
 
 if TYPE_CHECKING:
-    from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.core.config import Data, Faults, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.core.local import Local
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
-    "Data", "Federation", "Local", "Model", "Numerics", "RunConfig", "RunResult", "Runtime", "__version__", "resume", "run",
+    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "RunConfig", "RunResult", "Runtime", "__version__", "resume",
+    "run",
 ]  # fmt: skip
 
 _HOMES = {
     "Local": "raffed.core.local",
-    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
+    **dict.fromkeys(("Data", "Faults", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }
 

@@ -48,12 +48,21 @@ def merged(tables: Tables, flags: Flags) -> Tables:
     if _renamed(flags.get("model.name"), _table(tables.get("model")), "name"):
         tables["model"].pop("args", None)
     for field, typed in flags.items():
+        if field == "faults":
+            tables[field] = read_plan(Path(typed))
+            continue
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, wanted a table")
         table[name] = {**_table(table.get(name)), **assignments(typed)} if name == "args" else typed
     return tables
+
+
+def read_plan(path: Path) -> Tables:
+    """The table [faults] of a file, or its tables as they stand."""
+    found = read_toml(path)
+    return _table(found["faults"]) if "faults" in found else found
 
 
 def _renamed(flag: Any, table: Tables, key: str = "method") -> bool:

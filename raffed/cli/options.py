@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -58,6 +59,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
     Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
     Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
+    Flag("faults", "--faults", str, FED, "What goes wrong on purpose: a TOML file with [faults].", "PLAN.toml"),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),
@@ -112,7 +114,7 @@ def _default(field: str) -> str:
     value: Any = RunConfig()
     for part in field.split("."):
         value = getattr(value, part)
-    if value is None or value is False or value == {}:
+    if value is None or value is False or value == {} or is_dataclass(value):
         return ""
     return f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
+from raffed.core.faults import Faults
 from raffed.core.local import Local
 
 EXECUTIONS = ("ray", "serial", "auto")
@@ -113,6 +114,7 @@ class RunConfig:
     local: Local = field(default_factory=Local)
     federation: Federation = field(default_factory=Federation)
     numerics: Numerics = field(default_factory=Numerics)
+    faults: Faults = field(default_factory=Faults)
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
 
@@ -143,8 +145,9 @@ class RunConfig:
         for section, name in younger:  # than the identities of runs without them
             if not parts[section][name]:
                 del parts[section][name]
-        if parts["numerics"] == dataclasses.asdict(Numerics()):
-            del parts["numerics"]
+        for section, usual in (("numerics", Numerics()), ("faults", Faults())):
+            if parts[section] == dataclasses.asdict(usual):
+                del parts[section]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @staticmethod
@@ -152,7 +155,8 @@ class RunConfig:
         """From nested mappings (a TOML file, run.json); unknown keys are errors that list the nearest."""
         parts: dict[str, Any] = {}
         sections = {
-            "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "runtime": Runtime,
+            "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "faults": Faults,
+            "runtime": Runtime,
         }  # fmt: skip
         _known("", values, [f.name for f in dataclasses.fields(RunConfig)])
         for name, value in values.items():

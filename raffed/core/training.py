@@ -36,11 +36,16 @@ class Session:
 
 @dataclass(frozen=True)
 class Guest:
-    """A client that takes part: its number, what it kept, its data."""
+    """A client that takes part: its number, what it kept, its data, and the share of its shared steps that it makes."""
 
     client: int
     vault: Vault | None
     data: ClientData
+    effort: float = 1.0
+
+    def steps(self, local: Local, epochs: float | None) -> int:
+        """Its steps of a shared pass; a straggler's are the first of them, at least one."""
+        return math.ceil(round(self.effort * local.steps(self.data.n, epochs), 6)) or 1
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
@@ -96,7 +101,7 @@ def train_shared(
         task = _shared_task(m, one, solver_for(local, one, round))
         stretches = []
         for i, guest in enumerate(guests):
-            batches = _batches(session, round, guest, local.steps(guest.data.n, one.epochs), number)
+            batches = _batches(session, round, guest, guest.steps(local, one.epochs), number)
             made = _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i])
             stretches.append(replace(made, own=companions[i]))
         done = session.execute(session.net, task, stretches, session.augment)
@@ -119,7 +124,7 @@ def train_by_rule(
     task = _shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
     stretches = []
     for k, guest, own in zip(contexts, guests, views, strict=True):
-        count = -(-session.local.steps(guest.data.n, m.passes[0].epochs) // per) * per
+        count = -(-guest.steps(session.local, m.passes[0].epochs) // per) * per
         batches = _batches(session, round, guest, count, 0)
         stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task, own)))
     done = session.execute(session.net, task, stretches, session.augment)

@@ -15,7 +15,7 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
-from raffed.core.fold import Fold
+from raffed.core.fold import Fold, Partial
 from raffed.core.params import State
 from raffed.core.round import scored, server_init, server_round
 from raffed.core.sums import PointSum
@@ -23,6 +23,7 @@ from raffed.data.reserve import reserved
 from raffed.data.transforms import prepare
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.measurements import after_last, before_last
+from raffed.experiments.roster import Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.results.schema import Row
 from raffed.runtime.base import Job, Report, Runtime
@@ -51,18 +52,6 @@ class RoundEvent:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
-    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method.
-
-    In stages of `inner` order one drawing serves the M rounds that visit them (GLDP's Algorithm 1).
-    """
-    clients, stages = setup.partition.num_clients, setup.partition.stages
-    round = round if stages is None else stages.draw(round)
-    count = setup.config.federation.participants(clients)
-    drawn = seeds.rng(setup.config.seed, "sampling", round).permutation(clients)[:count]
-    return tuple(sorted(int(c) for c in drawn))
 
 
 def weights_sha256(state: State) -> str:
@@ -110,7 +99,7 @@ class Federation:
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
         for number in range(self.server.round):
-            self.versions.update(dict.fromkeys(draw_participants(setup, number), number + 1))
+            self.versions.update(dict.fromkeys(Roster.of(setup, number).trained, number + 1))
 
     @property
     def state(self) -> State:
@@ -135,23 +124,12 @@ class Federation:
         """One round."""
         began = time.perf_counter()
         federation, number = self.setup.config.federation, self.server.round
-        participants = draw_participants(self.setup, number)
-        sizes = self.setup.sizes_at(number)
-        weights = tuple(self.method.mean.weights([sizes[c] for c in participants]))
+        roster, sizes = Roster.of(self.setup, number), self.setup.sizes_at(number)
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
-        versions = tuple(self.versions.get(client, 0) for client in participants)
-        stacks = make_stacks(participants, sizes, self.setup.config.numerics.cohort)
-        job = Job(self.server.broadcast(), participants, weights, versions, measure, stacks)
-        partial, reports = self.runtime.train(job)
-        self.versions.update(dict.fromkeys(participants, number + 1))
-        fold = Fold()
-        fold.merge(partial)
-        mean_w, mean_b, received = fold.finish(self.server)
-        total = sum(sizes[c] for c in participants)
-        seed = self.setup.config.seed
-        own = self._network.differentiable, self._public, self._labelled
-        k = ServerContext(self.spec, number, len(participants), total, received, seed, mean_b, *own)
-        self.server = server_round(self.method, self.server, mean_w, mean_b, k)
+        job = self._job(roster, sizes, measure)
+        partial, reports = self.runtime.train(job) if job.participants else (Partial(), [])
+        self.versions.update(dict.fromkeys(job.participants, number + 1))
+        self.server = self._aggregated(partial, roster, sizes)
         self.round_hashes.append(weights_sha256(self.state))
         whole = scored(self.method, self.server) if self.method.has_global else None
         test = self.runtime.evaluate(whole) if whole is not None and measure else None
@@ -159,6 +137,7 @@ class Federation:
         seconds = time.perf_counter() - began
         stage, done = self.setup.stage(number), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        made += roster.rows(done) if self.setup.config.faults.any else []
         if done > federation.rounds - federation.survey:
             made += self._survey(job, whole)
         if done == federation.rounds:
@@ -167,6 +146,27 @@ class Federation:
         rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         return self._event(reports, rows, seconds)
+
+    def _job(self, roster: Roster, sizes: list[int], measure: bool) -> Job:
+        """The work of the clients that take part."""
+        clients, weights = roster.trained, roster.weights(self.method, sizes)
+        versions = tuple(self.versions.get(client, 0) for client in clients)
+        stacks = make_stacks(clients, sizes, self.setup.config.numerics.cohort)
+        fates = tuple(roster.fates[client] for client in clients)
+        return Job(self.server.broadcast(), clients, weights, versions, measure, stacks, fates)
+
+    def _aggregated(self, partial: Partial, roster: Roster, sizes: list[int]) -> Server:
+        """The server after a round; with no upload to count it waits, its memories and all."""
+        counted = roster.counted
+        if not counted:
+            return self.server.but(round=self.server.round + 1)
+        fold = Fold()
+        fold.merge(partial)
+        mean_w, mean_b, received = fold.finish(self.server)
+        samples, seed = sum(sizes[c] for c in counted), self.setup.config.seed
+        own = self._network.differentiable, self._public, self._labelled
+        k = ServerContext(self.spec, self.server.round, len(counted), samples, received, seed, mean_b, *own)
+        return server_round(self.method, self.server, mean_w, mean_b, k)
 
     def _survey(self, last: Job, whole: Broadcast | None) -> list[Row]:
         """All clients between rounds; whole: the server's model if that is all a client needs."""
@@ -182,6 +182,8 @@ class Federation:
         split, personal = self.method.split, self.method.personal
         if split.personal == "all" or split.buffers == "local" or (personal is not None and personal.predicts):
             return None
+        if not any(last.weights):
+            return None  # no upload counted
         versions = (self.server.round,) * len(last.participants)
         total = PointSum()
         for part in self.runtime.own_layers(replace(last, versions=versions)):

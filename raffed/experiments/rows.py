@@ -14,7 +14,7 @@ MODELS = ("global", "local", "personal")
 def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: float) -> list[Row]:
     """The rows of a round. `number`: rounds done; test: of the global model on the global test set."""
     n = sum(r.n for r in reports)
-    loss = sum(r.loss * r.n for r in reports) / n
+    loss = sum(r.loss * r.n for r in reports) / n if n else math.nan  # nobody trained
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
     rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
     for r in reports:

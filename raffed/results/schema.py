@@ -27,6 +27,8 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
                          (features not standardised); model local, split train: of each participant's trained model on its
                          training data (n batches; NaN without one) and, with client null, their mean (n clients)
+    with faults          every round, client null, model global, split train, metrics dropped, late, refused and straggling: of
+                         the n clients drawn, how many (core/faults.py; a straggler may be late or refused besides)
     measures = memory    after the last round, client null, model local, split train, metrics floats_model, floats_training and
                          floats_kept: numbers that a client holds (core/footprint.py)
 
@@ -40,8 +42,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 # 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
-# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept
-SCHEMA_VERSION = 3
+# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused, straggling
+SCHEMA_VERSION = 4
 
 MODELS = ("global", "personal", "local")
 SPLITS = ("test", "local_test", "train", "val")

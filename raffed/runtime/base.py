@@ -10,9 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raffed.core.boundary import Broadcast
+from raffed.core.faults import SPARED, Fate
 from raffed.core.fold import Partial
 
-Row = tuple[int, float, int]  # client, p_i, version of its vault
+
+class Entry(NamedTuple):
+    """A client in a job. weight: p_i, 0 if its upload does not count; version: of its vault."""
+
+    client: int
+    weight: float
+    version: int
+    fate: Fate = SPARED
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,7 @@ class Job:
     `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the number of rounds
     that were done when it last took part, 0 for never. `measure`: score the participants' models as well. `stacks`: the
     participants in groups that are trained together, the same wherever they are trained; of one client each unless the
-    run says cohort.
+    run says cohort. `fates`: of each participant, none of them dropped; empty where nothing goes wrong.
     """
 
     broadcast: Broadcast
@@ -31,6 +39,7 @@ class Job:
     versions: tuple[int, ...]
     measure: bool
     stacks: tuple[tuple[int, ...], ...]
+    fates: tuple[Fate, ...] = ()
 
     @property
     def round(self) -> int:
@@ -38,15 +47,17 @@ class Job:
 
     def share(self, stacks: Sequence[tuple[int, ...]]) -> Share:
         """The part of the job with these stacks; the broadcast travels on its own."""
-        rows = {row[0]: row for row in zip(self.participants, self.weights, self.versions, strict=True)}
-        return Share(tuple(tuple(rows[client] for client in stack) for stack in stacks), self.measure)
+        fates = self.fates or (SPARED,) * len(self.participants)
+        rows = zip(self.participants, self.weights, self.versions, fates, strict=True)
+        entries = {row[0]: Entry(*row) for row in rows}
+        return Share(tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure)
 
 
 @dataclass(frozen=True)
 class Share:
     """One actor's part of a job."""
 
-    stacks: tuple[tuple[Row, ...], ...]
+    stacks: tuple[tuple[Entry, ...], ...]
     measure: bool
 
 

@@ -28,8 +28,9 @@ from raffed.core.sums import PointSum
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
-from raffed.runtime.base import NO_MARKS, Extra, Marks, Report, Share, Standing, Tally
+from raffed.runtime.base import NO_MARKS, Entry, Extra, Marks, Report, Share, Standing, Tally
 from raffed.runtime.judge import Judge
+from raffed.runtime.outbox import Outbox
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
@@ -72,6 +73,7 @@ class Host:
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = bend if transform.augments else None
+        self.outbox = Outbox(setup)
         self.judge = Judge(self.method, self.net, setup.dataset.num_classes)
         self.session = Session(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
@@ -101,14 +103,14 @@ class Host:
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
             began = time.perf_counter()
-            guests = [Guest(client, self.store.get(client, version), self._client(client)) for client, _, version in stack]
+            guests = [self._guest(entry) for entry in stack]
             rounds = client_rounds(self.method, here, guests, self.session)
             pairs = list(zip(guests, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             marks = [self._marks(guest, done, last) if share.measure else NO_MARKS for guest, done in pairs]
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
-            fold.add_all([row[0] for row in stack], [row[1] for row in stack], [done.upload for done in rounds], where)
+            self.outbox.send(fold, stack, [done.upload for done in rounds], broadcast.round, where)
             spent = (time.perf_counter() - began) / len(stack)
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
@@ -126,9 +128,10 @@ class Host:
         here = moved(broadcast, self.device)
         full = None if whole is None else State(whole.w, whole.b).to(self.device)
         found = []
-        for client, _, version in itertools.chain.from_iterable(share.stacks):
+        for entry in itertools.chain.from_iterable(share.stacks):
+            client = entry.client
             if len(self.setup.partition.test[client]):
-                guest = Guest(client, self.store.get(client, version), self._client(client))
+                guest = self._guest(entry)
                 held = resting(self.method, here, guest, self.session)
                 x, y = self._local_part("test", client)
                 found.append(Standing(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0)))
@@ -137,11 +140,14 @@ class Host:
     def own_layers(self, share: Share) -> NDArray[np.int64] | None:
         """Σ p_i v_i of the layers that these clients keep, as an exact sum."""
         total = PointSum()
-        for client, weight, version in itertools.chain.from_iterable(share.stacks):
-            vault = self.store.get(client, version)
+        for entry in itertools.chain.from_iterable(share.stacks):
+            vault = self.store.get(entry.client, entry.version)
             if vault is not None:
-                total.add(vault.v, weight, f"own layers of client {client}")
+                total.add(vault.v, entry.weight, f"own layers of client {entry.client}")
         return total.export()
+
+    def _guest(self, entry: Entry) -> Guest:
+        return Guest(entry.client, self.store.get(entry.client, entry.version), self._client(entry.client), entry.fate.effort)
 
     def _marks(self, guest: Guest, done: ClientRound, last: bool) -> Marks:
         """The scores of a client's models after its round, in the last one with what is measured besides."""

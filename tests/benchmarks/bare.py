@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raffed.core.local import Local
 from raffed.data.transforms import prepare
-from raffed.experiments.federation import draw_participants
+from raffed.experiments.roster import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.workloads import initial_net
 

@@ -11,6 +11,7 @@ from raffed.cli.config import args_for, assignments, read_config, read_value
 from raffed.cli.running import compared, free_folder
 from raffed.core.config import RunConfig
 from raffed.core.errors import UsageError
+from raffed.core.faults import Faults
 
 TOML = """
 method = "fedmr"
@@ -141,3 +142,14 @@ def test_arguments_of_a_file_without_a_method_are_for_all_that_take_them(tmp_pat
     assert {name: run.args for name, run in compared(["fedavg", "fedrs"], path, {}).items()} == {
         "fedavg": {}, "fedrs": {"alpha": 0.3}
     }  # fmt: skip
+
+
+def test_a_plan_of_faults_is_read_from_its_own_file_with_or_without_the_table_s_name(tmp_path: Path) -> None:
+    bare, named = tmp_path / "bare.toml", tmp_path / "named.toml"
+    bare.write_text('drop = 0.1\nat = "late 3@2"\n')
+    named.write_text('[faults]\ndrop = 0.1\nat = "late 3@2"\n')
+    plans = [read_config(None, {"faults": str(path)}).faults for path in (bare, named)]
+    assert plans == [Faults(drop=0.1, at="late 3@2")] * 2
+    bare.write_text("dorp = 0.1\n")
+    with pytest.raises(UsageError, match="nearest: drop"):
+        read_config(None, {"faults": str(bare)})

@@ -13,7 +13,7 @@ import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.core.errors import StagePassedError, UsageError
 from raffed.core.round import server_init
-from raffed.experiments.federation import draw_participants
+from raffed.experiments.roster import draw_participants
 from raffed.runtime.base import Job
 from raffed.runtime.host import Host, make_network, make_spec
 from raffed.runtime.serial import SerialRuntime

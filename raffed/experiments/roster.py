@@ -1,0 +1,61 @@
+"""Who is in a round: drawn, struck by the plan's faults, trained, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raffed.core import seeds
+from raffed.core.fates import fates
+from raffed.core.faults import Fate, Outcome
+from raffed.core.method import Method
+from raffed.results.schema import Row
+from raffed.runtime.setup import Setup
+
+
+def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
+    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method.
+
+    In stages of `inner` order one drawing serves the M rounds that visit them (GLDP's Algorithm 1).
+    """
+    clients, stages = setup.partition.num_clients, setup.partition.stages
+    drawing = round if stages is None else stages.draw(round)
+    count = setup.config.federation.participants(clients)
+    drawn = seeds.rng(setup.config.seed, "sampling", drawing).permutation(clients)[:count]
+    return tuple(sorted(int(c) for c in drawn))
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The clients drawn for a round, ascending, and what becomes of each."""
+
+    fates: dict[int, Fate]
+
+    @staticmethod
+    def of(setup: Setup, round: int) -> Roster:
+        return Roster(fates(setup.config.faults, setup.config.seed, round, draw_participants(setup, round)))
+
+    @property
+    def trained(self) -> tuple[int, ...]:
+        """Those that take part; they keep their private state, whatever becomes of their uploads."""
+        return tuple(client for client, fate in self.fates.items() if fate.outcome != "dropped")
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """Those whose uploads reach the server's sums."""
+        return self._with("counted")
+
+    def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
+        """p_i of everyone that trains: over those that count, 0 for the others."""
+        counted = self.counted
+        shares = dict(zip(counted, method.mean.weights([sizes[c] for c in counted]), strict=True)) if counted else {}
+        return tuple(shares.get(client, 0.0) for client in self.trained)
+
+    def rows(self, number: int) -> list[Row]:
+        """What happened (results/schema.py); `number`: rounds done."""
+        straggling = sum(fate.effort < 1.0 and fate.outcome != "dropped" for fate in self.fates.values())
+        dropped, late, refused = (len(self._with(outcome)) for outcome in ("dropped", "late", "refused"))
+        numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": straggling}
+        return [Row(number, "global", "train", name, float(value), n=len(self.fates)) for name, value in numbers.items()]
+
+    def _with(self, outcome: Outcome) -> tuple[int, ...]:
+        return tuple(client for client, fate in self.fates.items() if fate.outcome == outcome)
