@@ -19,7 +19,8 @@ if (_checkout / "pyproject.toml").is_file() and (_checkout / "tune_spaces").is_d
     __path__.append(str(_checkout))
 
 if TYPE_CHECKING:
-    from raffed.core.config import Data, Faults, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.core.faults import Faults
     from raffed.core.local import Local
     from raffed.experiments.run import RunResult, resume, run
 
@@ -30,7 +31,8 @@ __all__ = [
 
 _HOMES = {
     "Local": "raffed.core.local",
-    **dict.fromkeys(("Data", "Faults", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
+    "Faults": "raffed.core.faults",
+    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }
 
