@@ -19,18 +19,22 @@ if (_checkout / "pyproject.toml").is_file() and (_checkout / "tune_spaces").is_d
     __path__.append(str(_checkout))
 
 if TYPE_CHECKING:
-    from raffed.core.config import Data, Faults, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.core.faults import Faults
     from raffed.core.local import Local
+    from raffed.core.privacy import Privacy
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
-    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "RunConfig", "RunResult", "Runtime", "__version__", "resume",
-    "run",
+    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "Privacy", "RunConfig", "RunResult", "Runtime", "__version__",
+    "resume", "run",
 ]  # fmt: skip
 
 _HOMES = {
     "Local": "raffed.core.local",
-    **dict.fromkeys(("Data", "Faults", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
+    "Faults": "raffed.core.faults",
+    "Privacy": "raffed.core.privacy",
+    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }
 
