@@ -9,7 +9,7 @@ import typer
 
 from raffed import __version__
 from raffed.cli import checking, listing, reproducing, running, submitting, tuning
-from raffed.results.logs import VARIABLE, configure
+from raffed.runtime.logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -71,7 +71,7 @@ raffed run experiment.toml --seed 1 --execution serial
 [bold]Files[/bold]
 
 A TOML file holds method and seed, then \\[args] for the method, \\[data],
-\\[model] (name, args), \\[local], \\[federation] and \\[runtime]; the keys are those above.
+\\[model] (name, args), \\[local], \\[federation], \\[privacy], \\[faults] and \\[runtime]; the keys are those above.
 
 [bold]Stopping[/bold]
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
-from raffed.results.logs import configure, of_run
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
+from raffed.runtime.logs import configure, of_run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from raffed.results.logs import configure
+from raffed.runtime.logs import configure
 
 if TYPE_CHECKING:
     import numpy as np

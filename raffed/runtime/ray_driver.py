@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from raffed.results.logs import configure
+from raffed.runtime.logs import configure, run_id
 from raffed.runtime.ray_actor import ClientActor
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class Driver:
         import torch
 
         torch.set_num_threads(setup.config.runtime.threads)
-        from raffed.results.runfile import read_run
         from raffed.runtime.ray_metrics import RunMetrics
         from raffed.runtime.ray_pool import RayPool
 
@@ -63,6 +62,6 @@ class Driver:
         pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
         for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
             if told is None:
-                told = RunMetrics(read_run(self._path)["run_id"])
+                told = RunMetrics(run_id())
             told(event)
             yield event

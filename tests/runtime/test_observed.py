@@ -16,8 +16,8 @@ import raffed
 from raffed.core.errors import UsageError
 from raffed.experiments.federation import RoundEvent
 from raffed.experiments.sinks import TensorBoard, together
-from raffed.results import logs
 from raffed.results.runfile import read_run
+from raffed.runtime import logs
 from tests.runtime.conftest import small
 
 EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)

@@ -14,8 +14,13 @@ _run: list[str] = [""]  # of this process: an actor serves one run
 
 
 def of_run(run_id: str) -> None:
-    """From now on this process's records are about this run."""
+    """From now on this process's records are about this run. The conductor of a run says so before its first round."""
     _run[0] = run_id
+
+
+def run_id() -> str:
+    """Of the run that this process serves; empty before it is known."""
+    return _run[0]
 
 
 class JsonFormatter(logging.Formatter):
