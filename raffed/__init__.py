@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.core.faults import Faults
     from raffed.core.local import Local
+    from raffed.core.privacy import Privacy
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
-    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "RunConfig", "RunResult", "Runtime", "__version__", "resume",
-    "run",
+    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "Privacy", "RunConfig", "RunResult", "Runtime", "__version__",
+    "resume", "run",
 ]  # fmt: skip
 
 _HOMES = {
     "Local": "raffed.core.local",
     "Faults": "raffed.core.faults",
+    "Privacy": "raffed.core.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from raffed import __version__
 from raffed.cli import checking, listing, reproducing, running, submitting, tuning
+from raffed.runtime.logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -49,8 +51,13 @@ def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Logs on stderr as JSON lines with the run's id; as RAFFED_LOG=json does.")
+    ] = False,
 ) -> None:
-    pass
+    if log_json:
+        os.environ[VARIABLE] = "json"  # actors started from here inherit it
+    configure()
 
 
 RUN_EPILOG = """[bold]Examples[/bold]
@@ -64,7 +71,7 @@ raffed run experiment.toml --seed 1 --execution serial
 [bold]Files[/bold]
 
 A TOML file holds method and seed, then \\[args] for the method, \\[data],
-\\[model] (name, args), \\[local], \\[federation] and \\[runtime]; the keys are those above.
+\\[model] (name, args), \\[local], \\[federation], \\[privacy], \\[faults] and \\[runtime]; the keys are those above.
 
 [bold]Stopping[/bold]
 

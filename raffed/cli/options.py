@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from raffed.core.config import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
+from raffed.core.privacy import PLACES
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.models import MODELS
@@ -17,6 +18,7 @@ from raffed.models import MODELS
 Flags = dict[str, Any]  # dotted field of RunConfig → value as typed; only what was typed
 
 WHAT, TRAIN, FED, WHERE = "What to run", "Local training", "Federation", "Where it runs (changes no bit of the result)"
+PRIVATE = "Privacy of clients"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
 
 
@@ -60,6 +62,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
     Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
     Flag("faults", "--faults", str, FED, "What goes wrong on purpose: a TOML file with [faults].", "PLAN.toml"),
+    Flag("privacy.clip", "--clip-update", float, PRIVATE, "Largest norm of a client's update."),
+    Flag("privacy.noise", "--noise", float, PRIVATE, "Gaussian noise, in units of --clip-update; 0: none."),
+    Flag("privacy.noise_at", "--noise-at", str, PRIVATE, "Noise on the mean, or on every upload.", "|".join(PLACES)),
+    Flag("privacy.delta", "--delta", float, PRIVATE, "δ of the (ε, δ) that is recorded."),
+    Flag("privacy.masks", "--masks/--no-masks", bool, PRIVATE, "Secure aggregation: uploads under masks that cancel."),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
     Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),

@@ -18,6 +18,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
+from raffed.experiments.sinks import Sink, TensorBoard, together
 from raffed.methods import build_method
 from raffed.results.storage import mirrored
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Work = Callable[["Watcher", "Stop"], "RunResult"]
 File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
+Board = Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
@@ -34,7 +36,9 @@ NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtim
 
 
 @run_options()
-def run(flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False) -> None:
+def run(
+    flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False, board: Board = None
+) -> None:  # fmt: skip
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         config = read_config(file, flags)
@@ -42,7 +46,8 @@ def run(flags: Flags, file: File = None, out: Out = None, as_json: Json = False,
         import raffed
 
         screen.start(headline(config, folder), config.method, config.federation.rounds)
-        carry_out(lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop), folder, screen)
+        shown = stack.enter_context(sinks(board))
+        carry_out(lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop), folder, screen)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -51,9 +56,10 @@ def resume(
     place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")],
     as_json: Json = False,
     quiet: Quiet = False,
+    board: Board = None,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
-    with make_screen(as_json, quiet) as screen, mirrored(place) as run_folder:
+    with make_screen(as_json, quiet) as screen, mirrored(place) as run_folder, sinks(board) as shown:
         import raffed
         from raffed.experiments.folder import run_config
         from raffed.results.runfile import read_run
@@ -63,7 +69,10 @@ def resume(
         config = replace(config, runtime=changed)
         before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
         screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
-        carry_out(lambda watch, stop: raffed.resume(run_folder, watch=watch, stop=stop, runtime=changed), run_folder, screen)
+        carry_out(
+            lambda watch, stop: raffed.resume(run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed),
+            run_folder, screen,
+        )  # fmt: skip
 
 
 @run_options(without=["method"])
@@ -104,6 +113,17 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
         canonical(tables)
         configs[name] = RunConfig.from_dict(tables)
     return configs
+
+
+@contextlib.contextmanager
+def sinks(board: Path | None) -> Iterator[list[Sink]]:
+    """The sinks asked for, closed at the end."""
+    shown: list[Sink] = [] if board is None else [TensorBoard(board)]
+    try:
+        yield shown
+    finally:
+        for one in shown:
+            one.close()
 
 
 def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:

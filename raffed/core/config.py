@@ -13,6 +13,7 @@ from typing import Any
 from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.core.faults import Faults
 from raffed.core.local import Local
+from raffed.core.privacy import Privacy
 
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
@@ -115,6 +116,7 @@ class RunConfig:
     federation: Federation = field(default_factory=Federation)
     numerics: Numerics = field(default_factory=Numerics)
     faults: Faults = field(default_factory=Faults)
+    privacy: Privacy = field(default_factory=Privacy)
     runtime: Runtime = field(default_factory=Runtime)
     seed: int = 0
 
@@ -145,7 +147,7 @@ class RunConfig:
         for section, name in younger:  # than the identities of runs without them
             if not parts[section][name]:
                 del parts[section][name]
-        for section, usual in (("numerics", Numerics()), ("faults", Faults())):
+        for section, usual in (("numerics", Numerics()), ("faults", Faults()), ("privacy", Privacy())):
             if parts[section] == dataclasses.asdict(usual):
                 del parts[section]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -156,7 +158,7 @@ class RunConfig:
         parts: dict[str, Any] = {}
         sections = {
             "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "faults": Faults,
-            "runtime": Runtime,
+            "privacy": Privacy, "runtime": Runtime,
         }  # fmt: skip
         _known("", values, [f.name for f in dataclasses.fields(RunConfig)])
         for name, value in values.items():

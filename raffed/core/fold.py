@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raffed.core.boundary import Server, Summable, Upload, Wire
+from raffed.core.errors import UsageError
+from raffed.core.guard import Mask
 from raffed.core.method import Received
 from raffed.core.params import Params
-from raffed.core.sums import PointSum, WireSum
+from raffed.core.sums import Exported, PointSum, WireSum
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Partial:
 
     w: NDArray[np.int64] | None = None
     b: NDArray[np.int64] | None = None
-    sums: dict[str, tuple[Summable, list[NDArray[np.int64]], int]] = field(default_factory=dict)
+    sums: dict[str, Exported] = field(default_factory=dict)
     each: dict[str, list[tuple[int, Wire]]] = field(default_factory=dict)
 
 
@@ -57,6 +59,18 @@ class Fold:
                     self._sums.setdefault(slot, WireSum()).add(wire, who)
                 else:
                     self._each.setdefault(slot, []).append((client, wire))
+
+    def hide(self, mask: Mask) -> None:
+        """Put the mask of a client that was added over every sum; a UsageError if something else was sent."""
+        if self._each:
+            raise UsageError(
+                f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, masks hide all but sums; "
+                "use a method whose messages are summed, or no masks"
+            )
+        self._w.hide(mask, "w")
+        self._b.hide(mask, "b")
+        for slot, total in self._sums.items():
+            total.hide(mask, slot)
 
     def merge(self, partial: Partial) -> None:
         """Add what another actor folded."""

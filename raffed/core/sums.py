@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.boundary import Summable
 from raffed.core.errors import NumericsError
+from raffed.core.guard import Mask
 from raffed.core.params import Params
 
 BITS = 44
@@ -49,6 +50,9 @@ def _outside(what: str, bits: int) -> NumericsError:
 def from_fixed(total: Tensor, bits: int) -> Tensor:
     """The float32 value of an integer total: int64 → float64 (exact scaling) → float32."""
     return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
+
+
+Exported = tuple[Summable, list[NDArray[np.int64]], int, bool]  # message without numbers, totals, how many, hidden
 
 
 class PointSum:
@@ -91,6 +95,11 @@ class PointSum:
                 raise
             self.total = part if self.total is None else self.total.add_(part)
 
+    def hide(self, mask: Mask, part: str) -> None:
+        """Add a client's mask, mod 2^64."""
+        assert self.total is not None
+        self.total.add_(mask.of(part, self.total))
+
     def merge(self, other: NDArray[np.int64] | None) -> None:
         """Add another partial sum, as it came from an actor."""
         if other is not None:
@@ -111,6 +120,7 @@ class WireSum:
 
     def __init__(self) -> None:
         self.count = 0
+        self.hidden = False  # under masks: its range can be told of the whole sum alone
         self._like: Summable | None = None
         self._totals: list[Tensor] = []
 
@@ -121,31 +131,43 @@ class WireSum:
         fixed = [to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves]
         self._add(wire, [x.cpu() for x in fixed], 1, where)
 
-    def merge(self, other: tuple[Summable, list[NDArray[np.int64]], int]) -> None:
-        wire, totals, count = other
+    def hide(self, mask: Mask, part: str) -> None:
+        """Add a client's mask, mod 2^64."""
+        self.hidden = True
+        self._totals = [total + mask.of(f"{part}.{i}", total) for i, total in enumerate(self._totals)]
+
+    def merge(self, other: Exported) -> None:
+        wire, totals, count, hidden = other
+        self.hidden = self.hidden or hidden
         self._add(wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}")
 
     def _add(self, wire: Summable, fixed: list[Tensor], count: int, where: str) -> None:
         if self.count:
             fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
-            if any(max(map(abs, map(int, torch.aminmax(t)))) > 2**62 for t in fixed if t.numel()):
+            if not self.hidden and _excess(fixed):
                 raise _outside(where, wire.fraction_bits)  # two in range cannot wrap round, so this sees every excess
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count
 
-    def export(self) -> tuple[Summable, list[NDArray[np.int64]], int]:
+    def export(self) -> Exported:
         assert self._like is not None
-        return self._like, [t.numpy() for t in self._totals], self.count
+        return self._like, [t.numpy() for t in self._totals], self.count, self.hidden
 
     def value(self) -> Summable:
         """The sum, as a message of the same class."""
         assert self._like is not None
+        if self.hidden and _excess(self._totals):
+            raise _outside(f"the sum of {type(self._like).__name__}", self._like.fraction_bits)
         leaves, spec = pytree.tree_flatten(self._like)
         bits = self._like.fraction_bits
         restored = [_restore(t, x, bits) for t, x in zip(self._totals, leaves, strict=True)]
         total: Summable = pytree.tree_unflatten(restored, spec)
         return total
+
+
+def _excess(totals: Sequence[Tensor]) -> bool:
+    return any(max(map(abs, map(int, torch.aminmax(t)))) > 2**62 for t in totals if t.numel())
 
 
 def _template(wire: Summable) -> Summable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,12 +15,16 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
+from raffed.core.errors import UsageError
 from raffed.core.fold import Fold, Partial
-from raffed.core.params import State
+from raffed.core.guard import noisy
+from raffed.core.method import Received
+from raffed.core.params import Params, State
 from raffed.core.round import scored, server_init, server_round
 from raffed.core.sums import PointSum
 from raffed.data.reserve import reserved
 from raffed.data.transforms import prepare
+from raffed.experiments.accountant import Accountant
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.measurements import after_last, before_last
 from raffed.experiments.roster import Roster
@@ -36,7 +40,8 @@ from raffed.runtime.setup import Setup
 class RoundEvent:
     """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over participants of
     the personalised models on their local test parts; val, val_personal: the same two on the clients' validation parts; all
-    fractions, None where not measured. Bytes: of all participants."""
+    fractions, None where not measured. Bytes: of all participants. straggling:
+    participants that made fewer steps by the plan of faults."""
 
     round: int  # rounds done
     rounds: int
@@ -49,6 +54,7 @@ class RoundEvent:
     seconds: float
     val: float | None = None
     val_personal: float | None = None
+    straggling: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,8 +104,13 @@ class Federation:
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
+        self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
-            self.versions.update(dict.fromkeys(Roster.of(setup, number).trained, number + 1))
+            self._took_part(Roster.of(setup, number).trained, number)
+
+    def _took_part(self, clients: tuple[int, ...], round: int) -> None:
+        self.versions.update(dict.fromkeys(clients, round + 1))
+        self._accountant.add(clients)
 
     @property
     def state(self) -> State:
@@ -128,8 +139,8 @@ class Federation:
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         job = self._job(roster, sizes, measure)
         partial, reports = self.runtime.train(job) if job.participants else (Partial(), [])
-        self.versions.update(dict.fromkeys(job.participants, number + 1))
-        self.server = self._aggregated(partial, roster, sizes)
+        self._took_part(job.participants, number)
+        self.server = self._aggregated(partial, roster, sizes, max(job.weights, default=0.0))
         self.round_hashes.append(weights_sha256(self.state))
         whole = scored(self.method, self.server) if self.method.has_global else None
         test = self.runtime.evaluate(whole) if whole is not None and measure else None
@@ -137,7 +148,7 @@ class Federation:
         seconds = time.perf_counter() - began
         stage, done = self.setup.stage(number), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
-        made += roster.rows(done) if self.setup.config.faults.any else []
+        made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
         if done > federation.rounds - federation.survey:
             made += self._survey(job, whole)
         if done == federation.rounds:
@@ -145,7 +156,7 @@ class Federation:
             made += after_last(self.setup, self._network, whole)
         rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
-        return self._event(reports, rows, seconds)
+        return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
     def _job(self, roster: Roster, sizes: list[int], measure: bool) -> Job:
         """The work of the clients that take part."""
@@ -153,20 +164,37 @@ class Federation:
         versions = tuple(self.versions.get(client, 0) for client in clients)
         stacks = make_stacks(clients, sizes, self.setup.config.numerics.cohort)
         fates = tuple(roster.fates[client] for client in clients)
-        return Job(self.server.broadcast(), clients, weights, versions, measure, stacks, fates)
+        peers = roster.counted if self.setup.config.privacy.masks else ()
+        return Job(self.server.broadcast(), clients, weights, versions, measure, stacks, fates, peers)
 
-    def _aggregated(self, partial: Partial, roster: Roster, sizes: list[int]) -> Server:
-        """The server after a round; with no upload to count it waits, its memories and all."""
+    def _aggregated(self, partial: Partial, roster: Roster, sizes: list[int], most: float) -> Server:
+        """The server after a round; with no upload to count it waits, its memories and all. most: the largest p_i."""
         counted = roster.counted
         if not counted:
             return self.server.but(round=self.server.round + 1)
         fold = Fold()
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)
+        mean_w = self._noisy(mean_w, most)
+        self._check_masked(received, len(counted))
         samples, seed = sum(sizes[c] for c in counted), self.setup.config.seed
         own = self._network.differentiable, self._public, self._labelled
         k = ServerContext(self.spec, self.server.round, len(counted), samples, received, seed, mean_b, *own)
         return server_round(self.method, self.server, mean_w, mean_b, k)
+
+    def _noisy(self, mean: Params, most: float) -> Params:
+        """The mean with the server's noise, where the run asks for it: σ times S · max p_i, by which one client can move it."""
+        privacy = self.setup.config.privacy
+        if privacy.clip is None or privacy.noise_at != "server":
+            return mean
+        stream = seeds.generator(self.setup.config.seed, "privacy", self.server.round)
+        return noisy(mean, privacy.noise * privacy.clip * most, stream)
+
+    def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
+        """Masks cancel over all that agreed on them: a message that one of them does not send would leave its sum hidden."""
+        few = {slot: got.count for slot, got in received.items() if got.count != counted}
+        if few and self.setup.config.privacy.masks:
+            raise UsageError(f"privacy.masks: {self.method.name}: of {counted} clients only so many send {few}; use no masks")
 
     def _survey(self, last: Job, whole: Broadcast | None) -> list[Row]:
         """All clients between rounds; whole: the server's model if that is all a client needs."""

@@ -44,6 +44,11 @@ class Roster:
         """Those whose uploads reach the server's sums."""
         return self._with("counted")
 
+    @property
+    def straggling(self) -> int:
+        """How many train for fewer steps."""
+        return sum(self.fates[client].effort < 1.0 for client in self.trained)
+
     def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
         """p_i of everyone that trains: over those that count, 0 for the others."""
         counted = self.counted
@@ -52,9 +57,8 @@ class Roster:
 
     def rows(self, number: int) -> list[Row]:
         """What happened (results/schema.py); `number`: rounds done."""
-        straggling = sum(fate.effort < 1.0 and fate.outcome != "dropped" for fate in self.fates.values())
         dropped, late, refused = (len(self._with(outcome)) for outcome in ("dropped", "late", "refused"))
-        numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": straggling}
+        numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": self.straggling}
         return [Row(number, "global", "train", name, float(value), n=len(self.fates)) for name, value in numbers.items()]
 
     def _with(self, outcome: Outcome) -> tuple[int, ...]:

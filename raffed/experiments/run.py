@@ -16,6 +16,7 @@ from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
+from raffed.runtime.logs import configure, of_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,12 +99,15 @@ def _resumed(path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, r
 
 def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None) -> None:
     check_names(config)
+    configure()
     setup = None
     if config.runtime.execution == "auto":
         setup = _decided(_ready(config, path, resumed), resumed)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     for event in carried(config, path, resumed, stop or _never, setup):
+        of_run(read_run(path)["run_id"])
+        log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
             watch(event)
 
@@ -163,6 +167,7 @@ def conduct_at(setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: 
     from raffed.experiments.folder import RunFolder
 
     folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
+    of_run(read_run(path)["run_id"])
     folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
     return conduct(setup, folder, runtime, stop)
 

@@ -29,6 +29,9 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          training data (n batches; NaN without one) and, with client null, their mean (n clients)
     with faults          every round, client null, model global, split train, metrics dropped, late, refused and straggling: of
                          the n clients drawn, how many (core/faults.py; a straggler may be late or refused besides)
+    with noise           every round, client null, model global, split train, metric epsilon: of (ε, δ) so far, for the client
+                         that took part in most rounds (n of them); for noise at the server epsilon_poisson: ε by secret Poisson
+                         sampling over n rounds, as usually reported (experiments/accountant.py)
     measures = memory    after the last round, client null, model local, split train, metrics floats_model, floats_training and
                          floats_kept: numbers that a client holds (core/footprint.py)
 
@@ -42,7 +45,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 # 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
-# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused, straggling
+# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused, straggling,
+# epsilon, epsilon_poisson
 SCHEMA_VERSION = 4
 
 MODELS = ("global", "personal", "local")

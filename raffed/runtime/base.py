@@ -30,7 +30,8 @@ class Job:
     `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the number of rounds
     that were done when it last took part, 0 for never. `measure`: score the participants' models as well. `stacks`: the
     participants in groups that are trained together, the same wherever they are trained; of one client each unless the
-    run says cohort. `fates`: of each participant, none of them dropped; empty where nothing goes wrong.
+    run says cohort. `fates`: of each participant, none of them dropped; empty where nothing goes wrong. `peers`: the
+    clients that agree on masks, all whose uploads count; empty without masks.
     """
 
     broadcast: Broadcast
@@ -40,6 +41,7 @@ class Job:
     measure: bool
     stacks: tuple[tuple[int, ...], ...]
     fates: tuple[Fate, ...] = ()
+    peers: tuple[int, ...] = ()
 
     @property
     def round(self) -> int:
@@ -50,7 +52,7 @@ class Job:
         fates = self.fates or (SPARED,) * len(self.participants)
         rows = zip(self.participants, self.weights, self.versions, fates, strict=True)
         entries = {row[0]: Entry(*row) for row in rows}
-        return Share(tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure)
+        return Share(tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure, self.peers)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Share:
 
     stacks: tuple[tuple[Entry, ...], ...]
     measure: bool
+    peers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

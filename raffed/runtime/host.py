@@ -110,11 +110,12 @@ class Host:
             marks = [self._marks(guest, done, last) if share.measure else NO_MARKS for guest, done in pairs]
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
-            self.outbox.send(fold, stack, [done.upload for done in rounds], broadcast.round, where)
+            self.outbox.send(fold, stack, [done.upload for done in rounds], here, where)
             spent = (time.perf_counter() - began) / len(stack)
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
                 reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
+        self.outbox.hide(fold, share, broadcast.round)
         return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from raffed.runtime.logs import configure
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,6 +27,7 @@ class ClientActor:
 
     def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:
         began = time.perf_counter()
+        configure()
         import torch
 
         torch.set_num_threads(setup.config.runtime.threads)

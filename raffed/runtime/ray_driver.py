@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from raffed.runtime.logs import configure, run_id
 from raffed.runtime.ray_actor import ClientActor
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Driver:
         self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
         self._stop = threading.Event()
+        configure()
 
     def pid(self) -> int:
         return os.getpid()
@@ -53,7 +55,13 @@ class Driver:
         import torch
 
         torch.set_num_threads(setup.config.runtime.threads)
+        from raffed.runtime.ray_metrics import RunMetrics
         from raffed.runtime.ray_pool import RayPool
 
+        told: RunMetrics | None = None
         pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
-        yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)
+        for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
+            if told is None:
+                told = RunMetrics(run_id())
+            told(event)
+            yield event

@@ -166,9 +166,9 @@ def test_what_an_actor_exports_of_messages_is_their_sum_and_not_a_clients_own() 
     for client in range(2):
         wire = message(g)
         fold.add(client, 0.5, _upload(wire), "test")
-    like, totals, count = fold.export().sums["x"]
+    like, totals, count, hidden = fold.export().sums["x"]
     assert isinstance(like, Sums)
-    assert count == 2
+    assert (count, hidden) == (2, False)
     assert sum(t.size for t in totals) == 6 + 4 + 7 + 1 + 1
     assert like.total.numel() == like.count.numel() == like.point.numel() == 0
     assert like.n == 0

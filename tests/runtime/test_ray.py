@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Faults, Numerics, RunConfig
+from raffed import Faults, Numerics, Privacy, RunConfig
 from raffed.core.errors import ActorsLostError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
@@ -221,6 +221,7 @@ def test_the_spectrum_has_the_serial_bits(tmp_path: Path) -> None:
     assert "eigenvalue_variance" in set(runs[1].to_pandas()["metric"])
 
 
-def test_a_plan_of_faults_has_the_serial_bits_on_two_actors(tmp_path: Path) -> None:
+def test_a_plan_of_faults_has_the_serial_bits_on_two_actors_and_under_masks(tmp_path: Path) -> None:
     struck = replace(small(), faults=Faults(drop=0.2, late=0.2, corrupt=0.2, straggle=0.4, at="drop 0@2"))
-    assert raffed.run(on(struck, execution="ray", actors=2), tmp_path / "run").hashes == raffed.run(struck).hashes
+    masked = replace(struck, privacy=Privacy(masks=True))
+    assert raffed.run(on(masked, execution="ray", actors=2), tmp_path / "run").hashes == raffed.run(struck).hashes

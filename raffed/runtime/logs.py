@@ -1,0 +1,55 @@
+"""Log records as JSON lines with the run's id, for whatever collects the logs of a cluster: RAFFED_LOG=json."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import math
+import os
+from typing import Any
+
+VARIABLE = "RAFFED_LOG"
+_run: list[str] = [""]  # of this process: an actor serves one run
+
+
+def of_run(run_id: str) -> None:
+    """From now on this process's records are about this run. The conductor of a run says so before its first round."""
+    _run[0] = run_id
+
+
+def run_id() -> str:
+    """Of the run that this process serves; empty before it is known."""
+    return _run[0]
+
+
+class JsonFormatter(logging.Formatter):
+    """time (UTC, ISO 8601), level, logger, message, run_id where there is one, pid, what `extra={"fields": …}` brought, error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc).isoformat(timespec="milliseconds")
+        told: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "logger": record.name,
+                                "message": record.getMessage(), "pid": record.process}  # fmt: skip
+        if _run[0]:
+            told["run_id"] = _run[0]
+        told.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps({key: _plain(value) for key, value in told.items()}, ensure_ascii=False, default=str, allow_nan=False)
+
+
+def configure() -> None:
+    """Send raffed's records to stderr as JSON if RAFFED_LOG says json; called in every process, does it once."""
+    logger = logging.getLogger("raffed")
+    if os.environ.get(VARIABLE) != "json" or any(isinstance(one.formatter, JsonFormatter) for one in logger.handlers):
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,106 @@
+"""What a run shows besides its files: JSON logs, TensorBoard, Ray's metrics."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.core.errors import UsageError
+from raffed.experiments.federation import RoundEvent
+from raffed.experiments.sinks import TensorBoard, together
+from raffed.results.runfile import read_run
+from raffed.runtime import logs
+from tests.runtime.conftest import small
+
+EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
+
+
+@pytest.fixture
+def json_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    logger = logging.getLogger("raffed")
+    before = logger.handlers[:], logger.level, logger.propagate
+    monkeypatch.setenv(logs.VARIABLE, "json")
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+    logs.of_run("")
+
+
+@pytest.mark.usefixtures("json_logs")
+def test_json_logs_have_a_line_a_round_with_the_run_s_id(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[RoundEvent] = []
+    for name in ("a", "b"):  # configured once: no line is said twice
+        raffed.run(small("fedavg", rounds=2), tmp_path / name, watch=seen.append)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    told = [line for line in lines if line["message"].startswith("round ")]
+    assert [line["run_id"] for line in told] == [read_run(tmp_path / name)["run_id"] for name in "aabb"]
+    assert [(line["round"], line["loss"], line["bytes_up"]) for line in told] == [(e.round, e.loss, e.bytes_up) for e in seen]
+    assert {line["level"] for line in told} == {"info"}
+
+
+def test_a_record_with_an_error_and_a_number_that_is_none_is_one_line_of_json() -> None:
+    record = logging.LogRecord("raffed.x", logging.WARNING, "", 0, "%s left", ("two\nlines",), None)
+    record.fields = {"loss": float("nan"), "where": Path("a")}
+    line = logs.JsonFormatter().format(record)
+    assert "\n" not in line
+    read = json.loads(line)
+    assert (read["message"], read["loss"], read["where"], read["level"]) == ("two\nlines left", None, "a", "warning")
+
+
+def test_without_the_variable_logs_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(logs.VARIABLE, raising=False)
+    before = logging.getLogger("raffed").handlers[:]
+    logs.configure()
+    assert logging.getLogger("raffed").handlers == before
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed")
+def test_tensorboard_reads_back_the_numbers_of_every_round(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seen: list[RoundEvent] = []
+    sink = TensorBoard(tmp_path)
+    raffed.run(small("fedavg", rounds=2), watch=together([seen.append, sink]))
+    sink.close()
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    found = [(scalar.step, scalar.value) for scalar in read.Scalars("raffed/loss")]
+    assert found == [(e.round, pytest.approx(e.loss, rel=1e-6)) for e in seen]
+    assert "raffed/bytes_up" in read.Tags()["scalars"]
+    assert "raffed/val" not in read.Tags()["scalars"]  # nothing was held out
+
+
+def test_tensorboard_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'raffed\[tensorboard\]'"):
+        TensorBoard(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_here")
+def test_a_round_is_at_the_node_s_prometheus_endpoint() -> None:
+    """20 clients in 4 s are 5 a second; Ray's agent collects every few seconds."""
+    import ray
+
+    from raffed.runtime.ray_metrics import RunMetrics
+
+    metrics = RunMetrics("run-x")
+    metrics(EVENT)
+    metrics(EVENT)
+    port = ray.nodes()[0]["MetricsExportPort"]
+    wanted = {"clients_per_second": 5.0, "round": 3.0, "stragglers": 2.0, "bytes_up_total": 2000.0, "clients_total": 40.0}
+    deadline, found = time.monotonic() + 60, dict[str, float]()
+    while time.monotonic() < deadline and not wanted.items() <= found.items():
+        time.sleep(1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = [line for line in answer.read().decode().splitlines() if "raffed_" in line and 'run_id="run-x"' in line]
+        found = {line.split("{")[0].removeprefix("ray_raffed_"): float(line.rsplit(" ", 1)[1]) for line in lines}
+    assert wanted.items() <= found.items()
