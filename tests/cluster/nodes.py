@@ -17,7 +17,6 @@ from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--num-cpus", "1"]
-HOST = "127.0.0.1"
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
 UP_SECONDS = 240.0  # on a machine that others use as well
 
@@ -36,15 +35,19 @@ def free_ports(count: int) -> list[int]:
 class Cluster:
     """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
 
-    `prefixes`: one command a node to start it with, such as unshare --mount.
+    `prefixes`: one command a node to start it with, such as ip netns exec NAME; `addresses`: the nodes' own.
     """
 
-    def __init__(self, workers: int = 2, prefixes: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(
+        self, workers: int = 2, prefixes: Sequence[Sequence[str]] = (), addresses: Sequence[str] = (), cpus: Sequence[int] = ()
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))  # sockets lie in it: their paths must be short
         self.token_file = self.folder / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_text(secrets.token_hex(32))
         self._prefixes = list(prefixes) or [()] * (workers + 1)
+        self._addresses = list(addresses) or ["127.0.0.1"] * (workers + 1)
+        self._cpus = list(cpus) or [1] * (workers + 1)
         self._nodes: list[subprocess.Popen[bytes]] = []
         self._commands: list[list[str]] = []
         self._retries = 3
@@ -53,12 +56,12 @@ class Cluster:
     @property
     def dashboard(self) -> str:
         """Where jobs are handed in."""
-        return f"http://{HOST}:{self.dashboard_port}"
+        return f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
 
     @property
     def gcs_address(self) -> str:
         """Where nodes and drivers join."""
-        return f"{HOST}:{self.gcs}"
+        return f"{self._addresses[0]}:{self.gcs}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,8 +83,9 @@ class Cluster:
         self.end()
 
     def _start(self) -> None:
-        head = ["--head", "--port", self.gcs, "--dashboard-host", HOST, "--dashboard-port", self.dashboard_port]
-        for number, prefix in enumerate(self._prefixes):
+        host = self._addresses[0]
+        head = ["--head", "--port", self.gcs, "--dashboard-host", host, "--dashboard-port", self.dashboard_port]
+        for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
             agent, grpc, metrics = free_ports(3)
             joins = head if number == 0 else ["--address", self.gcs_address]
             ports = [
@@ -92,7 +96,7 @@ class Cluster:
                 "--metrics-export-port",
                 metrics,
             ]
-            mine = ["--node-ip-address", HOST, "--object-store-memory", STORE]
+            mine = ["--node-ip-address", address, "--object-store-memory", STORE, "--num-cpus", self._cpus[number]]
             where = ["--temp-dir", self.folder / f"n{number}"]
             command = [*prefix, *RAY, *joins, *ports, *mine, *where]
             self._commands.append([str(word) for word in command])

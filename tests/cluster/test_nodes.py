@@ -157,3 +157,55 @@ def test_private_state_on_a_node_that_does_not_see_the_folder_is_refused(tmp_pat
         sweep = submit(two, "tune", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "sweep")
         assert sweep.returncode == 2
         assert "a sweep, whose trials run anywhere" in sweep.stdout
+
+
+NAMES = [f"rf{os.getpid() % 10_000}n{number}" for number in range(3)]
+BRIDGE = f"rf{os.getpid() % 10_000}br"
+
+
+def ip(*words: str) -> int:
+    """Call `ip`; its exit code."""
+    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode
+
+
+@pytest.fixture
+def machines() -> Iterator[list[str]]:
+    """Three network namespaces on a bridge, each with an address of its own: as good as machines, for a network."""
+    if os.geteuid() != 0 or ip("link", "add", BRIDGE, "type", "bridge") != 0:
+        pytest.skip("network namespaces are not permitted here")
+    try:
+        ip("addr", "add", "10.213.7.254/24", "dev", BRIDGE)
+        ip("link", "set", BRIDGE, "up")
+        for number, name in enumerate(NAMES):
+            made = ip("netns", "add", name) or ip(
+                "link", "add", f"{name}h", "type", "veth", "peer", "name", "eth0", "netns", name
+            )
+            if made != 0:
+                pytest.skip("network namespaces are not permitted here")
+            ip("link", "set", f"{name}h", "master", BRIDGE, "up")
+            ip("-n", name, "addr", "add", f"10.213.7.{number + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "route", "add", "default", "via", "10.213.7.254")
+        yield [f"10.213.7.{number + 1}" for number in range(len(NAMES))]
+    finally:
+        for name in NAMES:
+            ip("link", "del", f"{name}h")
+            ip("netns", "del", name)
+        ip("link", "del", BRIDGE)
+
+
+def test_nodes_with_addresses_of_their_own_give_the_bits_of_a_serial_run(machines: list[str], tmp_path: Path) -> None:
+    text = EXPERIMENT.format(method="scamap", clients=1)
+    (tmp_path / "exp.toml").write_text(text)
+    prefixes = [["ip", "netns", "exec", name] for name in NAMES]
+    with Cluster(prefixes=prefixes, addresses=machines) as apart:
+        addresses = json.loads(apart.ask("import json; print(json.dumps([n['NodeManagerAddress'] for n in ray.nodes()]))"))
+        done = submit(apart, "run", tmp_path / "exp.toml", "--out", tmp_path / "run")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(addresses) == machines
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len({place["node"] for place in about["placement"]["places"]}) == 3
+    tables = parse_toml(text, "exp.toml")
+    tables["runtime"] = {"execution": "serial"}
+    assert about["hashes"] == raffed.run(raffed.RunConfig.from_dict(tables), tmp_path / "serial").hashes
