@@ -65,6 +65,11 @@ class Faults:
         """Whether anything can go wrong at all."""
         return bool(self.at) or any(getattr(self, kind) for kind in KINDS)
 
+    @property
+    def last_client(self) -> int:
+        """The largest client number in `at`; -1 without any."""
+        return max((client for _, client, _, _ in self._listed()), default=-1)
+
     def listed(self, round: int, client: int) -> set[str]:
         """The kinds that `at` lists for a client in a round, counted from 0."""
         return {kind for kind, who, first, last in self._listed() if who == client and first <= round + 1 <= last}

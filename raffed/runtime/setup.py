@@ -121,6 +121,8 @@ def _check_clients(setup: Setup) -> None:
     per_actor = setup.config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}")
+    if setup.config.faults.last_client >= clients:
+        raise UsageError(f"faults.at names client {setup.config.faults.last_client}; clients are 0 to {clients - 1}")
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)")

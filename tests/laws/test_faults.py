@@ -143,3 +143,8 @@ def test_the_earlier_kind_holds_and_lists_are_rounds_from_one() -> None:
 def test_an_impossible_plan_is_refused(wrong: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         replace(config(), faults=Faults(**wrong))  # type: ignore[arg-type]
+
+
+def test_a_plan_for_a_client_that_does_not_exist_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"faults\.at names client 10; clients are 0 to 9"):
+        raffed.run(config(plan=Faults(at="drop 3@1, late 10@1")))
