@@ -170,9 +170,10 @@ def test_a_killed_search_that_learns_goes_on_to_its_budget_and_repeats_no_finish
     names = [trial["name"] for trial in about["trials"]]
     assert len(names) == len(set(names)) == 6
     assert finished <= set(names)
-    assert not any(trial["error"] for trial in about["trials"])
-    assert about["chosen"]["rounds"] == 6  # of ASHA's, none that was ended early
-    assert about["chosen"]["score"] == max(trial["score"] for trial in about["trials"] if trial["rounds"] == 6)
+    whole = [trial for trial in about["trials"] if trial["rounds"] == 6]
+    assert {trial["state"] for trial in whole} == {"finished"}
+    assert {trial["state"] for trial in about["trials"]} <= ({"finished", "stopped"} if "asha" in learner else {"finished"})
+    assert about["chosen"]["score"] == max(trial["score"] for trial in whole)  # never of one that ASHA ended early
 
 
 @pytest.mark.slow
