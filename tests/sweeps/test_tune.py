@@ -159,6 +159,8 @@ def resume(out: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", ["--scheduler asha", "--search optuna"])
 def test_a_killed_search_that_learns_goes_on_to_its_budget_and_repeats_no_finished_trial(learner: str, tmp_path: Path) -> None:
+    if "optuna" in learner:
+        pytest.importorskip("optuna")
     trials = tmp_path / "s" / "fedmr" / "trials"
     words = command(tmp_path / "s", *learner.split(), "--trials", "6", "--at-once", "1")
     finished = killed_after(2, words, trials)
