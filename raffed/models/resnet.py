@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
+from raffed.core.errors import UsageError
 from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
@@ -32,6 +33,8 @@ def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_s
     No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10 classes.
     stem_stride 2 halves all maps, for a quarter of the work.
     """
+    if stem_stride not in (1, 2) or isinstance(stem_stride, bool):
+        raise UsageError(f"resnet8: stem_stride = {stem_stride!r}, wanted 1 or 2")
     _check_side("resnet8", in_shape, 8 * stem_stride)
     return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride)
 

@@ -38,6 +38,8 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "two epochs, last dropped": lambda m: Tiny(m, local=Local(lr=0.1, momentum=0.9, batch_size=4, epochs=2, drop_last=True)),
 }
 
+QUICK = ("batchnorm", "dropout, augmented, clipped")  # for all methods in `make test`; they hold what the others ask of most
+
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
     """The next round of everybody from where `tiny` stands, alone and stacked; in float64 unless said otherwise."""
@@ -81,7 +83,7 @@ def agree_in_all(alone: Tiny, together: Tiny, tolerance: float = 1e-9) -> None:
         assert other.steps == one.steps
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SETTINGS])
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_a_stack_of_clients_trains_as_each_client_alone(variant: str, setting: str) -> None:
     name, args = OBJECTIVES[variant]

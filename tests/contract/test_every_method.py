@@ -152,7 +152,7 @@ def scores(tiny: Tiny, done: ClientRound) -> torch.Tensor:
 
 
 @over_methods
-@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("norm", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> None:
     """Memory that nobody reads is a bug (a c_i kept for ever at 0). Each tensor counts on its own: turning one changes what
     the client sends, trains, scores or keeps *elsewhere*. BatchNorm's statistics of a HPM are read by its teacher,

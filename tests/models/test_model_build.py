@@ -140,6 +140,7 @@ KEYWORDS = [  # network, keyword, value, what is said of it
     ("cnn5", "projection", 0, "projection = 0 is outside"),
     ("mlp5", "projection", None, "projection = None is not an integer"),
     ("lenet_2d", "relu", 1, "relu = 1 is neither True nor False"),
+    ("resnet8", "stem_stride", 3, "stem_stride = 3, wanted 1 or 2"),
 ]
 
 
