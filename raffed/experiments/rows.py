@@ -48,9 +48,8 @@ def _means(number: int, model: str, tallies: Sequence[Tally]) -> list[Row]:
     """Unweighted means over participants, each of its own score."""
     if not tallies:
         return []
-    kinds = {"accuracy": Tally.accuracy, "accuracy_observed": Tally.accuracy_observed, "macro_f1": Tally.macro_f1}
-    means = {name: sum(kind.__get__(tally) for tally in tallies) / len(tallies) for name, kind in kinds.items()}
-    return [Row(number, model, "local_test", name, value, n=len(tallies)) for name, value in means.items()]
+    names, n = ("accuracy", "accuracy_observed", "macro_f1"), len(tallies)  # properties of a Tally
+    return [Row(number, model, "local_test", name, sum(getattr(tally, name) for tally in tallies) / n, n=n) for name in names]
 
 
 def _global_rows(number: int, test: Tally) -> list[Row]:

@@ -155,7 +155,7 @@ def _read_part(path: Path) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-            if 1 <= version <= SCHEMA_VERSION:  # 2 and 3 added words, no column
+            if 1 <= version <= SCHEMA_VERSION:  # later ones added words, no column
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path}: damaged ({error}); resume from a checkpoint before its first round") from error
