@@ -68,10 +68,10 @@ def _measures(runs: Runs) -> pd.DataFrame:
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
-    """A_sel at the final stage, of the clients' models and of the global one."""
-    whole = runs.series("global", "local_test", "accuracy_between")
-    rows = {"a_sel": runs.series("personal", "local_test"), "a_sel_global": whole}
-    return {name: recent(at_stage(runs, found)) for name, found in rows.items()}
+    """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the first stage."""
+    own, whole = runs.series("personal", "local_test"), runs.series("global", "local_test", "accuracy_between")
+    last = {name: recent(at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))}
+    return {**last, "a_sel_drop": recent(at_stage(runs, own, 0)) - last["a_sel"]}
 
 
 def _readings(runs: Runs) -> dict[str, pd.Series[float]]:

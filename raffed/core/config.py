@@ -50,9 +50,10 @@ class Model:
 @dataclass(frozen=True)
 class Federation:
     """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation every
-    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: after each
-    of the last `survey` rounds, all clients' models are scored on their local test parts as they then stand. measures: names
-    of MEASURES, with commas: what is measured after the last round besides."""
+    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: in each of
+    the last `survey` rounds the participants' models are evaluated too, and after it all clients' models are scored on their
+    local test parts as they then stand. measures: names of MEASURES, with commas: what is measured after the last round
+    besides."""
 
     rounds: int = 20
     participation: float = 1.0

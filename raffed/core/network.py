@@ -21,7 +21,8 @@ _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 class Network:
     """A module whose parameters are views of one flat buffer, so loading a client's weights is one copy.
 
-    `module` returns (logits [B, C], z [B, D]) and names its parameters `body.*` and `head.*`. The module given becomes
+    `module` returns (logits [B, C], z [B, D]), z = body(x) and logits = head(z), or body = projection ∘ encoder as a Sequential
+    of these two; its parameters are `body.*` and `head.*`. The module given becomes
     the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast; weights, logits,
     features and gradients stay float32, so losses, memories and sums know nothing of it. Evaluation is float32 always.
     """
@@ -43,6 +44,7 @@ class Network:
         for name, view in self.b_layout.views(self._b).items():
             owner, _, leaf = name.rpartition(".")
             self._module.get_submodule(owner)._buffers[leaf] = view
+        self._moves = True  # whether the body is in train mode
         self._norms = [m for m in self._module.modules() if isinstance(m, _BATCH_NORM)]
         self._channels_last = any(isinstance(m, nn.Conv2d) for m in self._module.modules())
         self._live = Params(self._params)
@@ -79,25 +81,52 @@ class Network:
         return State(Params.from_flat(self.w_layout, self._w.clone()), Params.from_flat(self.b_layout, self._b.clone()))
 
     def leaves(self, part: Part) -> dict[str, Tensor]:
-        """The live parameters of a part; the others' BatchNorm statistics stand still as well."""
+        """The live parameters of a part; the others' BatchNorm statistics stand still as well, their dropout drops nothing."""
         chosen: dict[str, Tensor] = {n: p for n, p in self._params.items() if in_part(n, part)}
-        body_moves = part in ("all", "body", "base")
-        if self._norms and self._norms[0].training != body_moves:
-            self._module.get_submodule("body").train(body_moves)
+        moves = part in ("all", "body", "base")
+        if self._moves != moves:
+            self._module.get_submodule("body").train(moves)
+            self._moves = moves
         return chosen
 
-    def forward(self, x: Tensor, y: Tensor) -> Forward:
-        """A training pass of the scratch copy, with gradients; dropout draws from `noise`'s generator."""
+    def entrance(self, part: Part) -> str:
+        """Where a stretch that trains only a part can enter the network, since the layers below it rest; "" if nowhere."""
+        layers = [name for name, _ in self._module.get_submodule("body").named_children()]
+        if part == "top" and layers == ["encoder", "projection"]:
+            return "body.projection"
+        return "head" if part in ("head", "top") else ""
+
+    def rested(self, start: State, x: Tensor, entrance: str, chunk: int) -> Tensor:
+        """What the resting layers below an entrance make of x [n, ...]: once, for all steps of a stretch."""
+        self.load(start)
+        below = self._module.get_submodule("body" if entrance == "head" else "body.encoder")
+        with torch.no_grad(), self._cast():
+            return torch.cat([below(self.arranged(part)) for part in torch.split(x, chunk)])
+
+    def forward(self, x: Tensor, y: Tensor, rested: Tensor | None = None, entrance: str = "") -> Forward:
+        """A training pass of the scratch copy, with gradients; dropout draws from `noise`'s generator.
+
+        rested: what the layers below `entrance` have made of x.
+        """
         x = self.arranged(x)
         self.noise.used.clear()
         with self._cast():
-            logits, z = self._module(x)
+            logits, z = self._module(x) if rested is None else self._entered(rested, entrance)
         drawn = list(self.noise.used)
         return Forward(x, y, *self._full(z, logits), self._live, through=lambda w: self._through(w, self._buffers, x, drawn))
 
     def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
         """(logits, z) of the same batch with the same dropout under other weights; statistics are left alone."""
         return self._called({**w.tensors, **{name: buffer.clone() for name, buffer in b.items()}}, x, drawn)
+
+    def _entered(self, rested: Tensor, entrance: str, w: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """(logits, z) from the entrance on, with the live weights or with others."""
+        inputs = rested
+        for name in ("head",) if entrance == "head" else (entrance, "head"):
+            inputs, layer = rested, self._module.get_submodule(name)
+            own = {key.removeprefix(f"{name}."): t for key, t in (w or {}).items() if key.startswith(f"{name}.")}
+            rested = layer(inputs) if w is None else functional_call(layer, own, (inputs,))
+        return rested, inputs
 
     def _called(self, tensors: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
         counters = {name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()}
@@ -106,12 +135,20 @@ class Network:
         z, logits = self._full(z, logits)
         return logits, z
 
-    def forward_with(self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Forward:
+    def forward_with(
+        self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor],
+        rested: Tensor | None = None, entrance: str = "",
+    ) -> Forward:  # fmt: skip
         """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
 
         `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`.
         """
-        logits, z = self._called({**w, **b}, x, drawn)
+        if rested is None:
+            logits, z = self._called({**w, **b}, x, drawn)
+        else:
+            with self._cast():
+                logits, z = self._entered(rested, entrance, w)
+            z, logits = self._full(z, logits)
         return Forward(x, y, z, logits, Params(w), through=lambda other: self._through(other, b, x, drawn))
 
     def _cast(self) -> AbstractContextManager[object]:
@@ -173,6 +210,7 @@ class Network:
         for norm, momentum in zip(self._norms, usual, strict=True):
             norm.momentum = momentum
         self._module.train()
+        self._moves = True
         return State(state.w, self.snapshot().b)
 
 

@@ -17,6 +17,7 @@ from raffed.core.params import Params, State
 
 Augment = Callable[[Tensor], Tensor]
 Turn = Callable[[Params, Params, float, Tensor], Params]
+RESTING_CHUNK = 64  # samples: larger ones leave the processor's cache
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ def sgd(
 ) -> Trained:
     """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
 
-    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own.
+    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own. Where
+    the layers below `part` rest and the images are the same in every epoch, those layers are applied once, not every step.
 
     v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
-    net.load(start)
     leaves = net.leaves(part)
+    entrance, rested = resting(net, start, data, batches, part, augment is not None)
+    net.load(start)
     names, live = list(leaves), list(leaves.values())
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
@@ -88,7 +91,8 @@ def sgd(
     total = torch.zeros((), device=net.device)
     for step, index in enumerate(batches):
         x, y = taken(data.x, index), data.y.index_select(0, index)
-        f = net.forward(x if augment is None else augment(x), y)
+        below = None if rested is None else rested.index_select(0, index)
+        f = net.forward(x if augment is None else augment(x), y, below, entrance)
         loss = objective(replace(f, own=companion.params) if beside else f, step)
         grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = grads[: len(live)], grads[len(live) :]
@@ -102,6 +106,17 @@ def sgd(
     seen = sum(index.numel() for index in batches)
     own = companion.params.clone() if beside else NOTHING
     return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
+
+
+def resting(
+    net: Network, start: State, data: ClientData, batches: Sequence[Tensor], part: Part, augmented: bool
+) -> tuple[str, Tensor | None]:
+    """Where the steps enter the network, and what the layers below make of the client's data; "", None: at the images.
+
+    Not with augmentation, and not where the steps see fewer samples than there are.
+    """
+    entrance = "" if augmented or sum(index.numel() for index in batches) < data.n else net.entrance(part)
+    return entrance, net.rested(start, data.x, entrance, RESTING_CHUNK) if entrance else None
 
 
 def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:

@@ -51,6 +51,7 @@ class SgdStack:
     def __init__(self, net: Network, task: Task, members: list[Stretch], batches: Batches) -> None:
         self.net, self.task, self.members, self.batches = net, task, members, batches
         names = net.leaves(task.part)  # also stands BatchNorm still where the body rests
+        self.entrance = batches.rest(task.part)
         w = stacked_params([one.start.w for one in members])
         self.b = stacked_params([one.start.b for one in members])
         self.live = {name: tensor for name, tensor in w.items() if name in names}
@@ -100,14 +101,17 @@ class SgdStack:
     def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: Tick) -> Tensor:
         x, y = self.batches.take(tick, 0)
         uniform, drawn = self.batches.uniform(tick, x), self.batches.drawn(self.task, tick, 0)
+        rested = self.batches.rested(tick)
 
-        def loss(w: Tensors, beside: Tensors, b: Tensors, batch: Pair, noise: Leaves, drawn: Tensors, mine: Leaves) -> Tensor:
-            f = self.net.forward_with(w, b, *batch, noise)
+        def loss(
+            w: Tensors, beside: Tensors, b: Tensors, batch: Pair, noise: Leaves, drawn: Tensors, below: Leaves, mine: Leaves
+        ) -> Tensor:
+            f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance)
             f = replace(f, own=Params(beside)) if beside else f
             return self.task.objective(f, with_draws(self.memory.views(mine), drawn))
 
-        together: Callable[..., Tensor] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, memory.dims))
-        return together(w, own, b, (x, y), uniform, drawn, memory.leaves)
+        together: Callable[..., Tensor] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, memory.dims))
+        return together(w, own, b, (x, y), uniform, drawn, rested, memory.leaves)
 
     def _clipped(self, grads: Tensors) -> Tensors:
         limit = self.task.solver.clip_norm

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from raffed.core import dropout
+from raffed.core.method import Part
 from raffed.core.network import Network
-from raffed.core.sgd import taken
+from raffed.core.sgd import resting, taken
 from raffed.core.stacked_records import Tensors
 from raffed.core.stretch import Augmentation, Stretch, Task, draws_of
 
@@ -54,14 +55,32 @@ class Batches:
         self._x = torch.cat([one.data.x for one in members])
         self._y = torch.cat([one.data.y for one in members])
         starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0).tolist()
+        self._rested: Tensor | None = None
         self._index = [[index + at for index in one.batches] for one, at in zip(members, starts, strict=True)]
         counts = [[index.numel() for index in one.batches] for one in members]
         self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
 
+    def rest(self, part: Part) -> str:
+        """Enter the network above the layers that rest, as `sgd` does, where all members can; where that is, "" at the images."""
+        rows = [resting(self.net, one.start, one.data, one.batches, part, self.augmentation is not None) for one in self.members]
+        below = [made for _, made in rows if made is not None]
+        self._rested = torch.cat(below) if len(below) == len(rows) else None
+        return rows[0][0] if self._rested is not None else ""
+
+    def rested(self, tick: Tick) -> list[Tensor]:
+        """What the resting layers have made of the images of a tick's first batch, [g, B, ...]; none where none rest."""
+        if self._rested is None:
+            return []
+        rows = self._rested.index_select(0, self._rows(tick, 0))
+        return [rows.reshape(len(tick.members), tick.batch[0], *rows.shape[1:])]
+
+    def _rows(self, tick: Tick, which: int) -> Tensor:
+        rows = [self._index[i][step * self.per_step + which] for i, step in zip(tick.members, tick.steps, strict=True)]
+        return torch.cat(rows).to(self._x.device)
+
     def take(self, tick: Tick, which: int) -> tuple[Tensor, Tensor]:
         """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own numbers."""
-        rows = [self._index[i][step * self.per_step + which] for i, step in zip(tick.members, tick.steps, strict=True)]
-        index, size, group = torch.cat(rows).to(self._x.device), tick.batch[which], len(tick.members)
+        index, size, group = self._rows(tick, which), tick.batch[which], len(tick.members)
         x, y = taken(self._x, index), self._y.index_select(0, index)
         own = [self.members[i].augment for i in tick.members]
         if self.augmentation is not None:

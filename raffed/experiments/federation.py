@@ -137,7 +137,8 @@ class Federation:
         federation, number = self.setup.config.federation, self.server.round
         roster, sizes = Roster.of(self.setup, number), self.setup.sizes_at(number)
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
-        job = self._job(roster, sizes, measure)
+        surveyed = number + 1 > federation.rounds - federation.survey
+        job = self._job(roster, sizes, measure or surveyed)
         partial, reports = self.runtime.train(job) if job.participants else (Partial(), [])
         self._took_part(job.participants, number)
         self.server = self._aggregated(partial, roster, sizes, max(job.weights, default=0.0))
@@ -149,7 +150,7 @@ class Federation:
         stage, done = self.setup.stage(number), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
-        if done > federation.rounds - federation.survey:
+        if surveyed:
             made += self._survey(job, whole)
         if done == federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)

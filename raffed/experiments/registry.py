@@ -48,6 +48,7 @@ MEASURES = {  # what analysis/reproductions.py can read off runs; a contract tes
     "a_glo": "the global model on the tests of all a client's stages, mean over all clients and the last ten surveys, %",
     "a_sel": "the model just trained in the last stage on the tests of all stages, mean over participants and ten visits, %",
     "a_sel_global": "the global model after the last stage on the tests of all stages, mean over all clients and ten visits, %",
+    "a_sel_drop": "fall of A_sel from the first to the last stage, mean over participants and ten visits of each, points",
     "floats_up": "numbers a client sends per round, millions",
     "eigenvalue_variance": "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)",
     "eigenvalue_variance_class": "variance of the top 50 eigenvalues in batches of one class, mean over classes (R2)",
