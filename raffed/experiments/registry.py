@@ -228,7 +228,8 @@ def find_item(text: str) -> Item:
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
     """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case.
 
-    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for what contains it.
+    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for what contains it;
+    one with commas is taken whole where it matches anything: [20,4,5].
     """
     found = item.cells
     names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
@@ -239,7 +240,9 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
         return text in f"{cell.row} {cell.column}".lower()
 
     for text in only:
-        among = [one.strip().lower() for one in text.split(",") if one.strip()]
+        whole = text.strip().lower()
+        parts = [one.strip() for one in whole.split(",") if one.strip()]
+        among = [whole] if any(matches(cell, whole) for cell in item.cells) else parts
         found = tuple(cell for cell in found if any(matches(cell, one) for one in among))
     if only and not found:
         known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}

@@ -20,6 +20,7 @@ class Judge:
 
     def __init__(self, method: Method, net: Network, num_classes: int) -> None:
         self._method, self._net, self._classes = method, net, num_classes
+        self._answers = method.personal is not None and method.personal.predicts  # in place of a model's argmax
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> Tally:
         """One state on samples x [n, ...], y [n]."""
@@ -28,7 +29,7 @@ class Judge:
     def personal(self, held: Held, x: Tensor, y: Tensor, observed: Tensor) -> Tally:
         """The client's personalised model."""
         personal = self._method.personal
-        if personal is None or not personal.predicts:
+        if personal is None or not self._answers:
             return self.of(held.personal_state(self._method), x, y, observed)
         parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
         answers = ((held.personal_logits(personal, part), labels) for part, labels in parts)
@@ -54,8 +55,16 @@ class Judge:
 
     def standing(self, held: Held, whole: State | None, x: Tensor, y: Tensor, observed: Tensor) -> dict[str, Tally]:
         """Between rounds: the server's model where it is whole, and the client's own."""
-        own = {"personal": self.personal(held, x, y, observed)}
-        return own if whole is None else {"global": self.of(whole, x, y, observed), **own}
+        own = self.personal(held, x, y, observed)
+        if whole is None:
+            return {"personal": own}
+        same = not self._answers and same_bits(held.personal_state(self._method), whole)
+        return {"global": own if same else self.of(whole, x, y, observed), "personal": own}
+
+
+def same_bits(a: State, b: State) -> bool:
+    """Whether two states are the same weights and buffers."""
+    return torch.equal(a.w.flat, b.w.flat) and torch.equal(a.b.flat, b.b.flat)
 
 
 def as_tally(score: Score) -> Tally:

@@ -126,6 +126,15 @@ def test_only_takes_what_is_in_a_row_or_a_column_and_names_the_nearest() -> None
     assert all("FaMnist" in cell.column for cell in found)
     with pytest.raises(UnknownNameError, match="row or column of map/table1"):
         chosen(item, ["nonsense"])
+
+
+def test_a_column_with_commas_in_its_name_can_be_chosen() -> None:
+    item = find_item("gldp/claims")
+    assert {cell.column for cell in chosen(item, ["[20,4,5] A_loc", "fedavg,fedrep"])} == {"[20,4,5] A_loc"}
+    assert {cell.row for cell in chosen(item, ["[20,4,5] A_loc", "fedavg,fedrep"])} == {"FedAvg", "FedRep"}
+    assert {cell.column for cell in chosen(item, ["[20,4,5]"])} == {
+        f"[20,4,5] {metric}" for metric in ("A_glo", "A_loc", "A_sel", "drop of A_sel")
+    }
     with pytest.raises(UnknownNameError, match="nearest: map/table1"):
         find_item("map/tabel1")
 
