@@ -18,7 +18,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
-from raffed.experiments.sinks import Sink, TensorBoard, together
+from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, together
 from raffed.methods import build_method
 from raffed.results.storage import mirrored
 
@@ -29,6 +29,8 @@ Work = Callable[["Watcher", "Stop"], "RunResult"]
 File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
 Board = Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")]
+Tracker = Annotated[str | None, typer.Option("--mlflow", help="MLflow tracking server or data base.", metavar="URI")]
+Project = Annotated[str | None, typer.Option("--wandb", help="Project of Weights & Biases.", metavar="PROJECT")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
@@ -37,7 +39,8 @@ NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtim
 
 @run_options()
 def run(
-    flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False, board: Board = None
+    flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False, board: Board = None,
+    tracker: Tracker = None, project: Project = None,
 ) -> None:  # fmt: skip
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -46,7 +49,7 @@ def run(
         import raffed
 
         screen.start(headline(config, folder), config.method, config.federation.rounds)
-        shown = stack.enter_context(sinks(board))
+        shown = stack.enter_context(sinks(folder, board, tracker, project))
         carry_out(lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop), folder, screen)
 
 
@@ -57,9 +60,13 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
     board: Board = None,
+    tracker: Tracker = None,
+    project: Project = None,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
-    with make_screen(as_json, quiet) as screen, mirrored(place) as run_folder, sinks(board) as shown:
+    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
+        run_folder = stack.enter_context(mirrored(place))
+        shown = stack.enter_context(sinks(run_folder, board, tracker, project))
         import raffed
         from raffed.experiments.folder import run_config
         from raffed.results.runfile import read_run
@@ -116,14 +123,17 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
 
 
 @contextlib.contextmanager
-def sinks(board: Path | None) -> Iterator[list[Sink]]:
-    """The sinks asked for, closed at the end."""
-    shown: list[Sink] = [] if board is None else [TensorBoard(board)]
-    try:
+def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
+    """The sinks asked for of a run in a folder, closed at the end."""
+    with contextlib.ExitStack() as stack:
+        shown: list[Sink] = []
+        if board is not None:
+            shown.append(stack.enter_context(contextlib.closing(TensorBoard(board))))
+        if tracker is not None:
+            shown.append(stack.enter_context(contextlib.closing(MLflow(tracker, folder))))
+        if project is not None:
+            shown.append(stack.enter_context(contextlib.closing(WeightsAndBiases(project, folder))))
         yield shown
-    finally:
-        for one in shown:
-            one.close()
 
 
 def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:

@@ -7,7 +7,8 @@ import json
 import logging
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import raffed
 from raffed.core.errors import UsageError
 from raffed.experiments.federation import RoundEvent
-from raffed.experiments.sinks import TensorBoard, together
+from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, dotted, together
 from raffed.results.runfile import read_run
 from raffed.runtime import logs
 from tests.runtime.conftest import small
@@ -78,10 +79,55 @@ def test_tensorboard_reads_back_the_numbers_of_every_round(tmp_path: Path) -> No
     assert "raffed/val" not in read.Tags()["scalars"]  # nothing was held out
 
 
-def test_tensorboard_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="the extra `mlflow` is not installed")
+def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    uri, folder, seen = f"sqlite:///{tmp_path}/m.db", tmp_path / "run", list[RoundEvent]()
+    for status, work in (("KILLED", lambda watch: raffed.run(small("fedavg", rounds=3), folder, watch=watch, stop=lambda: True)),
+                         ("FINISHED", lambda watch: raffed.resume(folder, watch=watch))):  # fmt: skip
+        sink = MLflow(uri, folder)
+        work(together([seen.append, sink]))
+        sink.close()
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("raffed")
+        assert experiment is not None
+        (found,) = client.search_runs([experiment.experiment_id])
+        assert found.info.status == status
+    assert found.data.tags["raffed.run_id"] == read_run(folder)["run_id"]
+    assert found.data.params["method"] == "fedavg"
+    assert found.data.params["federation.rounds"] == "3"
+    told = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")]
+    assert told == [(e.round, pytest.approx(e.loss)) for e in seen]
+    assert len(told) == 3
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
+def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline: what would be sent lies below the run's folder."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    seen: list[RoundEvent] = []
+    sink = WeightsAndBiases("raffed-tests", tmp_path)
+    raffed.run(small("fedavg", rounds=2), tmp_path, watch=together([seen.append, sink]))
+    summary = dict(sink._run.summary)
+    sink.close()
+    name = read_run(tmp_path)["run_id"]
+    assert list(tmp_path.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
+    assert summary["loss"] == pytest.approx(seen[-1].loss)
+    assert summary["_step"] == 2
+
+
+@pytest.mark.parametrize("sink", [TensorBoard, partial(MLflow, "sqlite://"), partial(WeightsAndBiases, "p")])
+def test_a_sink_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sink: Callable[[Path], Sink]
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'raffed\[tensorboard\]'"):
-        TensorBoard(tmp_path)
+    with pytest.raises(UsageError, match=r"pip install 'raffed\[(tensorboard|mlflow|wandb)\]'"):
+        sink(tmp_path)
+
+
+def test_a_nested_configuration_becomes_dotted_names() -> None:
+    assert dotted({"a": {"b": 1, "c": {"d": None}}, "e": [2]}) == {"a.b": 1, "a.c.d": None, "e": [2]}
 
 
 @pytest.mark.slow
