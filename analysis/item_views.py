@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .averages import averages_view
 from .gains import client_gains
 from .item_plots import Cost, cost_panels, gain_curves, stage_curves
 from .load import Runs
 from .measures import measures
 from .plots import gains
-from .reproductions import ROUNDS, Reproduction, cell_names, measure_of, printed_value, result_lines, shown
+from .reproductions import ROUNDS, Reproduction, cell_names, measure_of, printed_value, result_lines, run_folders, shown
 from .sheet import Sheet
 from .stages import a_sel, forgetting
-from .studies import Drawn
+from .studies import Drawn, study_folders
 
 WORDS = frozenset({"Method", "Column", "Data set"})
 READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue_variance_client": "R3, clients' models",
@@ -37,6 +38,16 @@ def item_view(item: Reproduction, runs: Runs) -> View:
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: sheet for view in found for name, sheet in view.tables.items()}
     return View([one for view in found for one in view.figures], tables)
+
+
+def has_table(item: Reproduction) -> bool:
+    """Whether there is a finished run to compare, or what is printed is shown alone."""
+    return bool(run_folders(item)) or item.about.get("picture") in NEED_NO_RUN
+
+
+def showable(item: Reproduction) -> bool:
+    """Whether there is anything to show of it: a table, a finished study."""
+    return has_table(item) or bool(study_folders(item))
 
 
 def _cells(item: Reproduction, runs: Runs) -> list[tuple[Mapping[str, Any], list[str]]]:
@@ -184,6 +195,8 @@ def spectrum_view(item: Reproduction, runs: Runs) -> View:
 
 PICTURES: dict[str, Viewer] = {
     "stages": stages_view, "gain_bars": gain_bars_view, "gain_curves": gain_curves_view, "cost": cost_view,
+    "averages": lambda item, runs: View(*averages_view(item, runs)),
 }  # fmt: skip
+NEED_NO_RUN = frozenset({"averages"})  # what is printed is drawn too
 MEASURED: dict[str, Viewer] = dict.fromkeys(ROUNDS, speed_view)
 MEASURED |= dict.fromkeys(("eigenvalue_variance", *READINGS), spectrum_view)

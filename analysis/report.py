@@ -13,11 +13,11 @@ import pandas as pd
 
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
 from .groups import Group
+from .item_views import showable
 from .load import DAMAGED, NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
-from .reproductions import Reproduction, load_item, run_folders
+from .reproductions import Reproduction, load_item
 from .sections import item_section, ranking_section, sweep_section, task_sections
-from .studies import study_folders
 from .sweeps import Sweep
 from .tables import summary, to_html, to_markdown
 
@@ -43,15 +43,15 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
 def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()) -> Path:
     """As `write_report`, for runs that are loaded already, with the papers' tables, studies and sweeps that they belong to.
 
-    Studies need no run: a report on them alone has their sections and nothing else."""
-    if runs.runs.empty and not any(study_folders(item) for item in items):
+    Studies need no run, nor what is printed alone: a report on them has their sections and nothing else."""
+    if runs.runs.empty and not any(showable(item) for item in items):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
         raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     if runs.runs.empty:
         body = "".join(item_section(item, runs) for item in items)
-        (out / "report.html").write_text(page("raffed report", f"<h1>Studies</h1>\n{body}"), encoding="utf-8")
+        (out / "report.html").write_text(page("raffed report", f"<h1>Figures</h1>\n{body}"), encoding="utf-8")
         return out / "report.html"
     table = summary(runs)
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
@@ -70,7 +70,7 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
             if "item.json" in names:
                 with contextlib.suppress(*DAMAGED):
                     item = load_item(Path(folder) / "item.json")
-                    found += [item] if run_folders(item) or study_folders(item) else []
+                    found += [item] if showable(item) else []
     return found
 
 

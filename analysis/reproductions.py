@@ -131,6 +131,8 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[in
     """Seed → the measure of a cell's runs, in the unit the paper prints."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
     names, measure = cell_names(item, cells[key], runs), measure_of(item, cells[key])
+    if not names:
+        return {}
     if measure in ROUNDS:
         baseline = cells.get((item.about["baseline"], key[1]))
         return _rounds_to(runs, names, cell_names(item, baseline, runs) if baseline else [], measure)

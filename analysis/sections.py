@@ -12,7 +12,7 @@ from .compare import comparison_sheet, ranking
 from .figures import in_the_dark, looks, svg
 from .gains import client_gains
 from .groups import Group
-from .item_views import item_view
+from .item_views import has_table, item_view
 from .load import Runs
 from .measures import measures
 from .page import notice, pairs, picture, text
@@ -43,7 +43,7 @@ STUDY_SCALES = {
 
 def item_section(item: Reproduction, runs: Runs) -> str:
     """A paper's table, a study, or both: what there is of them."""
-    body = paper_section(item, runs) if run_folders(item) else ""
+    body = paper_section(item, runs) if has_table(item) else ""
     return body + (study_section(item) if study_folders(item) else "")
 
 
@@ -53,10 +53,10 @@ def paper_section(item: Reproduction, runs: Runs) -> str:
     counts = ", ".join(f"{count} {word}" for word, count in verdicts(item, runs).items() if word != "–")
     reading = VERDICTS[about["scale"]].format(tolerance=about["tolerance"], baseline=text(about["baseline"]))
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
-    body += f"<p><b>{text(counts)}</b></p>\n" if counts else ""
+    body += f"<p><b>{text(counts)}</b></p>\n" if counts and run_folders(item) else ""
     claims = claim_sheet(item, runs)
     body += "" if claims is None else f'<h3>What is claimed of it</h3><div class="scroll">{as_html(claims)}</div>\n'
-    body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n'
+    body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n' if run_folders(item) else ""
     view = item_view(item, runs)
     body += "".join(drawing(one.figure, one.caption, css=one.css) for one in view.figures)
     for heading, sheet in view.tables.items():

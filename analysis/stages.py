@@ -25,6 +25,8 @@ def stage_counts(runs: Runs) -> pd.Series[float]:
     """M of every run: as its split says (stages:N:S:M:…), else one more than the last stage it measured."""
 
     def made() -> pd.Series[float]:
+        if runs.runs.empty:
+            return pd.Series(dtype=float)
         seen = runs.metrics.groupby("run", observed=True)["stage"].max()
         found = {}
         for name, split in runs.runs["partition"].items():

@@ -138,20 +138,20 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     The table of an item that is a study alone is that of its claims."""
     from raffed.analysis.claims import claim_sheet
+    from raffed.analysis.item_views import has_table, showable
     from raffed.analysis.load import load_runs
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproductions import load_item, paper_sheet, run_folders
     from raffed.analysis.sheet import as_latex, as_markdown
-    from raffed.analysis.studies import check_sheet, load_studies, study_folders, values_sheet
+    from raffed.analysis.studies import check_sheet, load_studies, values_sheet
 
     item = load_item(path)
-    folders, studies = run_folders(item), study_folders(item)
-    if not folders and not studies:
+    if not showable(item):
         print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
-    runs = load_runs(folders)
-    claims = claim_sheet(item, runs) if folders else None
-    if folders:
+    runs = load_runs(run_folders(item))
+    claims = None if runs.runs.empty else claim_sheet(item, runs)
+    if has_table(item):
         sheet = paper_sheet(item, runs)
     else:
         made = load_studies(item)

@@ -102,7 +102,7 @@ class WeightsAndBiases:
     def __call__(self, event: RoundEvent) -> None:
         if self._run is None:
             self._run = self._begun()
-        self._run.log(numbers(event), step=event.round)
+        self._run.log(numbers(event), step=event.round, commit=True)  # shown at once, not with the next round
 
     def close(self) -> None:
         if self._run is not None:

@@ -80,6 +80,7 @@ def test_tensorboard_reads_back_the_numbers_of_every_round(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="the extra `mlflow` is not installed")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own, in SQLAlchemy
 def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 

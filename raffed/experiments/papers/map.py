@@ -113,7 +113,7 @@ ITEMS = (
     Item("map", "fig6", "Norms and distances of the class proxies", study="proxy_statistics"),
     Item("map", "fig7", "Networks for targeted classes", study="targeted_classes"),
     Item("map", "fig8", "Two clients, seen from inside", study="two_client_demo"),
-    replace(TABLE_1, name="fig9", title="Aggregation against personalization (the scatter of each task in the report)"),
+    replace(TABLE_1, name="fig9", title="Aggregation against personalization", picture="averages"),
     _figure_10(),
     _figure_11(),
     _figure_12(),

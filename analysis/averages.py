@@ -1,0 +1,79 @@
+"""MAP's Fig. 9: averages of Tables I and II against each other, as printed and as ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from .load import Runs
+from .measures import measures
+from .plots import Point, scatter
+from .reproductions import Reproduction, cell_names, printed_value, shown
+from .sheet import Sheet
+from .studies import Drawn
+
+AXES = {"I": "aggregation_accuracy", "II": "personalization_accuracy"}
+OURS = ("accuracy_last", "personal_last")
+
+
+class Pair(NamedTuple):
+    """Mean aggregation and personalization accuracy of a method, fractions."""
+
+    x: float
+    y: float
+
+
+def averages_view(item: Reproduction, runs: Runs) -> tuple[list[Drawn], dict[str, Sheet]]:
+    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto front."""
+    rows = list(dict.fromkeys(cell["row"] for cell in item.about["cells"]))
+    printed = {row: pair for row in rows if not math.isnan(sum(pair := _printed(item, row)))}
+    ours, columns = _ours(item, runs)
+    found = [Drawn(_plane(printed, rows), "Printed averages over all benchmarks: Avg of Table I and of Table II.", "natural")]
+    if ours:
+        where = ", ".join(columns)
+        found.append(Drawn(_plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"))
+    lines = [[row, *_cells(printed, row), *_cells(ours, row)] for row in rows]
+    titles = [f"{whose}: {what}" for whose in ("Paper", "Ours") for what in ("aggregation %", "personalization %", "front")]
+    words = frozenset({"Method", "Paper: front", "Ours: front"})
+    return found, {"Pareto front: no other method is as good in both and better in one": Sheet(["Method", *titles], lines, words)}
+
+
+def front(pairs: Mapping[str, Pair]) -> set[str]:
+    """The methods that no other one equals in both accuracies and exceeds in one."""
+    return {
+        name for name, one in pairs.items()
+        if not any(other.x >= one.x and other.y >= one.y and other != one for other in pairs.values())
+    }  # fmt: skip
+
+
+def _printed(item: Reproduction, row: str) -> Pair:
+    where = {"dataset": "Avg", "network": "Avg", "method": row}
+    read = (printed_value(item.about["paper"], {**where, "table": table, "metric": metric}) for table, metric in AXES.items())
+    return Pair(*(value / 100 for value in read))
+
+
+def _ours(item: Reproduction, runs: Runs) -> tuple[dict[str, Pair], list[str]]:
+    """Means over the columns in which all methods that have runs at all have some; and these columns."""
+    names = {(cell["row"], cell["column"]): cell_names(item, cell, runs) for cell in item.about["cells"]}
+    there = {key: found for key, found in names.items() if found}
+    rows, columns = (list(dict.fromkeys(key[i] for key in there)) for i in (0, 1))
+    common = [column for column in columns if all((row, column) in there for row in rows)]
+    values = measures(runs)[list(OURS)]
+    pairs = {}
+    for row in rows if common else []:
+        means = [values.loc[there[row, column]].mean() for column in common]
+        pairs[row] = Pair(*(float(sum(mean[name] for mean in means) / len(means)) for name in OURS))
+    return {row: pair for row, pair in pairs.items() if not math.isnan(sum(pair))}, common
+
+
+def _plane(pairs: Mapping[str, Pair], rows: list[str]) -> Figure:
+    return scatter([Point(row, *pair, math.nan, math.nan, rows.index(row)) for row, pair in pairs.items()])
+
+
+def _cells(pairs: Mapping[str, Pair], row: str) -> list[str]:
+    if row not in pairs:
+        return ["–", "–", "–"]
+    return [*(shown([100 * value], 1) for value in pairs[row]), "yes" if row in front(pairs) else ""]

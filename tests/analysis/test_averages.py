@@ -1,0 +1,60 @@
+"""MAP's Fig. 9: the printed averages need no run; ours are over the columns that all methods have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.averages import Pair, averages_view, front
+from analysis.figures import svg
+from analysis.load import load_runs
+from analysis.reproductions import Reproduction, load_item
+from raffed.experiments.registry import find_item
+from raffed.experiments.reproduce import jobs, write_item
+from raffed.results import MetricsWriter, Row, write_json
+
+
+def test_the_front_is_what_nobody_beats_in_both() -> None:
+    pairs = {"a": Pair(0.5, 0.9), "b": Pair(0.9, 0.5), "c": Pair(0.5, 0.8), "d": Pair(0.6, 0.6), "e": Pair(0.6, 0.6)}
+    assert front(pairs) == {"a", "b", "d", "e"}
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> Reproduction:
+    item = find_item("map/fig9")
+    path = write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1))
+    return load_item(path)
+
+
+def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(figure: Reproduction) -> None:
+    """The sheet's check: MAP and ScaMAP; all 21 methods of Table I are there."""
+    drawn, sheets = averages_view(figure, load_runs([]))
+    (sheet,) = sheets.values()
+    assert len(drawn) == 1
+    assert len(sheet.lines) == 21
+    assert {line[0] for line in sheet.lines if line[3] == "yes"} == {"MAP", "ScaMAP"}
+    assert next(line for line in sheet.lines if line[0] == "FedAvg")[1:] == ["64.0", "71.3", "", "–", "–", "–"]
+    assert "ScaMAP" in svg(drawn[0].figure)
+
+
+def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(figure: Reproduction, tmp_path: Path) -> None:
+    for cell in figure.about["cells"]:
+        at = {("FedAvg", "FaMnist LeNet"): (0.8, 0.9), ("FedAvg", "FaMnist MLPNet"): (0.6, 0.7),
+              ("MAP", "FaMnist LeNet"): (0.7, 1.0)}.get((cell["row"], cell["column"]))  # fmt: skip
+        if at is None:
+            continue
+        name = f"{cell['row']}-{cell['column']}".replace(" ", "-")
+        writer = MetricsWriter(tmp_path / name, name, "m", "d", "s", 0)
+        writer.add([Row(1, "global", "test", "accuracy", at[0], n=1), Row(1, "personal", "local_test", "accuracy", at[1], n=1)])
+        writer.flush()
+        write_json(tmp_path / name / "run.json", {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1})
+        cell["runs"].append(str(tmp_path / name))
+    drawn, sheets = averages_view(figure, load_runs([tmp_path]))
+    (sheet,) = sheets.values()
+    lines = {line[0]: line[4:] for line in sheet.lines}
+    assert len(drawn) == 2
+    assert "FaMnist LeNet" in drawn[1].caption
+    assert "MLPNet" not in drawn[1].caption
+    assert lines["FedAvg"] == ["80.0", "90.0", "yes"]
+    assert lines["MAP"] == ["70.0", "100.0", "yes"]
