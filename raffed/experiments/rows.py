@@ -64,10 +64,7 @@ def _global_rows(number: int, test: Tally) -> list[Row]:
 def validation_rows(number: int, reports: list[Report], val: Tally | None) -> list[Row]:
     """The rows of split `val`: the personal models each on its own part, their mean, the global model on all parts."""
     own = [(r.client, r.validation) for r in reports if r.validation is not None]
-    rows = [Row(number, "personal", "val", "accuracy", tally.accuracy, client=client, n=tally.n) for client, tally in own]
-    if own:
-        mean = sum(tally.accuracy for _, tally in own) / len(own)
-        rows.append(Row(number, "personal", "val", "accuracy", mean, n=len(own)))
+    rows = _each_and_mean(number, "personal", "val", "accuracy", own)
     if val is not None:
         rows.append(Row(number, "global", "val", "accuracy", val.accuracy, n=val.n))
         rows.append(Row(number, "global", "val", "loss", val.loss / val.n, n=val.n))
@@ -81,8 +78,12 @@ def survey_rows(number: int, standings: Iterable[Standing], oracle: bool) -> lis
     rows = []
     for model, name in names.items():
         own = [(one.client, one.scores[model]) for one in found if model in one.scores]
-        rows += [Row(number, model, "local_test", name, tally.accuracy, client=c, n=tally.n) for c, tally in own]
-        if own:
-            mean = sum(tally.accuracy for _, tally in own) / len(own)
-            rows.append(Row(number, model, "local_test", name, mean, n=len(own)))
+        rows += _each_and_mean(number, model, "local_test", name, own)
     return rows
+
+
+def _each_and_mean(number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, Tally]]) -> list[Row]:
+    """Each client's accuracy, and the unweighted mean of them."""
+    rows = [Row(number, model, split, metric, tally.accuracy, client=client, n=tally.n) for client, tally in own]
+    mean = [Row(number, model, split, metric, sum(tally.accuracy for _, tally in own) / len(own), n=len(own))] if own else []
+    return rows + mean
