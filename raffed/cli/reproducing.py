@@ -35,6 +35,7 @@ def reproduce(
     budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
     place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")] = "reproduce",
     plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
+    tables: Annotated[bool, typer.Option("--tables", help="Run nothing: tables and report of what is finished.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Every table and figure with its state.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
 ) -> None:
@@ -55,9 +56,10 @@ def reproduce(
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
-        runs = work.estimated([_with_root(job, flags) for job in runs], lambda text: typer.echo(text, err=True))
+        runs = [_with_root(job, flags) for job in runs]
+        runs = runs if tables else work.estimated(runs, lambda text: typer.echo(text, err=True))
         studies = work.study_jobs(found, scale, out, count, flags.get("data.root"))
-        planned = work.within_budget([*studies, *runs], seconds)
+        planned = work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
         _announce(found, scale, planned)
         if not plan:
             _reproduce(found, scale, out, planned, seconds, flags, screen)

@@ -188,6 +188,11 @@ def _probed(config: RunConfig) -> Speed | str:
     return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))
 
 
+def finished(found: Sequence[P]) -> list[P]:
+    """The jobs, those that are not done left out."""
+    return [job if job.done or job.left_out else replace(job, left_out="not finished") for job in found]
+
+
 def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
     """The jobs in their order, those that no longer fit into the time left out; a shorter later one may still fit."""
     left: float | None = seconds

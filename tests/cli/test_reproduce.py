@@ -72,6 +72,16 @@ def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_tables_of_what_is_finished_run_and_probe_nothing(reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raffed.experiments.reproduce._probed", lambda config: pytest.fail("probed"))
+    done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
+    assert done.code == 0, done.err
+    assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.err
+    table = (reproduced / "map" / "table2" / "smoke" / "table.md").read_text()
+    assert "| MAP | FaMnist LeNet |" in table
+    assert "| FedRS | FaMnist LeNet |" in table
+
+
 def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
     assert "nearest: map/table1" in cli("reproduce", "map/tabl1").err
     assert cli("reproduce", "map/table1", "--scale", "huge").code == 2
