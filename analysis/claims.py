@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from .load import Runs
 from .reproductions import Reproduction, cell_values
@@ -12,10 +13,12 @@ from .stats import t_interval
 
 
 class Judged(NamedTuple):
-    """A claim and its left-hand side for every seed that all its cells have, in the measure's unit."""
+    """A claim and its left-hand side for every seed that all its cells have, in the measure's unit; the same of its premise,
+    empty where it has none."""
 
     text: str
-    values: list[float]
+    values: Sequence[float]
+    given: Sequence[float] = ()
 
     @property
     def mean(self) -> float:
@@ -28,9 +31,11 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """holds, fails: the whole interval is above or below 0."""
+        """holds, fails: the whole interval is above or below 0; says nothing: that of its premise is not above 0."""
         if len(self.values) < 2:
             return "one seed" if self.values else "not run"
+        if self.given and Judged("", self.given).verdict != "holds":
+            return "says nothing: its premise does not hold"
         if abs(self.mean) <= self.half:
             return "not separated"
         return "holds" if self.mean > 0 else "fails"
@@ -40,10 +45,17 @@ def judged(item: Reproduction, runs: Runs) -> list[Judged]:
     """The item's claims; none where it makes none."""
     found = []
     for claim in item.about.get("claims", ()):
-        cells = [(factor, cell_values(item, (row, column), runs)) for factor, row, column in claim["terms"]]
-        seeds = sorted(set.intersection(*(set(values) for _, values in cells)))
-        found.append(Judged(claim["text"], [sum(factor * values[seed] for factor, values in cells) for seed in seeds]))
+        left, given = _sums(item, claim["terms"], runs), _sums(item, claim.get("given", ()), runs)
+        seeds = sorted(left.keys() & given.keys() if claim.get("given") else left)
+        found.append(Judged(claim["text"], [left[seed] for seed in seeds], [given[seed] for seed in seeds if given]))
     return found
+
+
+def _sums(item: Reproduction, terms: Sequence[Any], runs: Runs) -> dict[int, float]:
+    """Seed → Σ factor · value, of the seeds that all cells have."""
+    cells = [(factor, cell_values(item, (row, column), runs)) for factor, row, column in terms]
+    seeds = set.intersection(*(set(values) for _, values in cells)) if cells else set()
+    return {seed: sum(factor * values[seed] for factor, values in cells) for seed in seeds}
 
 
 def claim_sheet(item: Reproduction, runs: Runs) -> Sheet | None:

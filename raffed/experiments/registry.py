@@ -85,10 +85,14 @@ class Average:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of an item's cells: Σ factor · value of the cell (row, column) is above 0. Judged seed by seed, in pairs."""
+    """What is said of an item's cells: Σ factor · value of the cell (row, column) is above 0. Judged seed by seed, in pairs.
+
+    given: terms of a premise, whose sum must be above 0 for the claim to say anything: half of a gain, where there is a gain.
+    """
 
     text: str
     terms: tuple[tuple[float, str, str], ...]
+    given: tuple[tuple[float, str, str], ...] = ()
 
     @staticmethod
     def above(text: str, better: str, worse: str, column: str) -> Claim:

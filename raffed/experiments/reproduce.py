@@ -249,8 +249,9 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     columns = {column for _, column in kept}
     averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
                 for one in item.averages if columns >= set(one.of)]  # fmt: skip
-    claims = [{"text": one.text, "terms": [list(term) for term in one.terms]}
-              for one in item.claims if kept.keys() >= {(row, column) for _, row, column in one.terms}]  # fmt: skip
+    claims = [{"text": one.text, "terms": [list(term) for term in one.terms], "given": [list(term) for term in one.given]}
+              for one in item.claims
+              if kept.keys() >= {(row, column) for _, row, column in (*one.terms, *one.given)}]  # fmt: skip
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,

@@ -26,6 +26,15 @@ def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[
     assert Judged("", values).verdict == word
 
 
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [([1.0, 1.1, 0.9], "holds"), ([], "holds"), ([-1.0, -1.1, -0.9], "says nothing: its premise does not hold"),
+     ([5.0, -1.0, 2.0], "says nothing: its premise does not hold")],
+)  # fmt: skip
+def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float], word: str) -> None:
+    assert Judged("", [1.0, 1.1, 0.9], given).verdict == word
+
+
 def test_the_interval_is_student_s() -> None:
     one = Judged("", [1.0, 2.0, 3.0])
     assert one.mean == 2.0
@@ -54,6 +63,13 @@ def test_seeds_that_all_cells_have_are_paired(item: Reproduction) -> None:
     first, second = judged(item, load_runs(run_folders(item)))
     assert first.values == pytest.approx([30.0, 10.0])
     assert second.values == pytest.approx([-10.0, -25.0])
+
+
+def test_a_premise_is_read_off_the_same_seeds(item: Reproduction) -> None:
+    claims = [{"text": "", "terms": [[1.0, "b", "c"]], "given": [[1.0, "a", "c"], [-1.0, "b", "c"]]}]
+    (found,) = judged(Reproduction(item.folder, {**item.about, "claims": claims}), load_runs(run_folders(item)))
+    assert found.values == pytest.approx([50.0, 60.0])  # of seeds 0 and 1
+    assert found.given == pytest.approx([30.0, 10.0])
 
 
 def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction) -> None:

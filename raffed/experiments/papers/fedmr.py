@@ -212,7 +212,8 @@ def _accuracy_claims(net: str) -> list[Claim]:
     both = tuple((sign, row, few) for sign, row in zip((1.0, -1.0, -1.0, 1.0), order, strict=True))
     found.append(Claim(f"(b) {net}, P5C2: both terms gain more together than one by one", both))
     half = ((1.0, "FedMR(proto_share=50%)", few), (-0.5, "FedMR", few), (-0.5, "FedAvg", few))
-    return [*found, Claim(f"(d) {net}, P5C2: half of the clients sharing keeps more than half of the gain", half)]
+    gain = ((1.0, "FedMR", few), (-1.0, "FedAvg", few))
+    return [*found, Claim(f"(d) {net}, P5C2: half of the clients sharing keeps more than half of the gain", half, gain)]
 
 
 def _variance_claims(net: str) -> list[Claim]:
