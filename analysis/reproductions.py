@@ -222,6 +222,8 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
         return "", {}
     found = {}
     for cell in item.about["cells"]:
+        if measure_of(item, cell) != measure:
+            continue
         names = cell_names(item, cell, runs)
         if measure == "a_loc":
             counts = a_loc(runs)["clients"].reindex(names).dropna().astype(int)

@@ -108,6 +108,9 @@ def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clien
     assert [(line[3], line[-2]) for line in sheet.lines] == [("30.00", "global model"), ("40.00", "oracle: mean of the heads")]
     local = paper_sheet(found._replace(about={**found.about, "measure": "a_loc"}), runs)
     assert [line[-2] for line in local.lines] == ["–", "7 of 10"]
+    mixed, runs = item(tmp_path / "mixed", {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo",
+                       own={"FedRep": "a_loc"})  # fmt: skip
+    assert [line[-2] for line in paper_sheet(mixed, runs).lines] == ["global model", "–"]
 
 
 def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
