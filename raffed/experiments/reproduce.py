@@ -256,13 +256,20 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
-             "unit": MEASURES.get(item.measure, item.measure), "tolerance": item.tolerance,
+             "unit": _unit(item, kept.values()), "tolerance": item.tolerance,
              "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
              "claims": claims, "picture": item.picture,
              "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
+
+
+def _unit(item: Item, cells: Iterable[Cell]) -> str:
+    """What the numbers are; each with its name where cells have measures of their own."""
+    names = list(dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)]))
+    said = [MEASURES.get(name, name) for name in names]
+    return said[0] if len(said) == 1 else "; ".join(f"{name}: {text}" for name, text in zip(names, said, strict=True))
 
 
 def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.experiments.registry import find_item
+from raffed.experiments.registry import MEASURES, find_item
 from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget, write_item
 from raffed.methods import METHODS
 from tests.cli.conftest import Cli, shell
@@ -55,6 +55,15 @@ def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Pa
     assert json.loads(part.read_text())["averages"] == []
     whole = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
     assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
+
+
+def test_columns_with_measures_of_their_own_say_what_each_is(tmp_path: Path) -> None:
+    item = find_item("gldp/claims")
+    about = json.loads(write_item(item, "proxy", tmp_path, jobs(item, "proxy", tmp_path, [], seeds=1)).read_text())
+    assert [text.partition(":")[0] for text in about["unit"].split("; ")] == ["a_glo", "a_loc", "a_sel", "a_sel_drop"]
+    one = find_item("gldp/table2")
+    said = json.loads(write_item(one, "proxy", tmp_path, jobs(one, "proxy", tmp_path, [], seeds=1)).read_text())
+    assert said["unit"] == MEASURES["a_glo"]
 
 
 def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
