@@ -104,3 +104,19 @@ def test_in_stages_each_stage_is_scored_apart_and_the_whole_is_their_sum() -> No
         assert whole["value"].item() * whole["n"].item() == pytest.approx((parts["value"] * parts["n"]).sum(), abs=1e-9)
         assert whole["n"].item() == parts["n"].sum()
     assert not len(rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")])  # stage 1 is still to come
+
+
+def test_participants_are_scored_in_surveyed_rounds_though_the_global_test_is_rarer() -> None:
+    """A_sel is of participants in every stage, the global test of nobody there: eval_every = 4 of four rounds, two surveyed."""
+    rows = raffed.run(replace(BASE, federation=replace(BASE.federation, eval_every=4))).to_pandas()
+    tested = rows[(rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")]
+    scored = rows[(rows["model"] == "personal") & (rows["split"] == "local_test") & (rows["metric"] == "accuracy")]
+    assert set(tested["round"]) == {4}
+    assert set(scored["round"]) == {3, 4}
+
+
+def test_a_client_without_a_model_of_its_own_scores_as_the_global_model_does() -> None:
+    rows = rows_of("fedavg")
+    both = [scores(rows, model, "accuracy_between", 4) for model in ("global", "personal")]
+    assert both[0] == both[1]
+    assert len(both[0]) == 6
