@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,6 +72,7 @@ class MLflow:
             self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
 
     def _begun(self) -> str:
+        import pandas as pd
         from mlflow.entities import Param
 
         about = read_run(self._folder)
@@ -83,7 +84,8 @@ class MLflow:
             client.update_run(before[0].info.run_id, status="RUNNING")
             return str(before[0].info.run_id)
         made = str(client.create_run(home, run_name=self._folder.name, tags={"raffed.run_id": name}).info.run_id)
-        client.log_batch(made, params=[Param(key, str(value)) for key, value in dotted(about["config"]).items()])
+        settings = pd.json_normalize(about["config"], sep=".").iloc[0]
+        client.log_batch(made, params=[Param(key, str(value)) for key, value in settings.items()])
         return made
 
 
@@ -122,14 +124,6 @@ def numbers(event: RoundEvent) -> dict[str, float]:
     """What a sink shows of a round: all its numbers but the round's own."""
     found = event.as_dict().items()
     return {name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None}
-
-
-def dotted(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} → {"a.b": 1}."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        found |= dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def _needs(package: str, title: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import raffed
 from raffed.core.errors import UsageError
 from raffed.experiments.federation import RoundEvent
-from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, dotted, together
+from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, together
 from raffed.results.runfile import read_run
 from raffed.runtime import logs
 from tests.runtime.conftest import small
@@ -98,6 +98,7 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
     assert found.data.tags["raffed.run_id"] == read_run(folder)["run_id"]
     assert found.data.params["method"] == "fedavg"
     assert found.data.params["federation.rounds"] == "3"
+    assert found.data.params["data.dataset"] == "digits"
     told = [(one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss")]
     assert told == [(e.round, pytest.approx(e.loss)) for e in seen]
     assert len(told) == 3
@@ -125,10 +126,6 @@ def test_a_sink_that_is_not_installed_is_named(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'raffed\[(tensorboard|mlflow|wandb)\]'"):
         sink(tmp_path)
-
-
-def test_a_nested_configuration_becomes_dotted_names() -> None:
-    assert dotted({"a": {"b": 1, "c": {"d": None}}, "e": [2]}) == {"a.b": 1, "a.c.d": None, "e": [2]}
 
 
 @pytest.mark.slow

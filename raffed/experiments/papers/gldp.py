@@ -101,6 +101,8 @@ SELECTED = "FEDIC and CReFF: the global model, over all clients"
 HALF = [TABLE_2[0], TABLE_2[2]]
 TESTED = ("[100,4,1]", "[20,4,5]")
 MEASURED = {"A_glo": "a_glo", "A_loc": "a_loc", "A_sel": "a_sel", "drop of A_sel": "a_sel_drop"}
+# who is said to lead in what
+BEST = {"A_glo": ("GLDP-GP", "GLDP-LP"), "A_loc": ("GLDP-LP",), "A_sel": ("GLDP-LP",), "drop of A_sel": ("GLDP-LP",)}
 PRINTED_IN = {("A_loc", "[100,4,1]"): "Table 1", ("A_glo", "[20,4,5]"): "Table 2", ("A_loc", "[20,4,5]"): "Table 3"}
 
 
@@ -126,9 +128,6 @@ def _claims() -> Item:
     note = f"{HEADS}. Rows without a term answer by LP, as GLDP-LP does"
     return item("claims", "Claims: one stage, five stages", "a_glo", tuple(found), claims=tuple(claims), note=note,
                 picture="stages")  # fmt: skip
-
-
-BEST = {"A_glo": ("GLDP-GP", "GLDP-LP"), "A_loc": ("GLDP-LP",), "A_sel": ("GLDP-LP",), "drop of A_sel": ("GLDP-LP",)}
 
 
 def _ahead(best: str, other: str, column: str) -> Claim:
