@@ -1,11 +1,12 @@
 """Cost of a round and peak memory against the number of clients, the number drawn, the model's size and the execution.
 
     python -m tests.benchmarks.scale [--rounds 5] [--out FILE.json]           tables of one process
-    python -m tests.benchmarks.scale --vaults 3550 [--rounds 2]                FEMNIST-sized: every client keeps a private model
+    python -m tests.benchmarks.scale --vaults 3550 [--rounds 2] [--small]      every client keeps a private model
 
 Synthetic images, 20 a client. The first part runs FedAvg in this process, one by one and in stacks of 100; every line is its own
-process, so that its peak memory is its own. The second runs MAP with femnist_cnn (115,584 weights, 62 classes) on Ray with two
-actors, every client in every round, vaults on disk; the sum over all processes of what is private to each or shared (PSS).
+process, so that its peak memory is its own. The second runs MAP on Ray with two actors, every client in every round, vaults on
+disk, with femnist_cnn (115,584 weights, 62 classes) or a small MLP (4,810 weights, 10 classes); memory is the sum over all
+processes of what is private to each or shared (PSS).
 """
 
 from __future__ import annotations
@@ -79,15 +80,16 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
             "client_ms": 1e3 * took / drawn, "peak_mib": round(peak)}  # fmt: skip
 
 
-def vaults(clients: int, rounds: int) -> dict[str, Any]:
-    """Every client of a FEMNIST-sized federation keeps a private model; Ray, two actors."""
+def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
+    """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from raffed.experiments.run import conduct_at
     from raffed.runtime.ray_launch import launched
     from raffed.runtime.ray_start import RaySession
     from tests.benchmarks.memory import sampled
 
+    model, side, classes = (SMALL, 8, 10) if small else (Model("femnist_cnn"), 28, 62)
     setup = synthetic(
-        clients, clients, Model("femnist_cnn"), 0, side=28, classes=62, method="map", runtime=Runtime(actors=2),
+        clients, clients, model, 0, side=side, classes=classes, method="map", runtime=Runtime(actors=2),
         federation=Federation(rounds=rounds, eval_every=rounds),
     )  # fmt: skip
     peaks, stop = {"pss": 0.0, "rss": 0.0}, threading.Event()
@@ -111,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vaults", type=int, default=0, metavar="CLIENTS")
+    parser.add_argument("--small", action="store_true", help="with --vaults: a small MLP")
     parser.add_argument("--line", nargs=2, type=int, metavar=("NUMBER", "COHORT"), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -119,7 +122,7 @@ def main() -> None:
         print(json.dumps(one_line(*LINES[number], cohort, options.rounds)))
         return
     if options.vaults:
-        found = [vaults(options.vaults, options.rounds)]
+        found = [vaults(options.vaults, options.rounds, options.small)]
     else:
         found = []
         for number in range(len(LINES)):

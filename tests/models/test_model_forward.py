@@ -1,7 +1,7 @@
 """The forward pass: two outputs, the batch axis, and the same numbers for stacked clients as for each alone."""
 
 import copy
-import functools
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -161,9 +161,13 @@ def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) ->
     return grad(loss, has_aux=True)(params, buffers)
 
 
-@functools.lru_cache
-def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], State]:
+Both = tuple[object, list[object], State]
+
+
+@pytest.fixture(scope="module")  # so that pytest puts the tests of one network together, and forgets it after them
+def stacked_and_alone(request: pytest.FixtureRequest) -> Both:
     """Two clients in float64, so that what differs is an error and not the rounding of 50 layers."""
+    name, train = request.param
     nets = [small(name, seed, **STILL.get(name, {})).train(train).double() for seed in (1, 2)]
     x = inputs(name, 2, 2 if name in HEAVY else 4).double()
     y = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 1]])[:, : x.shape[1]]
@@ -184,10 +188,14 @@ def stacked_and_alone(name: str, train: bool) -> tuple[object, list[object], Sta
     return stacked, alone, before
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("train", [True, False])
-def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(name: str, train: bool) -> None:
-    (grads, (logits, buffers)), alone, _ = stacked_and_alone(name, train)
+def of_each(names: Iterable[str], *modes: bool) -> pytest.MarkDecorator:
+    pairs = [pytest.param((name, train), id=f"{name}-{'train' if train else 'eval'}") for name in names for train in modes]
+    return pytest.mark.parametrize("stacked_and_alone", pairs, indirect=True)
+
+
+@of_each(MODELS, True, False)
+def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(stacked_and_alone: Both) -> None:
+    (grads, (logits, buffers)), alone, _ = stacked_and_alone
     for i, (grads_i, (logits_i, buffers_i)) in enumerate(alone):
         torch.testing.assert_close(logits[i], logits_i, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close({k: g[i] for k, g in grads.items()}, grads_i, rtol=1e-7, atol=1e-9)
@@ -216,9 +224,9 @@ def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: st
     assert not torch.allclose(alone[0], alone[1], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", BATCH_NORM)
-def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_client(name: str) -> None:
-    (_, (_, after)), _, before = stacked_and_alone(name, True)
+@of_each(BATCH_NORM, True)
+def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_client(stacked_and_alone: Both) -> None:
+    (_, (_, after)), _, before = stacked_and_alone
     assert after
     for key in after:
         if key.endswith("num_batches_tracked"):
@@ -230,9 +238,9 @@ def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_cl
             assert not torch.equal(after[key][0], after[key][1])
 
 
-@pytest.mark.parametrize("name", BATCH_NORM)
-def test_stacked_evaluation_leaves_every_buffer_alone(name: str) -> None:
-    (_, (_, after)), _, before = stacked_and_alone(name, False)
+@of_each(BATCH_NORM, False)
+def test_stacked_evaluation_leaves_every_buffer_alone(stacked_and_alone: Both) -> None:
+    (_, (_, after)), _, before = stacked_and_alone
     assert all(torch.equal(after[key], before[key]) for key in before)
 
 
