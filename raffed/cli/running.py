@@ -18,7 +18,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
-from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, together
+from raffed.experiments.sinks import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases, together
 from raffed.methods import build_method
 from raffed.results.storage import mirrored
 
@@ -124,15 +124,17 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
 
 @contextlib.contextmanager
 def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
-    """The sinks asked for of a run in a folder, closed at the end."""
+    """The sinks asked for of a run in a folder, which it does not depend on, closed at the end."""
+    asked: dict[str, tuple[object, Callable[[], Sink]]] = {
+        f"TensorBoard's folder {board}": (board, lambda: TensorBoard(str(board))),
+        f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
+        f"Weights & Biases, project {project},": (project, lambda: WeightsAndBiases(str(project), folder)),
+    }
     with contextlib.ExitStack() as stack:
         shown: list[Sink] = []
-        if board is not None:
-            shown.append(stack.enter_context(contextlib.closing(TensorBoard(board))))
-        if tracker is not None:
-            shown.append(stack.enter_context(contextlib.closing(MLflow(tracker, folder))))
-        if project is not None:
-            shown.append(stack.enter_context(contextlib.closing(WeightsAndBiases(project, folder))))
+        for title, (place, make) in asked.items():
+            if place is not None:
+                shown.append(stack.enter_context(contextlib.closing(Guarded(title, make))))
         yield shown
 
 

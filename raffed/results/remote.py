@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from raffed.core.errors import UsageError
+from raffed.core.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
 
 STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a checkpoint with one is whole
@@ -19,8 +21,10 @@ VAULTS, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # say what else is there, so they follow it
 WHOLE_WRITES = ("s3", "gcs", "abfs")  # stores where an object appears when it is complete; elsewhere a rename does that
 LEFT = (".part", ".pkl")  # cut off; and the pickles of Ray Tune, which could run code here: a search begins its memory anew
+PROBE = ".writable.part"  # left behind, it is a cut-off file like any other
 THREADS = 8
 
+NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 
 
@@ -38,6 +42,14 @@ class Remote:
     def name(self) -> str:
         """The last part of the folder's path."""
         return PurePosixPath(self._root).name or "results"
+
+    def check_writable(self) -> None:
+        """Raises UsageError where an object store takes nothing: a bucket that is not there looks empty to a reader, and what a
+        run of hours leaves would find no place. File systems make the folders that they need."""
+        if self._files.type_name in WHOLE_WRITES:
+            with _told(f"{self.url}: cannot be written"):
+                self._write(io.BytesIO(), f"{self._root}/{PROBE}")
+                self._files.delete_file(f"{self._root}/{PROBE}")
 
     def fetch(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
         """Copy what is there to `folder`, whole checkpoints only. Names that lead outside of it are refused."""
@@ -112,19 +124,26 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{what} ({' '.join(str(error).split())})") from error
+        raise UsageError(f"{what} ({_one_line(error)})") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return without_secrets(" ".join(str(error).split()))
 
 
 def check_url(url: str) -> str:
-    """The URL, if it can be one and holds no credentials; else a UsageError that does not repeat them."""
+    """The URL, if it can be one and holds no credentials, nor an endpoint in it; else a UsageError that does not repeat them."""
     scheme = url.partition("://")[0]
     try:
         parts = urlsplit(url)
         secret = parts.username is not None or parts.password is not None
     except ValueError as error:
-        raise UsageError(f"{scheme}://…: not a URL ({error})") from error
+        raise UsageError(f"{scheme}://…: not a URL ({without_secrets(str(error))})") from error
     if secret:
-        raise UsageError(f"{scheme}://…@{parts.hostname}: credentials in a URL end up in logs; use the environment or a role")
+        raise UsageError(f"{scheme}://…@{parts.hostname}: {NO_SECRETS}")
+    for field, value in parse_qsl(parts.query, keep_blank_values=True):
+        if names_a_secret(field) or "@" in value:
+            raise UsageError(f"{scheme}://{parts.netloc}{parts.path}?{field}=…: {NO_SECRETS}")
     return url
 
 
@@ -137,7 +156,7 @@ def _opened(url: str) -> tuple[Any, str]:
         found, root = fs.FileSystem.from_uri(url)
     except (OSError, ValueError, pa.ArrowException) as error:
         known = "s3://, gs://, abfs://, hdfs:// or file:///"
-        raise UsageError(f"{url}: no place for results ({' '.join(str(error).split())}); wanted {known}") from error
+        raise UsageError(f"{url}: no place for results ({_one_line(error)}); wanted {known}") from error
     return found, root.rstrip("/")
 
 
@@ -193,5 +212,10 @@ def _complete(name: str, missing: Iterable[str]) -> bool:
 
 
 def _each(work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """In the order given. The first failure ends it: a store that is not there takes seconds to say so of every file."""
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda given: work(*given), arguments))
+        under_way = [pool.submit(work, *given) for given in arguments]
+        try:
+            return [one.result() for one in under_way]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -11,10 +11,12 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from raffed.core.errors import RaffedError, UsageError
@@ -33,11 +35,23 @@ def is_url(place: str | Path) -> bool:
 
 
 def named(path: Path | str) -> str:
-    """A path as a person knows it: with the URL in place of its local copy."""
+    """A path, or a text with paths, as a person knows it: with the URL in place of its local copy.
+
+    What follows the copy's name goes before the URL's options (s3://b/a/x?region=r); the argument of a command is quoted.
+    """
     text = str(path)
     for local, url in _copies.items():
-        text = text.replace(str(local), url)
+        mention = rf"(\braffed \w+ )?{re.escape(str(local))}((?:/[\w@=+-][\w.@=+-]*(?<!\.))*)"
+        text = re.sub(mention, partial(_put, url), text)
     return text
+
+
+def _put(url: str, found: re.Match[str]) -> str:
+    """For a mention of a copy (the command before it, the path below it): its URL with that path."""
+    place, mark, options = url.partition("?")
+    command, below = found.groups()
+    whole = f"{place.rstrip('/')}{below}{mark}{options}"
+    return f"{command}{shlex.quote(whole)}" if command else whole
 
 
 @contextlib.contextmanager
@@ -53,11 +67,12 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
     remote, scratch = Remote(str(place)), _scratch()
     local = scratch / remote.name
     try:
+        remote.check_writable()
         remote.fetch(local)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    _copies[local] = remote.url.rstrip("/")
+    _copies[local] = remote.url
     try:
         with _retold(), _sending(remote, local, every):
             yield local
@@ -78,7 +93,7 @@ def fetched(place: str | Path) -> Iterator[Path]:
     try:
         remote.fetch(local, lambda name: f"/{CHECKPOINTS}/" not in f"/{name}" and not name.endswith(".safetensors"))
         local.mkdir(exist_ok=True)
-        _copies[local] = remote.url.rstrip("/")
+        _copies[local] = remote.url
         with _retold():
             yield local
     finally:

@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,25 +34,44 @@ ARGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 STORM = (Fault("slow", 1, 0), Fault("before", 0, 1), Fault("in", 1, 1), Fault("after", 0, 2), Fault("evaluation", 0, 3))
 PLANS = {"storm": STORM, **{fault.kind: (fault,) for fault in STORM}}
-CASES = [*((method, "storm") for method in ARGS), *(("scamap", kind) for kind in PLANS if kind != "storm")]
 FULL = (0.1, 0.5, 0.9)  # the disk is full after this share of the run's writes
+KILLED_AT = (1, 3, 5)  # killed when the first round not before this is told: checkpoints are after every second one
+ROUNDS = 12  # where a driver is killed three times
+RAFFED = [sys.executable, "-m", "raffed"]
+EXPERIMENT = """method = "{method}"
+args = {{{args}}}
+data.local_test = 0.2
+model = {{name = "mlp", args.hidden = [16]}}
+local = {{epochs = 1, batch_size = 32}}
+federation = {{rounds = {rounds}, participation = 0.5}}
+runtime = {{execution = "serial", checkpoint_every = 2}}
+"""  # config(method, ROUNDS) as a person would write it
 
-Reference = Callable[[str], dict[str, str]]
+Reference = Callable[..., dict[str, str]]
 
 
-def config(method: str) -> RunConfig:
-    return replace(small(method), args=ARGS[method])
+def struck_by(plan: str, method: str) -> tuple[Fault, ...]:
+    """The faults of a plan that can strike a method: a server without a head asks nobody to evaluate it."""
+    evaluates = build_method(method, ARGS[method]).has_global
+    return tuple(fault for fault in PLANS[plan] if evaluates or fault.kind != "evaluation")
+
+
+CASES = [(method, plan) for method in ARGS for plan in PLANS if struck_by(plan, method)]
+
+
+def config(method: str, rounds: int = 4) -> RunConfig:
+    return replace(small(method, rounds), args=ARGS[method])
 
 
 @pytest.fixture(scope="module")
 def reference() -> Reference:
-    """Hashes of the undisturbed serial run, by method, made once."""
-    known: dict[str, dict[str, str]] = {}
+    """Hashes of the undisturbed serial run, by method and rounds, made once."""
+    known: dict[tuple[str, int], dict[str, str]] = {}
 
-    def of(method: str) -> dict[str, str]:
-        if method not in known:
-            known[method] = raffed.run(config(method)).hashes
-        return known[method]
+    def of(method: str, rounds: int = 4) -> dict[str, str]:
+        if (method, rounds) not in known:
+            known[method, rounds] = raffed.run(config(method, rounds)).hashes
+        return known[method, rounds]
 
     return of
 
@@ -59,10 +81,13 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
     """What was injected and what came of it, printed at the end."""
     counts: Counter[str] = Counter()
     yield counts
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    plugins = request.config.pluginmanager
+    reporter, capturing = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
     assert reporter is not None
+    assert capturing is not None
     told = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
-    reporter.write_line(f"\nchaos: {told}")
+    with capturing.global_and_fixture_disabled():  # what a fixture prints is shown of failures alone
+        reporter.write_line(f"\nchaos: {told}")
 
 
 def recorded(ledger: Counter[str], hashes: dict[str, str], expected: dict[str, str], *kinds: str) -> None:
@@ -78,8 +103,7 @@ def test_actors_that_die_or_dawdle_change_no_bit(
     method: str, plan: str, reference: Reference, ledger: Counter[str], tmp_path: Path
 ) -> None:
     (tmp_path / "marks").mkdir()
-    evaluates = build_method(method, ARGS[method]).has_global  # a server without a head asks nobody to evaluate it
-    faults = tuple(fault for fault in PLANS[plan] if evaluates or fault.kind != "evaluation")
+    faults = struck_by(plan, method)
     about = struck(on(config(method), execution="ray", actors=2), tmp_path, faults)
     assert len(Marks(str(tmp_path / "marks"))) == len(faults) > 0  # every fault of the plan did happen
     assert about["placement"]["restarts"] == sum(fault.kind != "slow" for fault in faults)
@@ -101,6 +125,44 @@ def test_a_driver_that_dies_changes_no_bit(method: str, reference: Reference, le
     recorded(ledger, result.hashes, reference(method), "driver")
 
 
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize("method", ARGS)
+def test_a_driver_that_dies_three_times_changes_no_bit(
+    method: str, reference: Reference, ledger: Counter[str], tmp_path: Path
+) -> None:
+    """Each time it is replaced by one that goes on from the last checkpoint and does the rounds since then again."""
+    drivers: list[int] = []
+
+    def kill(event: Any) -> None:
+        pid = read_run(tmp_path / "run")["placement"]["driver_pid"]
+        if len(drivers) < len(KILLED_AT) and event.round >= KILLED_AT[len(drivers)] and pid not in drivers:
+            drivers.append(pid)
+            os.kill(pid, signal.SIGKILL)
+
+    result = raffed.run(on(config(method, ROUNDS), execution="ray", actors=2), tmp_path / "run", watch=kill)
+    last = read_run(tmp_path / "run")["placement"]["driver_pid"]
+    assert len({*drivers, last}) == len(KILLED_AT) + 1
+    recorded(ledger, result.hashes, reference(method, ROUNDS), *["driver"] * len(drivers))
+
+
+@pytest.mark.parametrize("method", ARGS)
+def test_a_command_that_is_killed_three_times_and_resumed_each_time_changes_no_bit(
+    method: str, reference: Reference, ledger: Counter[str], tmp_path: Path
+) -> None:
+    """kill -9 for the process of `raffed run` and then of every `raffed resume` but the last."""
+    file, folder, wanted = tmp_path / "exp.toml", tmp_path / "run", config(method, ROUNDS)
+    args = ", ".join(f"{name} = {value}" for name, value in ARGS[method].items())
+    file.write_text(EXPERIMENT.format(method=method, args=args, rounds=ROUNDS))
+    command = ["run", str(file), "--out", str(folder)]
+    for number in KILLED_AT:
+        assert killed_after(number, command) == -signal.SIGKILL
+        assert read_run(folder)["state"] == "running"
+        command = ["resume", str(folder)]
+    assert read_run(folder)["identity"] == wanted.identity()
+    assert subprocess.run([*RAFFED, *command, "--execution", "serial", "--quiet"], check=False, timeout=300).returncode == 0
+    recorded(ledger, read_run(folder)["hashes"], reference(method, ROUNDS), *["command"] * len(KILLED_AT))
+
+
 @pytest.mark.parametrize("share", FULL)
 @pytest.mark.parametrize("method", ARGS)
 def test_a_full_disk_ends_the_run_resumably(
@@ -116,6 +178,18 @@ def test_a_full_disk_ends_the_run_resumably(
         raffed.run(config(method), tmp_path / "run")
     disk.left = 10**9
     recorded(ledger, raffed.resume(tmp_path / "run").hashes, reference(method), "full disk")
+
+
+def killed_after(number: int, command: list[str]) -> int:
+    """The exit code of a command of raffed that is killed as soon as it has told of round `number` or a later one."""
+    told = [*RAFFED, *command, "--execution", "serial", "--json"]
+    with subprocess.Popen(told, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line).get("round", 0) >= number:
+                process.kill()
+                break
+    return process.returncode
 
 
 class Disk:

@@ -91,6 +91,21 @@ def test_the_schema_finds_a_misspelt_field(place: str) -> None:
         jsonschema.validate(job, schema_of("RayJob"))
 
 
+def test_the_schema_has_the_fields_of_kuberay_1_7() -> None:
+    """As many as the tables RayClusterSpec, RayJobSpec, HeadGroupSpec, WorkerGroupSpec and AutoscalerOptions of its reference."""
+    cluster, job = SCHEMA["$defs"]["cluster"]["properties"], SCHEMA["$defs"]["job"]["properties"]
+    inner = cluster["headGroupSpec"], cluster["workerGroupSpecs"]["items"], cluster["autoscalerOptions"]
+    assert (len(cluster), len(job), *(len(one["properties"]) for one in inner)) == (14, 20, 8, 13, 12)
+
+
+def test_a_job_that_kuberay_s_operator_refuses_is_found() -> None:
+    """A time to live means the cluster's end, which shutdownAfterJobFinishes is for."""
+    (job,) = (copy.deepcopy(one) for _, one in ray_objects() if one["kind"] == "RayJob")
+    job["spec"]["shutdownAfterJobFinishes"] = False
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(job, schema_of("RayJob"))
+
+
 @pytest.mark.parametrize(("name", "one"), ray_objects(), ids=[name for name, _ in ray_objects()])
 def test_kuberay_asks_for_a_token_and_opens_no_door(name: str, one: dict[str, Any]) -> None:
     cluster = cluster_of(one)

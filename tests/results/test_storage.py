@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import raffed
 from raffed.core.errors import RaffedError, UsageError
 from raffed.results import remote as remotes
+from raffed.results import storage
 from raffed.results.remote import Remote
 from raffed.results.storage import fetched, is_url, mirrored, named
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
@@ -136,6 +137,48 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
         Remote("s3://AKIAEXAMPLE:verysecret@bucket/runs")
     assert "verysecret" not in str(refused.value)
     assert "AKIAEXAMPLE" not in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [
+    "secret_key=verysecret", "region=x&Session-Token=verysecret", "endpoint_override=http://me:verysecret@h",
+    "endpoint_override=http%3A%2F%2Fme%3Averysecret%40h", "x=1&password=very%73ecret",
+])  # fmt: skip
+def test_credentials_in_a_url_s_options_are_refused_and_not_repeated(options: str) -> None:
+    with pytest.raises(UsageError, match="credentials") as refused:
+        Remote(f"s3://bucket/runs?{options}")
+    assert "secret" not in str(refused.value).replace("secret_key=…", "")
+    assert str(refused.value).startswith("s3://bucket/runs?")
+
+
+NAMED = {
+    "{here}": "s3://b/a?x=1&y=2",
+    "{here}/report.html": "s3://b/a/report.html?x=1&y=2",
+    "{here}/metrics/part-1.parquet: damaged.": "s3://b/a/metrics/part-1.parquet?x=1&y=2: damaged.",
+    "see {here}/a.json.": "see s3://b/a/a.json?x=1&y=2.",
+    "`raffed resume {here}` continues it": "`raffed resume 's3://b/a?x=1&y=2'` continues it",
+    "stopped; continue with: raffed resume {here}/map": "stopped; continue with: raffed resume 's3://b/a/map?x=1&y=2'",
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path("/tmp/raffed-x/a")
+    monkeypatch.setattr(storage, "_copies", {here: "s3://b/a?x=1&y=2"})
+    assert named(text.format(here=here)) == NAMED[text]
+
+
+def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
+    """Of 100 at most the ones under way, eight at once, are tried beside it."""
+    tried: list[int] = []
+
+    def fail(number: int) -> None:
+        tried.append(number)
+        time.sleep(0.05)
+        raise OSError("no answer")
+
+    with pytest.raises(OSError, match="no answer"):
+        remotes._each(fail, ((number,) for number in range(100)))
+    assert len(tried) <= 3 * remotes.THREADS
 
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "file://", "s3://[", "s3://bucket", "nothing://x/y"])

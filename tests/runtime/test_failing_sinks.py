@@ -1,0 +1,196 @@
+"""A run depends on no tracker: one that is not there is an error before work starts, one that fails later is dropped."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed.core.errors import UsageError
+from raffed.experiments import sinks
+from raffed.experiments.federation import RoundEvent
+from raffed.experiments.sinks import Guarded, WeightsAndBiases, together
+from raffed.results.runfile import read_run
+from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
+from tests.runtime.conftest import small
+
+
+class Failing:
+    """A sink that raises, or hangs, at one of its calls: of round number `at`, or at "close"."""
+
+    def __init__(self, at: int | str, fail: Callable[[], None]) -> None:
+        self.at, self._fail, self.calls = at, fail, list[int | str]()
+
+    def __call__(self, event: RoundEvent) -> None:
+        self._called(event.round)
+
+    def close(self) -> None:
+        self._called("close")
+
+    def _called(self, at: int | str) -> None:
+        self.calls.append(at)
+        if at == self.at:
+            self._fail()
+
+
+def refused() -> None:
+    raise ConnectionError("http://me:hidden@host:5000/api?token=hidden: refused\nafter 2 tries")
+
+
+def hung() -> None:
+    threading.Event().wait(20)
+
+
+FAILURES = [
+    (refused, 2, [1, 2], "the rounds from 2 on are missing there"),
+    (refused, "close", [1, 2, 3, "close"], "what was shown last may be missing there"),
+    (hung, 1, [1], "the rounds from 1 on are missing there"),
+    (hung, "close", [1, 2, 3, "close"], "what was shown last may be missing there"),
+]
+
+
+@pytest.mark.parametrize(("fail", "at", "calls", "lost"), FAILURES)
+def test_a_sink_that_fails_is_dropped_with_one_warning_and_the_run_goes_on(
+    fail: Callable[[], None], at: int | str, calls: list[int | str], lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Failing(at, fail)
+    guarded = Guarded("Board at http://me:hidden@host", lambda: sink, patience=0.3)
+    seen: list[RoundEvent] = []
+    result = raffed.run(small("fedavg", rounds=3), tmp_path / "run", watch=together([guarded, seen.append]))
+    guarded.close()
+    assert result.state == "finished"
+    assert result.hashes == raffed.run(small("fedavg", rounds=3)).hashes
+    assert [event.round for event in seen] == [1, 2, 3]  # the watchers after it are still told
+    assert sink.calls == calls  # neither tried again nor closed
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert warning.startswith("Board at http://…@host failed (")
+    assert lost in warning
+    assert "The run goes on" in warning
+    assert "hidden" not in warning
+    assert ("refused after 2 tries" if fail is refused else "no answer within 0.3 s") in warning
+
+
+UNOPENED = [(refused, "ConnectionError: http://…@host:5000/api"), (hung, "no answer within 0.3 s")]
+
+
+@pytest.mark.parametrize(("make", "reason"), UNOPENED)
+def test_a_sink_that_cannot_be_opened_is_an_error(make: Callable[[], Any], reason: str) -> None:
+    with pytest.raises(UsageError) as told:
+        Guarded("Board at http://me:hidden@host", make, patience=0.3)
+    assert "Board at http://…@host cannot be opened" in str(told.value)
+    assert reason in str(told.value)
+    assert "hidden" not in str(told.value)
+
+
+def test_a_library_s_pages_of_text_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("x" * 10_000)
+
+    Guarded("Board", lambda: Failing(3, fail))(RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0))
+    assert len(caplog.records[-1].getMessage()) < 600
+
+
+class Server:
+    """A tracking server for the client of a package that is not installed; answers while `up`."""
+
+    def __init__(self) -> None:
+        self.up, self.calls = True, list[str]()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            if not self.up:
+                raise ConnectionError("http://me:hidden@host:5000: refused")
+            if name == "log_batch" and self.calls.count(name) == 3:  # the settings, then one a round
+                self.up = False
+            return [] if name == "search_runs" else SimpleNamespace(experiment_id="1", info=SimpleNamespace(run_id="r"))
+
+        return call
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """MLflow's, whose package is a stand-in with the names that the sink uses."""
+    made, package, entities = Server(), ModuleType("mlflow"), ModuleType("mlflow.entities")
+    package.MlflowClient = lambda tracking_uri: made  # type: ignore[attr-defined]
+    entities.Metric = entities.Param = lambda *args: args  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", package)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    monkeypatch.setattr(sinks, "_needs", lambda package, title: None)
+    for name in sinks.MLFLOW:
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+TRACKED = ["run", *QUICK, "--rounds", "4", "--mlflow", "http://me:hidden@host:5000"]
+
+
+def test_a_tracking_server_that_goes_away_stops_no_run(
+    server: Server,
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done = cli(*TRACKED, "--out", tmp_path / "run")
+    assert done.code == 0
+    assert read_run(tmp_path / "run")["state"] == "finished"
+    assert server.calls.count("log_batch") == 4  # the settings, rounds 1 and 2, and the one that failed
+    assert "set_terminated" not in server.calls
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert "MLflow at http://…@host:5000 failed (ConnectionError: http://…@host:5000: refused)" in warning
+    assert "the rounds from 3 on are missing there" in warning
+    assert "hidden" not in done.out + done.err + caplog.text
+
+
+def test_a_tracking_server_that_is_not_there_is_an_error_before_work_starts(
+    server: Server,
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    server.up = False
+    done = cli(*TRACKED, "--out", tmp_path / "run")
+    assert done.code == 2
+    assert "MLflow at http://…@host:5000 cannot be opened (ConnectionError" in done.err
+    assert "hidden" not in done.out + done.err
+    assert not (tmp_path / "run").exists()
+
+
+KEYS = [("online", False, "has no key"), ("online", True, None), ("offline", False, None)]
+
+
+@pytest.mark.parametrize(("mode", "key", "reason"), KEYS)
+def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, key: bool, reason: str | None
+) -> None:
+    package, asked = ModuleType("wandb"), list[bool]()
+    package.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))  # type: ignore[attr-defined]
+    package.login = lambda verify: (asked.append(verify), key)[1]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    monkeypatch.setattr(sinks, "_needs", lambda package, title: None)
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "60")
+    if reason is None:
+        Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path)).close()
+    else:
+        with pytest.raises(UsageError, match=reason):
+            Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path))
+    assert asked == ([True] if mode == "online" else [])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed")
+def test_a_folder_that_tensorboard_cannot_write_is_an_error_before_work_starts(
+    cli: Cli,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = cli("run", *QUICK, "--rounds", "1", "--tensorboard", tmp_path / "file", "--out", tmp_path / "run")
+    assert done.code == 2
+    assert "cannot be opened" in done.err
+    assert not (tmp_path / "run").exists()
