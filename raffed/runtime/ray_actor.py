@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from raffed.runtime.logs import configure
+from raffed.runtime.process import begin_training
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +29,7 @@ class ClientActor:
     def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:
         began = time.perf_counter()
         configure()
-        import torch
-
-        torch.set_num_threads(setup.config.runtime.threads)
+        begin_training(setup.config.runtime.threads)
         from raffed.runtime.host import Host
 
         self._host = Host(setup, Path(vaults), _device(), home=frozenset(home))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from raffed.runtime.logs import configure, run_id
+from raffed.runtime.process import begin_training
 from raffed.runtime.ray_actor import ClientActor
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ class Driver:
     def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
         """The events of the run, one a round."""
         setup: Setup = ray.get(self._ref)
-        import torch
-
-        torch.set_num_threads(setup.config.runtime.threads)
+        begin_training(setup.config.runtime.threads)
         from raffed.runtime.ray_metrics import RunMetrics
         from raffed.runtime.ray_pool import RayPool
 

@@ -12,15 +12,17 @@ from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
 from raffed.runtime.base import Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
+from raffed.runtime.process import begin_training
 from raffed.runtime.setup import Setup
 
 
 class SerialRuntime:
-    """A `Runtime` in this process. Sets torch's threads to the run's number and puts them back on `close`."""
+    """A `Runtime` in this process. Sets torch's threads to the run's number and puts them back on `close`; freed memory is kept
+    (runtime/process.py)."""
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
         self._threads = torch.get_num_threads()
-        torch.set_num_threads(setup.config.runtime.threads)
+        begin_training(setup.config.runtime.threads)
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 

@@ -1,0 +1,36 @@
+"""What a process that trains sets for itself."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+KEPT = 1 << 30  # bytes of freed memory that a process keeps
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
+LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
+OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def begin_training(threads: int) -> None:
+    """`threads` for torch in this process, and freed memory kept."""
+    import torch
+
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> bool:
+    """Keep up to 1 GiB of freed memory in this process, for good, where its allocator is glibc's; whether that was done.
+
+    By itself glibc gives the activations of a step back to the kernel and faults them in again in the next: 4,000 to 7,000
+    page faults a step of TFCNN at batch 64, a fifth of its time (56.8 ms instead of 71.0). The peak stays what it was. Whoever
+    has set glibc's variables keeps them.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in OWN):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # musl
+        return False
+    return bool(mallopt(MMAP_THRESHOLD, LARGEST)) and bool(mallopt(TRIM_THRESHOLD, KEPT))
