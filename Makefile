@@ -22,7 +22,7 @@ demo: $(STAMP) ## ten client actors, four methods, a table and a plot in demo/
 	    --out demo
 
 test: $(STAMP) ## the tests, under 12 minutes on 2 cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## the rest: more packings, more kills, real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow

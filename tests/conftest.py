@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,17 +12,24 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raffed")
 
-HERE = Path(__file__).parent
-START_RAY = ("chaos/", "cluster/", "runtime/", "sweeps/", "cli/test_cli_ray.py")
+START_RAY = tuple(f"tests/{place}" for place in ("chaos/", "cluster/", "runtime/", "sweeps/", "cli/test_cli_ray.py"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The processes of `make test` take whole files, so that a file's fixtures are made once, but for those that start Ray:
-    one process takes all of them, since each Ray wants both cores, and begins with them, since they are the longest share."""
-    for item in items:
-        place = item.path.relative_to(HERE).as_posix()
-        item.add_marker(pytest.mark.xdist_group("ray" if place.startswith(START_RAY) else place))
-    items.sort(key=lambda item: not item.path.relative_to(HERE).as_posix().startswith(START_RAY))
+    """Tests that start Ray come first: together they are the longest share of one of the processes of `make test`."""
+    items.sort(key=lambda item: not item.nodeid.startswith(START_RAY))
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Processes take whole files, so that a file's fixtures are made once; one takes all that start Ray: it wants both cores."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class RayTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if nodeid.startswith(START_RAY) else super()._split_scope(nodeid)
+
+    return RayTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
