@@ -3,15 +3,22 @@
 Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against the iteration, the
 median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the originals and what each attack of
 Fig. 10 made of them, cut to [0, 1]. On the CPU, whatever the device: the networks are tiny, and second derivatives are not
-deterministic on CUDA.
+deterministic on CUDA. Attacks know nothing of each other, so they take as many processes as there are cores.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
+import multiprocessing
+import os
+import signal
 import statistics
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -34,10 +41,13 @@ class Plan:
     data: tuple[str, ...]
     images: int
     effort: Effort
+    processes: int = 0  # 0: one for every core
 
+
+Task = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
 
 PLANS = {
-    "smoke": Plan(("digits",), 1, Effort(iterations=3, restarts=1)),
+    "smoke": Plan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),  # a process takes longer to start
     "proxy": Plan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
     "full": Plan(("cifar10", "cifar100"), 20, Effort()),
 }
@@ -53,11 +63,42 @@ def run(work: Work) -> None:
             x, y, classes = pictures(name, plan.images, work)
             for i, image in enumerate(x[:SHOWN]):
                 record.image(name, "original", str(i + 1), image.numpy())
-            for at, setting in enumerate(FIGURE_10 + TABLE_4):
-                work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
-                outcomes = [attack(setting, image, label, classes, i, work.seed, plan.effort)
-                            for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
-                write(record, name, setting, outcomes, plan.effort.iterations)
+            tasks = [(setting, image, label, classes, i, work.seed, plan.effort) for setting in FIGURE_10 + TABLE_4
+                     for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
+            with contextlib.closing(carried_out(tasks, plan.processes or _cores(work.threads), work.threads)) as found:
+                for at, setting in enumerate(FIGURE_10 + TABLE_4):
+                    work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
+                    write(record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations)
+
+
+def carried_out(tasks: Sequence[Task], processes: int, threads: int) -> Generator[Outcome, None, None]:
+    """The outcomes of attacks, in order; more than one process changes no bit."""
+    if processes == 1:
+        yield from itertools.starmap(attack, tasks)
+        return
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (threads,))
+    try:
+        yield from pool.map(attack, *zip(*tasks, strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores(threads: int) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _begin(threads: int) -> None:
+    """In a process of attacks: Ctrl-C is the parent's to answer, and without a parent there is nothing left to do."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
