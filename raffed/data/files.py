@@ -80,11 +80,11 @@ def read_npz(
             return {name: np.asarray(stored[name]) for name in found}
     except FileNotFoundError as cause:
         raise error(f"{path} is missing") from cause
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError, SyntaxError) as cause:
+    except UsageError:
+        raise
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as cause:
         raise error(f"{path} cannot be read as an npz file: {cause}") from cause
-    except (ValueError, RuntimeError, OverflowError, TypeError) as cause:
-        if isinstance(cause, UsageError):
-            raise
+    except Exception as cause:
         raise error(f"{path} is a damaged npz file: {cause}") from cause
 
 

@@ -102,8 +102,17 @@ def test_a_file_that_claims_to_unpack_to_more_than_the_limit_is_refused_before_i
         Partition.load(path)
 
 
-def test_an_array_header_that_claims_petabytes_is_refused(tmp_path: Path) -> None:
-    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,), }"
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,), }",  # petabytes
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,), (((}",  # neither numpy's parser nor its tokeniser likes it
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': \'\'\'3",
+        b"\xff\xfe{'descr'",
+    ],
+)
+def test_an_array_header_that_lies_or_cannot_be_read_is_refused(fields: bytes, tmp_path: Path) -> None:
+    header = b"\x93NUMPY\x01\x00v\x00" + fields
     path = tmp_path / "p.npz"
     with zipfile.ZipFile(io.BytesIO(stored())) as source, zipfile.ZipFile(path, "w") as target:
         for name in source.namelist():
