@@ -84,7 +84,7 @@ def read_npz(
         raise
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as cause:
         raise error(f"{path} cannot be read as an npz file: {cause}") from cause
-    except Exception as cause:
+    except Exception as cause:  # numpy reads headers with Python's parser and tokeniser, which raise what they like
         raise error(f"{path} is a damaged npz file: {cause}") from cause
 
 
