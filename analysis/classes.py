@@ -94,7 +94,7 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
         return {}
     last = curves.to_numpy(np.float64)[-1]
     found = {"forgetting": forgetting(curves.to_numpy(np.float64))}
-    about = _said(runs, name)
+    about = _said(runs, name, len(last))
     if about:
         for word, classes in class_groups(about["samples"]).items():
             found[word] = float(np.nanmean(last[classes]))
@@ -102,13 +102,20 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
     return {word: 100 * value for word, value in found.items() if not math.isnan(value)}
 
 
-def _said(runs: Runs, name: str) -> dict[str, Any]:
-    """samples and holders of every class, from run.json; nothing in runs from before they were written."""
+def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
+    """samples and holders of every class, from run.json; nothing in runs from before they were written, or where they are not
+    so many counts."""
     found = runs.files[name].get("classes")
     clients = runs.files[name].get("clients")
     if not isinstance(found, dict) or not isinstance(clients, int) or not {"samples", "holders"} <= set(found):
         return {}
-    return {"samples": list(found["samples"]), "holders": list(found["holders"]), "clients": clients}
+    if not all(_counts(found[what], classes) for what in ("samples", "holders")):
+        return {}
+    return {"samples": found["samples"], "holders": found["holders"], "clients": clients}
+
+
+def _counts(values: object, classes: int) -> bool:
+    return isinstance(values, list) and len(values) == classes and all(type(value) is int and value >= 0 for value in values)
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -50,7 +50,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     if runs.runs.empty:
-        body = "".join(item_section(item, runs) for item in items)
+        body = "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
         (out / "report.html").write_text(page("raffed report", f"<h1>Figures</h1>\n{body}"), encoding="utf-8")
         return out / "report.html"
     table = summary(runs)
@@ -76,22 +76,22 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
-    body += "".join(_readable(partial(item_section, item, runs), item.folder / "item.json") for item in items)
-    body += "".join(_readable(partial(sweep_section, one, runs), one.folder / "sweep.json") for one in sweeps)
-    body += ranking_section(runs)
+    body += "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
+    body += "".join(_readable(partial(sweep_section, one, runs), str(one.folder / "sweep.json")) for one in sweeps)
+    body += _readable(partial(ranking_section, runs), "the ranks of the methods")
     for task, members in tasks(runs).items():
-        body += _task(runs, table, task, members)
+        body += _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")
     body += "<h2>How to read this</h2>\n" + READING + "<h2>Runs</h2>\n"
     body += "".join(_run(runs, str(name)) for name in runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index)
     return page("raffed report", body)
 
 
-def _readable(make: Callable[[], str], path: Path) -> str:
-    """A section, or where its file is damaged a line that says so."""
+def _readable(make: Callable[[], str], where: str) -> str:
+    """A section, or where a file behind it is damaged a line that says so."""
     try:
         return make()
     except DAMAGED as error:
-        return notice("Could not be read, and is not in this report", [(str(path), f"damaged ({type(error).__name__}: {error})")])
+        return notice("Could not be read, and is not in this report", [(where, f"damaged ({type(error).__name__}: {error})")])
 
 
 def _head(runs: Runs) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +19,11 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis import NoRunsError, class_heat_map, curves, load_runs, write_report
+from analysis import report as report_module
 from analysis.__main__ import main
 from analysis.figures import DARK, LIGHT, class_accuracy, in_the_dark, panel_figure, spread, svg, task_curves
+from analysis.groups import Group
+from analysis.load import Runs
 
 WriteRun = Callable[..., Path]
 
@@ -93,6 +98,41 @@ def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run
     text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
     assert "CUDA out of memory" in text
     assert text.count("not measured by these runs") == 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [({}, True), ({"samples": None}, False), ({"samples": [5, None, 3]}, False), ({"samples": [5, [4], 3]}, False),
+     ({"holders": [2, 2]}, False), ({"holders": [2, 2, -1]}, False), ({"holders": "222"}, False)],
+)  # fmt: skip
+def test_counts_of_classes_that_are_none_leave_their_columns_out(
+    counts: dict[str, Any], shown: bool, tmp_path: Path, write_run: WriteRun
+) -> None:
+    file = write_run("a", [0.4, 0.5], clients=3, classes=3) / "run.json"
+    said = json.loads(file.read_text()) | {"classes": {"samples": [9, 4, 2], "holders": [3, 2, 1], **counts}}
+    file.write_text(json.dumps(said))
+    text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
+    assert ("held&nbsp;%" in text) == shown
+    assert "forgetting, points" in text
+
+
+def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
+    tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run("a", [0.5], dataset="digits")
+    write_run("b", [0.6], dataset="cifar10")
+    whole = report_module.task_sections
+
+    def broken(runs: Runs, members: Sequence[Group]) -> str:
+        if members[0].dataset == "digits":
+            raise TypeError("'>' not supported")
+        return whole(runs, members)
+
+    monkeypatch.setattr(report_module, "task_sections", broken)
+    text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
+    assert "a run of digits · p10c2" in text
+    assert "TypeError: &#x27;&gt;&#x27; not supported" in text
+    assert "cifar10 · p10c2</h2>" in text
 
 
 def test_nothing_to_report_on_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
