@@ -32,6 +32,7 @@ _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 # What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
 DAMAGED = (
     KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError, OSError, MemoryError,
+    NotImplementedError,  # pandas, of a comparison with an object
     pa.ArrowException, pd.errors.InvalidIndexError, pd.errors.IndexingError,
 )  # fmt: skip
 
