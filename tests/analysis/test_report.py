@@ -135,6 +135,21 @@ def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
     assert "cifar10 · p10c2</h2>" in text
 
 
+def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(tmp_path: Path, write_run: WriteRun) -> None:
+    """pandas raises NotImplementedError of a comparison with an object."""
+    write_run("a", [0.5])
+    item = {
+        "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full", "meaning": "x",
+        "unit": "%", "tolerance": 1.0, "baseline": "FedAvg", "note": "", "left_out": [], "averages": [],
+        "cells": [{"row": "FedAvg", "column": "a", "printed": {"table": {"a": 1}}, "runs": ["a"]}],
+    }  # fmt: skip
+    (tmp_path / "item.json").write_text(json.dumps(item))
+    loaded = load_runs([tmp_path])
+    page = report_module.write_loaded(loaded, tmp_path / "out", report_module.find_items([tmp_path]))
+    text = page.read_text(encoding="utf-8")
+    assert f"{tmp_path / 'item.json'}</code>: damaged (NotImplementedError" in text
+
+
 def test_nothing_to_report_on_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NoRunsError, match="missing: no such folder"):
         write_report([tmp_path / "missing"], tmp_path / "out")
