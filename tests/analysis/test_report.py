@@ -139,8 +139,8 @@ def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(tmp_path: Pa
     """pandas raises NotImplementedError of a comparison with an object."""
     write_run("a", [0.5])
     item = {
-        "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full", "meaning": "x",
-        "unit": "%", "tolerance": 1.0, "baseline": "FedAvg", "note": "", "left_out": [], "averages": [],
+        "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full",
+        "meaning": "x", "unit": "%", "tolerance": 1.0, "baseline": "FedAvg", "note": "", "left_out": [], "averages": [],
         "cells": [{"row": "FedAvg", "column": "a", "printed": {"table": {"a": 1}}, "runs": ["a"]}],
     }  # fmt: skip
     (tmp_path / "item.json").write_text(json.dumps(item))
