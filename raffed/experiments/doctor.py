@@ -14,6 +14,7 @@ from pathlib import Path
 from raffed.core.config import RunConfig
 from raffed.core.errors import RaffedError
 from raffed.data.catalogue import DATASETS
+from raffed.runtime.process import usable_cores
 
 LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
 PER_ACTOR = 0.4  # GB: an actor that has imported torch takes about 315 MB
@@ -91,7 +92,7 @@ def _arithmetic() -> Finding:
 
 
 def _machine() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
     memory = memory_gb()
     if memory is not None:

@@ -6,7 +6,6 @@ nothing it trains is kept. What was chosen is written into the run, so that resu
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from raffed.core.config import RunConfig
 from raffed.core.round import server_init
 from raffed.runtime.host import Host
 from raffed.runtime.placement import ACTOR_BYTES, free_memory, make_stacks
+from raffed.runtime.process import usable_cores
 from raffed.runtime.setup import Setup
 
 STEPS = 4  # local steps of a probed client
@@ -99,7 +99,7 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
         work = clients * probe.steps * probe.seconds[cohort]
         stacks = -(-count // cohort)
         fit = int(free // (ACTOR_BYTES + cohort * probe.client_bytes)) if free else stacks
-        actors = runtime.actors or max(1, min(cores or len(os.sched_getaffinity(0)), stacks, fit))
+        actors = runtime.actors or max(1, min(cores or usable_cores(), stacks, fit))
         for execution, seconds in (("serial", work), ("ray", RAY_START + work * -(-stacks // actors) / stacks)):
             used = actors if execution == "ray" else 1
             if best is None or seconds < best.seconds:

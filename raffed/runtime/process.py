@@ -1,4 +1,4 @@
-"""What a process that trains sets for itself."""
+"""What a process that trains has of its machine, and sets for itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ KEPT = 1 << 30  # bytes of freed memory that a process keeps
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def usable_cores() -> int:
+    """The cores that this process may use, where the system says; else all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def begin_training(threads: int) -> None:

@@ -28,6 +28,7 @@ from raffed.attacks.protocol import MARKS, Outcome, attack, chosen_images, summa
 from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare, transform_for
+from raffed.runtime.process import usable_cores
 from raffed.studies import Work
 from raffed.studies.record import Recorder
 
@@ -56,6 +57,7 @@ PLANS = {
 def run(work: Work) -> None:
     """Every attack on the same images, from the same weights and the same starts."""
     plan = PLANS[work.scale]
+    processes = plan.processes or max(1, usable_cores() // work.threads)
     settings = {"images": plan.images, **asdict(plan.effort)}
     total = len(plan.data) * len(FIGURE_10 + TABLE_4)
     with Recorder(work, settings) as record:
@@ -65,7 +67,7 @@ def run(work: Work) -> None:
                 record.image(name, "original", str(i + 1), image.numpy())
             tasks = [(setting, image, label, classes, i, work.seed, plan.effort) for setting in FIGURE_10 + TABLE_4
                      for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
-            with contextlib.closing(carried_out(tasks, plan.processes or _cores(work.threads), work.threads)) as found:
+            with contextlib.closing(carried_out(tasks, processes, work.threads)) as found:
                 for at, setting in enumerate(FIGURE_10 + TABLE_4):
                     work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
                     write(record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations)
@@ -81,10 +83,6 @@ def carried_out(tasks: Sequence[Task], processes: int, threads: int) -> Generato
         yield from pool.map(attack, *zip(*tasks, strict=True))
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _cores(threads: int) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _begin(threads: int) -> None:
