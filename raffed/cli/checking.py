@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on st
 
 
 def verify(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")] = 3,
     as_json: Json = False,
 ) -> None:
@@ -37,12 +37,14 @@ def verify(
     """
     from raffed.experiments.verify import verify as verified
 
-    with _counting(as_json) as watch:
-        certificate = verified(run_folder, rounds, watch)
-    if as_json:
-        print(json.dumps({"event": "certificate", **plain(certificate.as_dict())}, allow_nan=False))
-    else:
-        _show_certificate(certificate)
+    with fetched(place, whole=True) as run_folder:
+        with _counting(as_json) as watch:
+            certificate = verified(run_folder, rounds, watch)
+        if as_json:
+            told = {**certificate.as_dict(), "folder": named(run_folder)}
+            print(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
+        else:
+            _show_certificate(certificate)
     if not certificate.ok:
         raise typer.Exit(1)
 
@@ -63,7 +65,7 @@ def _show_certificate(certificate: Certificate) -> None:
     """One line a file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
-    print(f"{certificate.folder}: {certificate.run_id}, {certificate.state}, {certificate.rounds_done} rounds")
+    print(f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {certificate.rounds_done} rounds")
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]

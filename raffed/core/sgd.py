@@ -88,7 +88,7 @@ def sgd(
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
-    total = torch.zeros((), device=net.device)
+    losses: list[Tensor] = []
     for step, index in enumerate(batches):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         below = None if rested is None else rested.index_select(0, index)
@@ -102,10 +102,17 @@ def sgd(
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
         grads += companion.turned(theirs, solver.lr, step)
         fused_step(weights, grads, velocity, solver, first=step == 0)
-        total += loss.detach() * len(y)
-    seen = sum(index.numel() for index in batches)
+        losses.append(loss.detach())
     own = companion.params.clone() if beside else NOTHING
-    return Trained(net.snapshot(), float(total) / seen if seen else 0.0, len(batches), own)
+    return Trained(net.snapshot(), _mean_loss(losses, batches), len(batches), own)
+
+
+def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
+    """Mean over the samples of the batches' mean losses; taken at the end, so that no step waits for a number."""
+    if not losses:
+        return 0.0
+    sizes = torch.tensor([index.numel() for index in batches], dtype=torch.float64)
+    return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
 
 
 def resting(

@@ -16,6 +16,8 @@ from raffed.data.splits import Split
 
 def reserved(labels: IntArray, num_classes: int, per_class: int, seed: int) -> IntArray:
     """Ascending indices of `per_class` samples of every class, drawn from the seed alone; a class keeps at least one."""
+    if per_class == 0:  # also where a class has no sample
+        return np.empty(0, np.int64)
     draws, chosen = stream(seed, "reserve"), []
     for label in range(num_classes):
         held = np.flatnonzero(labels == label)

@@ -24,6 +24,7 @@ LEFT = (".part", ".pkl")  # cut off; and the pickles of Ray Tune, which could ru
 PROBE = ".writable.part"  # left behind, it is a cut-off file like any other
 THREADS = 8
 
+AZURE = ("abfs", "abfss")  # abfs://container@account.dfs.core.windows.net/path: what stands before the @ is no secret there
 NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 
@@ -136,7 +137,8 @@ def check_url(url: str) -> str:
     scheme = url.partition("://")[0]
     try:
         parts = urlsplit(url)
-        secret = parts.username is not None or parts.password is not None
+        named = parts.username is not None and scheme not in AZURE
+        secret = named or parts.password is not None
     except ValueError as error:
         raise UsageError(f"{scheme}://…: not a URL ({without_secrets(str(error))})") from error
     if secret:

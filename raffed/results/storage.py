@@ -15,7 +15,8 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def _put(url: str, found: re.Match[str]) -> str:
     return f"{command}{shlex.quote(whole)}" if command else whole
 
 
+def _anything(name: str) -> bool:
+    return True
+
+
+def _is_read(name: str) -> bool:
+    """Whether a report reads a file."""
+    return f"/{CHECKPOINTS}/" not in f"/{name}" and not name.endswith(".safetensors")
+
+
 @contextlib.contextmanager
 def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
     """A local folder for a place: itself if it is a path; for a URL a copy of what is there, sent back every `every` seconds
@@ -64,41 +74,52 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
     if not is_url(place):
         yield Path(place)
         return
-    remote, scratch = Remote(str(place)), _scratch()
-    local = scratch / remote.name
-    try:
-        remote.check_writable()
-        remote.fetch(local)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-    _copies[local] = remote.url
-    try:
-        with _retold(), _sending(remote, local, every):
-            yield local
-    finally:
-        del _copies[local]
-        _send_last(remote, local)
-    shutil.rmtree(scratch, ignore_errors=True)
+    with _copied(str(place), writable=True) as copy:
+        try:
+            with _retold(), _sending(copy.remote, copy.local, every):
+                yield copy.local
+        finally:
+            _copies.pop(copy.local)  # a failure to send speaks of the copy itself
+            copy.kept = True
+            _send_last(copy.remote, copy.local)
+            copy.kept = False
 
 
 @contextlib.contextmanager
-def fetched(place: str | Path) -> Iterator[Path]:
-    """A local folder with what a report reads of a place: everything but checkpoints and weights. Nothing is sent back."""
+def fetched(place: str | Path, whole: bool = False) -> Iterator[Path]:
+    """A local folder with what a report reads of a place: everything but checkpoints and weights, those too if it is to be
+    `whole`. Nothing is sent back."""
     if not is_url(place):
         yield Path(place)
         return
-    remote, scratch = Remote(str(place)), _scratch()
-    local = scratch / remote.name
-    try:
-        remote.fetch(local, lambda name: f"/{CHECKPOINTS}/" not in f"/{name}" and not name.endswith(".safetensors"))
-        local.mkdir(exist_ok=True)
-        _copies[local] = remote.url
+    with _copied(str(place), wanted=_anything if whole else _is_read) as copy:
+        copy.local.mkdir(exist_ok=True)
         with _retold():
-            yield local
+            yield copy.local
+
+
+@dataclass
+class _Copy:
+    remote: Remote
+    local: Path
+    kept: bool = False
+
+
+@contextlib.contextmanager
+def _copied(url: str, wanted: Callable[[str], bool] = _anything, writable: bool = False) -> Iterator[_Copy]:
+    """A copy of what is at a URL, removed at the end unless it is to be kept."""
+    remote, scratch = Remote(url), _scratch()
+    copy = _Copy(remote, scratch / remote.name)
+    try:
+        if writable:
+            remote.check_writable()
+        remote.fetch(copy.local, wanted)
+        _copies[copy.local] = remote.url
+        yield copy
     finally:
-        _copies.pop(local, None)
-        shutil.rmtree(scratch, ignore_errors=True)
+        _copies.pop(copy.local, None)
+        if not copy.kept:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raffed.core import seeds, spectrum
-from raffed.core.boundary import Broadcast
+from raffed.core.boundary import Broadcast, Upload
 from raffed.core.context import ClientData
 from raffed.core.errors import StagePassedError
 from raffed.core.fold import Fold, Partial
@@ -24,7 +24,7 @@ from raffed.core.params import State, moved
 from raffed.core.round import EVAL_CHUNK, ClientRound, client_rounds, joined, resting
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
-from raffed.core.sums import PointSum
+from raffed.core.sums import BLOCK, PointSum
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
@@ -99,6 +99,7 @@ class Host:
         """A round of these clients, folded; their reports in order of client."""
         self._enter(self.setup.stage(broadcast.round))
         fold, reports = Fold(self.method.server.each), []
+        waiting: list[tuple[Entry, Upload]] = []  # small uploads are folded together: an operation costs more than its numbers
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
@@ -110,11 +111,15 @@ class Host:
             marks = [self._marks(guest, done, last) if share.measure else NO_MARKS for guest, done in pairs]
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
-            self.outbox.send(fold, stack, [done.upload for done in rounds], here, where)
+            waiting += zip(stack, [done.upload for done in rounds], strict=True)
+            if len(waiting) * self.net.w_layout.size >= BLOCK:
+                self.outbox.send(fold, waiting, here, where)
+                waiting = []
             spent = (time.perf_counter() - began) / len(stack)
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
                 reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
+        self.outbox.send(fold, waiting, here, where)
         self.outbox.hide(fold, share, broadcast.round)
         return fold.export(), sorted(reports, key=lambda report: report.client)
 

@@ -22,11 +22,11 @@ class Outbox:
         self._seed, self._damage, self._keep = setup.config.seed, setup.config.faults.corrupt_kind, setup.method.server.each
         self._privacy = setup.config.privacy
 
-    def send(self, fold: Fold, stack: Sequence[Entry], uploads: Sequence[Upload], broadcast: Broadcast, where: str) -> None:
+    def send(self, fold: Fold, made: Sequence[tuple[Entry, Upload]], broadcast: Broadcast, where: str) -> None:
         """Fold the uploads that count; see to it that a damaged one is refused. `where` opens the message of an error."""
         counted = []
-        for entry, made in zip(stack, uploads, strict=True):
-            upload = self._guarded(made, broadcast, entry.client, where)
+        for entry, plain in made:
+            upload = self._guarded(plain, broadcast, entry.client, where)
             if entry.fate.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
             elif entry.fate.outcome == "refused":

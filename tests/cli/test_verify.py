@@ -30,6 +30,17 @@ def test_an_untouched_run_is_verified_and_left_as_it_was(cli: Cli, copied: Path)
     assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
 
 
+def test_a_run_at_a_url_is_verified_and_left_as_it_was(cli: Cli, finished: Path, tmp_path: Path) -> None:
+    there = tmp_path / "store" / "run"
+    shutil.copytree(finished, there)
+    before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    done = cli("verify", there.as_uri(), "--rounds", "2")
+    assert done.code == 0
+    assert done.out.startswith(f"{there.as_uri()}: ")
+    assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
+    assert cli("verify", (tmp_path / "store" / "other").as_uri()).code == 2
+
+
 def test_all_rounds_meet_every_checkpoint_on_the_way(finished: Path) -> None:
     seen = []
     certificate = verify(finished, rounds=99, watch=lambda done, of: seen.append((done, of)))

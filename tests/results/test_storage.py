@@ -139,6 +139,17 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "AKIAEXAMPLE" not in str(refused.value)
 
 
+@pytest.mark.parametrize("url", ["abfs://runs@account.dfs.core.windows.net/a", "abfss://runs@account.dfs.core.windows.net/a"])
+def test_a_container_before_the_at_sign_is_no_secret(url: str) -> None:
+    assert remotes.check_url(url) == url
+
+
+def test_a_container_with_a_key_is_refused() -> None:
+    with pytest.raises(UsageError, match="credentials") as refused:
+        remotes.check_url("abfs://account:verysecret@account.dfs.core.windows.net/a")
+    assert "verysecret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("options", [
     "secret_key=verysecret", "region=x&Session-Token=verysecret", "endpoint_override=http://me:verysecret@h",
     "endpoint_override=http%3A%2F%2Fme%3Averysecret%40h", "x=1&password=very%73ecret",
