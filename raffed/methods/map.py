@@ -71,9 +71,11 @@ def map_(
     return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)
 
 
-def scars(alpha: float = 0.5, server_lr: float = 1.0, mode: str = "binary", n_min: int = 1) -> Method:
-    """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II."""
-    return replace(scaffold(server_lr), name="ScaRS", head=restricted(alpha, mode, n_min))
+def scars(
+    alpha: float = 0.5, server_lr: float = 1.0, mode: str = "binary", n_min: int = 1, preset: str = "original"
+) -> Method:
+    """ScaRS: SCAFFOLD (and its preset) with the restricted softmax in local training. Row Scaffold+RS of Tables I and II."""
+    return replace(scaffold(server_lr, preset), name="ScaRS", head=restricted(alpha, mode, n_min))
 
 
 def scamap(
@@ -89,7 +91,8 @@ def scamap(
     share: float = 0.2,
     lr_scale: float = 0.5,
     least: int = 5,
+    preset: str = "original",
 ) -> Method:
-    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP."""
+    """ScaMAP: ScaRS (and its preset) as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP."""
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
-    return replace(scars(alpha, server_lr, mode, n_min), name="ScaMAP", personal=own)
+    return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
-from raffed.core.errors import check_range
+from raffed.core.errors import check_choice, check_range
 from raffed.core.method import Correction, Method, Pass, Received, Spec
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerSGD
@@ -32,7 +32,10 @@ class ControlVariate(Correction):
     """g ← g − c_i + c;  c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j  (option II);  c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
     Σ_j η_j over the steps as used equals K·η at a constant rate. Exact for plain SGD only: `Method` refuses momentum.
+    among: whose mean moves c; "participants": 1/|S| in place of 1/N, so that c is no longer the mean of all c_i.
     """
+
+    among: str = "clients"
 
     def server_init(self, w: Params, spec: Spec) -> ServerControl:
         return ServerControl(w.zeros())
@@ -52,21 +55,27 @@ class ControlVariate(Correction):
     def server_step(self, s: ServerControl, got: Received, spec: Spec) -> ServerControl:
         if not isinstance(got.sum, ControlDelta):
             return s
-        return ServerControl(s.c + got.sum.dc / spec.num_clients)
+        return ServerControl(s.c + got.sum.dc / (spec.num_clients if self.among == "clients" else got.count))
 
 
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
 
 
-def scaffold(server_lr: float = 1.0) -> Method:
+PRESETS = {"original": "clients", "authors": "participants"}
+
+
+def scaffold(server_lr: float = 1.0, preset: str = "original") -> Method:
     """SCAFFOLD: clients step by plain SGD (no momentum, no weight decay), uniform means, server rate η_g in (0, 10].
 
-    The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either.
+    The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either. preset
+    "authors" is MAP's released code, which moves c by the participants' mean as if nobody else were there; the controls it
+    keeps for BatchNorm's statistics are left out, and so is its nominal rate in warm-up rounds.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
+    check_choice("preset", preset, tuple(PRESETS))
     return Method(
         "SCAFFOLD",
-        correction=ControlVariate(),
+        correction=ControlVariate(PRESETS[preset]),
         passes=(PLAIN_SGD,),
         mean=Mean(by="clients"),
         server=ServerSGD(server_lr),

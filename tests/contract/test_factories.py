@@ -68,17 +68,17 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedproc": {},
     "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
-    "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan]},
+    "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {"lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["KD", "mse"], "kd_student_tau": [0.0, -1.0, 101.0]},
     "map": {
         "alpha": [-0.1, 1.1], "lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["mdm"], "mode": ["count"], "n_min": [0],
         "kd_student_tau": [0.0], "share": [-0.1, 11.0], "lr_scale": [-0.1, 11.0], "least": [-1],
     },
-    "scars": {"alpha": [2.0], "server_lr": [0.0], "mode": ["x"], "n_min": [0]},
+    "scars": {"alpha": [2.0], "server_lr": [0.0], "mode": ["x"], "n_min": [0], "preset": ["x"]},
     "scamap": {
         "alpha": [-0.1], "lam": [1.1], "mu": [1.1], "transfer": ["x"], "server_lr": [0.0], "mode": ["x"], "n_min": [0],
-        "kd_student_tau": [0.0], "share": [-1.0], "lr_scale": [-1.0], "least": [-1],
+        "kd_student_tau": [0.0], "share": [-1.0], "lr_scale": [-1.0], "least": [-1], "preset": ["x"],
     },
     "fedmr": {
         "mu1": [-1.0, math.nan], "mu2": [-1.0], "share": [-0.1, 1.1], "intra_norm": ["offical"], "inter_negatives": ["some"],

@@ -152,6 +152,23 @@ def test_batchnorms_statistics_are_averaged_without_a_control() -> None:
     assert all("running" not in n for n in tiny.server.slots["correction"].c.names)  # type: ignore[union-attr]
 
 
+def test_the_authors_preset_moves_c_by_the_participants_alone() -> None:
+    """[C]: no |S|/N; the same where all take part, |S|/N = 1/2 apart after a first round of two clients of four."""
+    everybody = [0, 1, 2, 3]
+    tiny, plain = Tiny(scaffold(preset="authors")).run(2, everybody), Tiny(scaffold()).run(2, everybody)
+    assert same_bits(tiny.everything(), plain.everything())
+    tiny, plain = Tiny(scaffold(preset="authors")), Tiny(scaffold())
+    done = tiny.step([0, 2])
+    plain.step([0, 2])
+    c, half = tiny.server.slots["correction"].c, plain.server.slots["correction"].c  # type: ignore[union-attr]
+    mean = (done[0].vault.slots["correction"].c + done[2].vault.slots["correction"].c) / 2  # type: ignore[union-attr]
+    torch.testing.assert_close(c.flat, mean.flat, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(half.flat * 2, c.flat, rtol=1e-5, atol=1e-6)
+    assert float(c.flat.abs().max()) > 0
+    for made in (scars(preset="authors"), scamap(preset="authors")):
+        assert made.correction == scaffold(preset="authors").correction != scaffold().correction
+
+
 def test_a_round_without_messages_keeps_c() -> None:
     c = ServerControl(Params({"w": torch.ones(1)}))
     assert ControlVariate().server_step(c, Received(0), Spec(1, 1, 2, 1)) is c
