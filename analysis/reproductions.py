@@ -17,7 +17,7 @@ import pandas as pd
 
 from .load import Runs
 from .measures import LAST_ROUNDS, measures
-from .sheet import Sheet
+from .sheet import Sheet, without_blank
 from .stages import a_glo, a_loc
 from .stats import t_interval
 from .targets import first_reaching
@@ -196,7 +196,10 @@ def _order(line: Line, tolerance: float) -> str:
 
 
 def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
-    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the baseline for Δ."""
+    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the baseline for Δ.
+
+    Where the paper prints no number at all, as for claims, the columns that compare with it are left out.
+    """
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
@@ -212,7 +215,8 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
         beside = [said.get((line.row, line.column), "–")] if title else []
         lines.append([*cells, *beside, verdict(line, scale, item.about["tolerance"])])
     titles += [title] if title else []
-    return Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", title, "Verdict"}))
+    whole = Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", title, "Verdict"}))
+    return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict"})
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:

@@ -55,7 +55,8 @@ def paper_section(item: Reproduction, runs: Runs) -> str:
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
     body += f"<p><b>{text(counts)}</b></p>\n" if counts and run_folders(item) else ""
     claims = claim_sheet(item, runs)
-    body += "" if claims is None else f'<h3>What is claimed of it</h3><div class="scroll">{as_html(claims)}</div>\n'
+    if claims is not None:
+        body += f'<h3>What is claimed of it</h3><div class="scroll">{as_html(claims)}</div>\n<h3>Method by method</h3>\n'
     body += f'<div class="scroll">{as_html(paper_sheet(item, runs))}</div>\n' if run_folders(item) else ""
     view = item_view(item, runs)
     body += "".join(drawing(one.figure, one.caption, css=one.css) for one in view.figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
@@ -23,6 +23,14 @@ class Sheet(NamedTuple):
     lines: Sequence[Sequence[str]]
     words: frozenset[str] = frozenset()
     strong: frozenset[tuple[int, int]] = frozenset()
+
+
+def without_blank(sheet: Sheet, titles: Collection[str]) -> Sheet:
+    """Without those of these columns in which no line says anything."""
+    kept = [j for j, title in enumerate(sheet.titles) if title not in titles or any(line[j] != "–" for line in sheet.lines)]
+    lines = [[line[j] for j in kept] for line in sheet.lines]
+    strong = frozenset((i, kept.index(j)) for i, j in sheet.strong if j in kept)
+    return Sheet([sheet.titles[j] for j in kept], lines, sheet.words, strong)
 
 
 def as_text(sheet: Sheet) -> str:

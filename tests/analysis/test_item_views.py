@@ -13,6 +13,7 @@ from analysis.item_plots import Cost, cost_panels, gain_curves, stage_curves
 from analysis.item_views import item_view
 from analysis.load import Runs, load_runs
 from analysis.reproductions import Reproduction, paper_sheet
+from analysis.sheet import Sheet
 from raffed.results import MetricsWriter, Row, write_json
 
 Written = tuple[Reproduction, Runs]
@@ -83,6 +84,10 @@ def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: s
     assert ("MpFedcon: 50 % gain" if picture == "gain_curves" else "1 of 4 lose") in svg(drawn.figure)
 
 
+def column(sheet: Sheet, title: str) -> list[str]:
+    return [line[list(sheet.titles).index(title)] for line in sheet.lines]
+
+
 def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) -> None:
     """A_sel falls from 0.9 to 0.6; client 0 forgets 0.9 − 0.5 of stage 1. The other method is read off its global model."""
     own = [Row(r, "personal", "local_test", "accuracy", value, stage=r - 1, n=2) for r, value in ((1, 0.9), (2, 0.6))]
@@ -91,7 +96,7 @@ def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) ->
     whole = [between(r, None, value, "global")._replace(stage=r - 1) for r, value in ((1, 0.8), (2, 0.7))]
     found, runs = item(tmp_path, {"FedAvg": own, "CReFF": own + whole}, "a_sel", split="stages:10:4:2:if5", picture="stages",
                        own={"CReFF": "a_sel_global"})  # fmt: skip
-    assert [line[3] for line in paper_sheet(found, runs).lines] == ["60.00", "70.00"]
+    assert column(paper_sheet(found, runs), "Ours") == ["60.00", "70.00"]
     view = item_view(found, runs)
     assert [line[2:] for line in view.tables["What is forgotten"].lines] == [
         ["90.00", "60.00", "30.00", "40.00"], ["80.00", "70.00", "10.00", "–"],
@@ -104,13 +109,23 @@ def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clien
     own = [Row(3, "personal", "local_test", "accuracy", 0.5, client=i, n=10) for i in range(7)]
     found, runs = item(tmp_path, {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo")
     sheet = paper_sheet(found, runs)
-    assert sheet.titles[-2] == "Answered by"
-    assert [(line[3], line[-2]) for line in sheet.lines] == [("30.00", "global model"), ("40.00", "oracle: mean of the heads")]
+    assert column(sheet, "Ours") == ["30.00", "40.00"]
+    assert column(sheet, "Answered by") == ["global model", "oracle: mean of the heads"]
     local = paper_sheet(found._replace(about={**found.about, "measure": "a_loc"}), runs)
-    assert [line[-2] for line in local.lines] == ["–", "7 of 10"]
+    assert column(local, "Clients measured, at least") == ["–", "7 of 10"]
     mixed, runs = item(tmp_path / "mixed", {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo",
                        own={"FedRep": "a_loc"})  # fmt: skip
-    assert [line[-2] for line in paper_sheet(mixed, runs).lines] == ["global model", "–"]
+    assert column(paper_sheet(mixed, runs), "Answered by") == ["global model", "–"]
+
+
+def test_where_nothing_is_printed_nothing_is_compared_with_it(tmp_path: Path) -> None:
+    rows = {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": [between(3, None, 0.4, "global")]}
+    found, runs = item(tmp_path, rows, "a_glo")
+    proxy = found._replace(about={**found.about, "scale": "proxy"})
+    assert paper_sheet(proxy, runs).titles == ["Method", "Column", "Ours", "Seeds", "Ours − FedAvg", "Answered by"]
+    cells = [{**cell, "printed": {**PRINTED, "method": "FedProx"}} for cell in found.about["cells"]]
+    printed = proxy._replace(about={**proxy.about, "cells": cells})
+    assert set(paper_sheet(printed, runs).titles) >= {"Paper", "Paper − FedAvg", "Verdict"}
 
 
 def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
