@@ -28,11 +28,14 @@ SHARES: dict[str, dict[str, float]] = {
     "FedMR(proto_share=50%)": {"share": 0.5}, "FedMR(proto_share=80%)": {"share": 0.8},
     "FedMR(proto_share=100%)": {},  # the default: table 2's run
 }  # fmt: skip
-NETS_TESTED = {"SimpleCNN": Model("simplecnn")}
-CHOSEN = {  # analysis/records/fedmr-tuning; IID has P10C3's
+NETS_TESTED = {"SimpleCNN": Model("simplecnn"), "ResNet-8": Model("resnet8", {"stem_stride": 2})}
+CHOSEN = {  # analysis/records/fedmr-tuning; IID has P10C3's, ResNet-8 P5C2's everywhere
     ("SimpleCNN", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
     ("SimpleCNN", "P10C3"): {"mu1": 0.001, "mu2": 0.01},
     ("SimpleCNN", "IID"): {"mu1": 0.001, "mu2": 0.01},
+    ("ResNet-8", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
+    ("ResNet-8", "P10C3"): {"mu1": 0.001, "mu2": 0.001},
+    ("ResNet-8", "IID"): {"mu1": 0.001, "mu2": 0.001},
 }
 PRINTED = {"metric": "global_test_acc_pct"}
 TABLE_2 = (("CIFAR10", "P10C3"), ("CIFAR10", "P50C3"), ("CIFAR10", "P100C3"), ("CIFAR100", "P10C10"), ("CIFAR100", "P50C10"),
