@@ -33,9 +33,9 @@ CHOSEN = {  # analysis/records/fedmr-tuning; IID has P10C3's, ResNet-8 P5C2's ev
     ("SimpleCNN", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
     ("SimpleCNN", "P10C3"): {"mu1": 0.001, "mu2": 0.01},
     ("SimpleCNN", "IID"): {"mu1": 0.001, "mu2": 0.01},
-    ("ResNet-8", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
-    ("ResNet-8", "P10C3"): {"mu1": 0.001, "mu2": 0.001},
-    ("ResNet-8", "IID"): {"mu1": 0.001, "mu2": 0.001},
+    ("ResNet-8", "P5C2"): {"mu1": 0.1, "mu2": 0.1},
+    ("ResNet-8", "P10C3"): {"mu1": 0.1, "mu2": 0.1},
+    ("ResNet-8", "IID"): {"mu1": 0.1, "mu2": 0.1},
 }
 PRINTED = {"metric": "global_test_acc_pct"}
 TABLE_2 = (("CIFAR10", "P10C3"), ("CIFAR10", "P50C3"), ("CIFAR10", "P100C3"), ("CIFAR100", "P10C10"), ("CIFAR100", "P50C10"),
