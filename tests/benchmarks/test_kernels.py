@@ -1,0 +1,36 @@
+"""The least that torch's kernels can need is measured on the steps that the bare loop makes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.benchmarks.bare import Floor
+from tests.benchmarks.kernels import batches_of, passes, stacked_passes
+from tests.benchmarks.workloads import workload
+
+
+def test_the_passes_see_every_batch_of_the_bare_loop_s_epoch() -> None:
+    setup = workload("W3").setup()
+    clients = batches_of(setup)
+    floor = Floor(setup, workers=1)
+    try:
+        assert sum(len(batches) for batches in clients) == floor.round() == 200
+    finally:
+        floor.close()
+    assert sum(len(y) for batches in clients for _, y in batches) == 1797
+
+
+def test_alone_and_stacked_have_the_same_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same weights, no update: the sums of the batches' losses that are differentiated are one number."""
+    setup = workload("W3").setup()
+    clients = batches_of(setup)[:7]
+    seen: list[float] = []
+    gradient = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda loss, leaves: seen.append(loss.item()) or gradient(loss, leaves))
+    passes(setup, clients)()
+    alone = sum(seen)
+    seen.clear()
+    stacked_passes(setup, clients)()
+    assert len(seen) < 14
+    assert abs(sum(seen) - alone) < 1e-4 * alone
