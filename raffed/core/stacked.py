@@ -60,7 +60,7 @@ class SgdStack:
         self._stepped = [name for name in self.own if name not in task.dials]
         moving = [*self.live.values(), *(self.own[name] for name in self._stepped)]
         self.velocity = [torch.zeros_like(t) for t in moving] if task.solver.momentum else []
-        self.loss = torch.zeros(len(members), device=net.device)
+        self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
         self.memory = Memory([one.views for one in members])
 
     def step(self, tick: Tick) -> None:
@@ -84,7 +84,7 @@ class SgdStack:
                 put_back(whole, part, pick)
             for whole_v, part_v in zip(self.velocity, velocity, strict=True):
                 whole_v[pick] = part_v
-        self.loss[pick] += losses.detach() * tick.batch[0]
+        self.loss[pick] += losses.detach().double() * tick.batch[0]
 
     def results(self) -> list[Trained]:
         """Each member's own state, companion and mean loss."""

@@ -10,6 +10,12 @@ from tests.benchmarks.kernels import batches_of, passes, stacked_passes
 from tests.benchmarks.workloads import workload
 
 
+@pytest.fixture(autouse=True)
+def _models_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark's own network is not needed for W3, and other tests walk through the list of models."""
+    monkeypatch.setattr("tests.benchmarks.workloads.register", lambda: None)
+
+
 def test_the_passes_see_every_batch_of_the_bare_loop_s_epoch() -> None:
     setup = workload("W3").setup()
     clients = batches_of(setup)
