@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -144,9 +146,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[w.name for w in WORKLOADS], help="a workload; repeat for more")
     parser.add_argument("--repetitions", type=int, default=5)
     chosen = parser.parse_args()
-    for workload in WORKLOADS:
-        if chosen.only and workload.name not in chosen.only:
-            continue
+    several = [w for w in WORKLOADS if not chosen.only or w.name in chosen.only]
+    if len(several) > 1:  # a process each: a bare loop forked from one that keeps freed memory would keep it as well
+        for workload in several:
+            again = ["--only", workload.name, "--repetitions", str(chosen.repetitions)]
+            subprocess.run([sys.executable, "-m", "tests.benchmarks.kernels", *again], check=True)
+        return
+    for workload in several:
         table = Table(title=f"{workload.name}: {workload.text}", title_justify="left")
         for number, header in enumerate(("", "s", "ratio", "each repetition")):
             table.add_column(header, justify="right" if number in (1, 2) else "left")
