@@ -7,8 +7,9 @@ and, under vmap, for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -282,17 +283,18 @@ class Method:
         own = self.split.personal != "none" or self.split.buffers == "local"
         return own or any(type(one).client_init is not Ingredient.client_init for _, one in self.ingredients())
 
-    def ingredients(self) -> Iterator[tuple[str, Ingredient]]:
+    def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
+        return self._ingredients
+
+    @cached_property
+    def _ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         slots: tuple[tuple[str, Ingredient | None], ...] = (
             ("head", self.head), ("correction", self.correction), ("solver", self.solver), ("message", self.message),
             ("personal", self.personal),
         )  # fmt: skip
-        for slot, one in slots:
-            if one is not None:
-                yield slot, one
-        for term in self.terms:
-            yield f"term-{type(term).__name__}", term
+        terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
+        return *((slot, one) for slot, one in slots if one is not None), *terms
 
 
 Factory = Callable[..., Method]

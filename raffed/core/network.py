@@ -14,6 +14,7 @@ from raffed.core.context import Forward
 from raffed.core.dropout import Noise, replace_dropout
 from raffed.core.method import Part, in_part
 from raffed.core.params import Layout, Params, State
+from raffed.core.pooling import pool_first
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
@@ -32,6 +33,7 @@ class Network:
         self._low = precision == "bf16"
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)
+        pool_first(module)
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
@@ -91,10 +93,10 @@ class Network:
 
     def entrance(self, part: Part) -> str:
         """Where a stretch that trains only a part can enter the network, since the layers below it rest; "" if nowhere."""
+        if part not in ("head", "top"):
+            return ""
         layers = [name for name, _ in self._module.get_submodule("body").named_children()]
-        if part == "top" and layers == ["encoder", "projection"]:
-            return "body.projection"
-        return "head" if part in ("head", "top") else ""
+        return "body.projection" if part == "top" and layers == ["encoder", "projection"] else "head"
 
     def rested(self, start: State, x: Tensor, entrance: str, chunk: int) -> Tensor:
         """What the resting layers below an entrance make of x [n, ...]: once, for all steps of a stretch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,8 +58,7 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     whole = local.drop_last and n >= local.batch_size
     used = n - n % local.batch_size if whole else n
     while len(batches) < steps:
-        order = torch.randperm(n, generator=generator)
-        batches.extend(order[i : min(i + local.batch_size, used)] for i in range(0, used, local.batch_size))
+        batches.extend(torch.split(torch.randperm(n, generator=generator)[:used], local.batch_size))
     return batches[:steps]
 
 
@@ -111,8 +112,8 @@ def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
     """Mean over the samples of the batches' mean losses; taken at the end, so that no step waits for a number."""
     if not losses:
         return 0.0
-    sizes = torch.tensor([index.numel() for index in batches], dtype=torch.float64)
-    return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
+    sizes = [index.numel() for index in batches]
+    return math.fsum(map(operator.mul, torch.stack(losses).tolist(), sizes)) / sum(sizes)
 
 
 def resting(
@@ -122,8 +123,10 @@ def resting(
 
     Not with augmentation, and not where the steps see fewer samples than there are.
     """
-    entrance = "" if augmented or sum(index.numel() for index in batches) < data.n else net.entrance(part)
-    return entrance, net.rested(start, data.x, entrance, RESTING_CHUNK) if entrance else None
+    entrance = "" if augmented else net.entrance(part)
+    if not entrance or sum(index.numel() for index in batches) < data.n:
+        return "", None
+    return entrance, net.rested(start, data.x, entrance, RESTING_CHUNK)
 
 
 def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:

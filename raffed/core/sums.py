@@ -23,7 +23,8 @@ from raffed.core.guard import Mask
 from raffed.core.params import Params
 
 BITS = 44
-BLOCK = 1 << 16  # numbers rounded at a time: the intermediate float64 and int64 stay in the cache
+BLOCK = 1 << 15  # numbers rounded at a time: the intermediate float64 stays in the cache
+REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
 
 
 def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
@@ -32,12 +33,23 @@ def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Te
     Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are checked, not the
     products: means of values inside the range stay inside it, so weights that add up to 1 cannot make a sum wrap round.
     """
-    exact = values.detach()
-    if exact.numel():
-        low, high = torch.aminmax(exact)
-        if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both
-            raise _outside(what, bits)
-    return (exact.to(torch.float64) * (weight * 2.0**bits)).round_().to(torch.int64)
+    _largest(values.detach(), bits, what)
+    return _rounded(values.detach(), weight, bits).to(torch.int64)
+
+
+def _largest(values: Tensor, bits: int, what: str) -> float:
+    """max |values|, 0 if there are none; NumericsError as in `to_fixed`."""
+    if not values.numel():
+        return 0.0
+    low, high = (float(end) for end in torch.aminmax(values))
+    if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both
+        raise _outside(what, bits)
+    return max(-low, high)
+
+
+def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
+    """weight · values in whole multiples of 2^-bits, as float64."""
+    return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()
 
 
 def _outside(what: str, bits: int) -> NumericsError:
@@ -56,28 +68,55 @@ Exported = tuple[Summable, list[NDArray[np.int64]], int, bool]  # message withou
 
 
 class PointSum:
-    """Σ p_i · w_i of flat buffers, for weights and buffers."""
+    """Σ p_i · w_i of flat buffers, for weights and buffers.
+
+    The whole multiples of 2^-BITS are gathered in float64, which is exact while Σ p_i · max|w_i| stays within REACH and a third
+    of the work, then added to int64; a point that is larger is added to int64 by itself.
+    """
 
     def __init__(self) -> None:
-        self.total: Tensor | None = None
+        self._total: Tensor | None = None  # int64
+        self._gathered: Tensor | None = None  # float64
+        self._reach = 0.0  # no |number| of `_gathered` is larger
 
     def add(self, point: Params, weight: float, what: str) -> None:
-        flat = point.flat
-        total = torch.zeros_like(flat, dtype=torch.int64) if self.total is None else self.total
+        flat = point.flat.detach()
         try:
-            for i in range(0, flat.numel(), BLOCK):
-                total[i : i + BLOCK].add_(to_fixed(flat[i : i + BLOCK], weight, BITS, what))
+            reach = weight * _largest(flat, BITS, what)
         except NumericsError:
             for name in point.names:  # again, tensor by tensor, so that the message names the one
-                to_fixed(point[name], weight, BITS, f"{what}, tensor {name}")
+                _largest(point[name], BITS, f"{what}, tensor {name}")
             raise
-        self.total = total
+        if reach > REACH:
+            self._settle(to_fixed(flat, weight, BITS, what))
+            return
+        into = self._room(flat, reach)
+        for i in range(0, flat.numel(), BLOCK):
+            into[i : i + BLOCK].add_(_rounded(flat[i : i + BLOCK], weight, BITS))
+
+    def _room(self, like: Tensor, reach: float) -> Tensor:
+        """Where float64 multiples of up to `reach` can be added."""
+        if self._reach + reach > REACH:
+            self._settle()
+        if self._gathered is None:
+            self._gathered = torch.zeros_like(like, dtype=torch.float64)
+        self._reach += reach
+        return self._gathered
+
+    def _settle(self, more: Tensor | None = None) -> Tensor | None:
+        """The int64 total, with all that was gathered, and `more`."""
+        gathered = None if self._gathered is None else self._gathered.to(torch.int64)
+        self._gathered, self._reach = None, 0.0
+        for part in (gathered, more):
+            if part is not None:
+                self._total = part if self._total is None else self._total.add_(part)
+        return self._total
 
     def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
         """Add several points: the same integers as one by one, in few operations where the points are small."""
         per_point = points[0].layout.size
         if not per_point:  # no buffers
-            self.total = torch.zeros(0, dtype=torch.int64)
+            self._settle(torch.zeros(0, dtype=torch.int64))
             return
         at_once = max(1, BLOCK // per_point)
         for i in range(0, len(points), at_once):
@@ -88,31 +127,36 @@ class PointSum:
             try:
                 flats = torch.stack([point.flat for point in some])
                 p = torch.tensor(weights[i : i + at_once], dtype=torch.float64, device=flats.device)
-                part = to_fixed(flats, p[:, None], BITS, whats[i]).sum(0)
+                reach = float(p.sum()) * _largest(flats, BITS, whats[i])
             except NumericsError:
                 for point, weight, what in zip(points, weights, whats, strict=True):
                     self.add(point, weight, what)  # again, one by one, so that the message names the client and the tensor
                 raise
-            self.total = part if self.total is None else self.total.add_(part)
+            if reach > REACH:
+                self._settle(to_fixed(flats, p[:, None], BITS, whats[i]).sum(0))
+            else:
+                self._room(flats[0], reach).add_(_rounded(flats, p[:, None], BITS).sum(0))
 
     def hide(self, mask: Mask, part: str) -> None:
         """Add a client's mask, mod 2^64."""
-        assert self.total is not None
-        self.total.add_(mask.of(part, self.total))
+        total = self._settle()
+        assert total is not None
+        total.add_(mask.of(part, total))
 
     def merge(self, other: NDArray[np.int64] | None) -> None:
         """Add another partial sum, as it came from an actor."""
         if other is not None:
-            theirs = torch.from_numpy(np.array(other))
-            self.total = theirs if self.total is None else self.total.add_(theirs)
+            self._settle(torch.from_numpy(np.array(other)))
 
     def export(self) -> NDArray[np.int64] | None:
-        return None if self.total is None else self.total.cpu().numpy()
+        total = self._settle()
+        return None if total is None else total.cpu().numpy()
 
     def value(self, like: Params) -> Params:
-        if self.total is None:
+        total = self._settle()
+        if total is None:
             raise ValueError("PointSum: no client contributed")
-        return Params.from_flat(like.layout, from_fixed(self.total, BITS))
+        return Params.from_flat(like.layout, from_fixed(total, BITS))
 
 
 class WireSum:

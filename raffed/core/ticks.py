@@ -54,9 +54,8 @@ class Batches:
         self.net, self.members, self.per_step, self.augmentation = net, members, per_step, augmentation
         self._x = torch.cat([one.data.x for one in members])
         self._y = torch.cat([one.data.y for one in members])
-        starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0).tolist()
+        self._starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0)
         self._rested: Tensor | None = None
-        self._index = [[index + at for index in one.batches] for one, at in zip(members, starts, strict=True)]
         counts = [[index.numel() for index in one.batches] for one in members]
         self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
 
@@ -75,8 +74,9 @@ class Batches:
         return [rows.reshape(len(tick.members), tick.batch[0], *rows.shape[1:])]
 
     def _rows(self, tick: Tick, which: int) -> Tensor:
-        rows = [self._index[i][step * self.per_step + which] for i, step in zip(tick.members, tick.steps, strict=True)]
-        return torch.cat(rows).to(self._x.device)
+        at = ((self.members[i].batches, step * self.per_step + which) for i, step in zip(tick.members, tick.steps, strict=True))
+        rows = torch.stack([batches[step] for batches, step in at])
+        return (rows + self._starts[list(tick.members), None]).flatten().to(self._x.device)
 
     def take(self, tick: Tick, which: int) -> tuple[Tensor, Tensor]:
         """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own numbers."""

@@ -95,7 +95,8 @@ def train_shared(
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
-    drawn = [_drawing(_shared_task(m, Pass(), Solver(0.0, 0.0, 0.0)), own) for own in views]  # they go on from pass to pass
+    drawing = _shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
+    drawn = [_drawing(drawing, own) for own in views]  # they go on from pass to pass
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, solver_for(local, one, round))

@@ -54,9 +54,9 @@ def point_sum(values: list[Tensor], weights: list[float], order: list[int], cuts
 def federations(draw: Any) -> tuple[list[Tensor], list[float], list[int], list[int]]:
     n = draw(st.integers(1, 8))
     g = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
-    scale = draw(st.sampled_from([1e-6, 1.0, 1e3, 2e5]))
+    scales = draw(st.lists(st.sampled_from([1e-6, 1.0, 200.0, 1e3, 2e5]), min_size=n, max_size=n))
     sizes = torch.randint(1, 1000, (n,), generator=g).tolist()
-    values = [(2 * torch.rand(20, generator=g) - 1) * scale for _ in range(n)]
+    values = [(2 * torch.rand(20, generator=g) - 1) * scale for scale in scales]
     order = draw(st.permutations(range(n)))
     cuts = draw(st.lists(st.integers(0, n), max_size=4))
     return values, [s / sum(sizes) for s in sizes], list(order), cuts
@@ -76,6 +76,23 @@ def test_the_sum_differs_from_float64_by_less_than_the_stated_bound(case: Any) -
     got = point_sum(values, weights, order, []).flat[:20].double()
     bound = len(values) * 2.0**-45 + exact.abs() * (2.0**-24 + 2.0**-50) + len(values) * 2.0**-52 * exact.abs().max()
     assert bool(((got - exact).abs() <= bound).all())
+
+
+@given(federations(), st.booleans())
+def test_the_total_is_the_sum_of_the_integers_that_single_points_round_to(case: Any, at_once: bool) -> None:
+    """However large the points are: Σ_i round(p_i · w_i · 2^44), in Python's integers."""
+    values, weights, order, _ = case
+    total = PointSum()
+    points = [Params({"w": values[i]}).clone() for i in order]
+    if at_once:
+        total.add_all(points, [weights[i] for i in order], ["test"] * len(order))
+    else:
+        for i, point in zip(order, points, strict=True):
+            total.add(point, weights[i], "test")
+    exact = [sum(round(float(v[j]) * (p * 2.0**44)) for v, p in zip(values, weights, strict=True)) for j in range(20)]
+    got = total.export()
+    assert got is not None
+    assert got[:20].tolist() == exact
 
 
 @given(st.integers(0, 10**6), st.permutations(range(5)), st.lists(st.integers(0, 5), max_size=3))
