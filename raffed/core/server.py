@@ -32,7 +32,7 @@ class Mean:
 class ServerData:
     """What a server's rule wants to have of data.
 
-    images: how many without labels, drawn from the global test set. labelled: how many of every class with labels; they
+    images: how many without labels, at most, drawn from the global test set. labelled: how many of every class with labels; they
     leave the training pool before it is split, in the runs of this rule's method alone.
     """
 

@@ -5,24 +5,31 @@ from __future__ import annotations
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_range
+from raffed.core.errors import check_choice, check_range
 from raffed.core.method import Method, Term
+from raffed.methods.ditto import PRESETS, smooth_pull
 from raffed.methods.fedproc import prototype_terms
 
 
 class Proximal(Term):
-    """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum buffer."""
+    """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum buffer.
+
+    smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
+    """
 
     mu: float
+    smooth: bool = False
 
     def loss(self, f: Forward, k: Context) -> Tensor:
-        return self.mu / 2 * (f.w - k.w0).sq_norm()
+        return self.mu * smooth_pull(f.w, k.w0) if self.smooth else self.mu / 2 * (f.w - k.w0).sq_norm()
 
 
-def fedprox(mu: float = 0.01, prototypes: str = "none") -> Method:
+def fedprox(mu: float = 0.01, prototypes: str = "none", preset: str = "original") -> Method:
     """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
 
-    prototypes: none, fedproc or fedmr, as in FedMR's Table 8.
+    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors": the far weaker smooth-L1 pull of MAP's
+    released code (baselines-map.md §10).
     """
     check_range("mu", mu, 0.0, 1e6)
-    return Method("FedProx", terms=((Proximal(mu),) if mu else ()) + prototype_terms(prototypes))
+    check_choice("preset", preset, PRESETS)
+    return Method("FedProx", terms=((Proximal(mu, preset == "authors"),) if mu else ()) + prototype_terms(prototypes))

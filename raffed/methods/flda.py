@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
+from raffed.core.errors import check_choice
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Method, Personal
 from raffed.core.params import Params, State
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
+PRESETS = {"original": 1, "authors": 2}
 
 
 class MixedExperts(Personal):
@@ -19,8 +21,10 @@ class MixedExperts(Personal):
 
     The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as the
     run's initial model, so it equals G in round 0 only. G alone is sent. π_k's BatchNorm uses batch statistics in training
-    and re-estimates them on the client's data for scoring.
+    and re-estimates them on the client's data for scoring. `times`: how often the cross-entropy counts.
     """
+
+    times: int = 1
 
     predicts = True
 
@@ -36,7 +40,8 @@ class MixedExperts(Personal):
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
         logits, _ = f.through(_expert(f.own))
-        return cross_entropy(mixture(f.logits, logits, f.z, f.own), f.y) - k.ce(f)  # in place of the plain CE
+        mixed = cross_entropy(mixture(f.logits, logits, f.z, f.own), f.y)
+        return (mixed if self.times == 1 else self.times * mixed) - k.ce(f)  # in place of the plain CE
 
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None
@@ -61,9 +66,10 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
     return alpha * shared + (1 - alpha) * private
 
 
-def flda() -> Method:
+def flda(preset: str = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
-    MAP's released code counts the cross-entropy of the mixture twice; here it counts once.
+    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice.
     """
-    return Method("FLDA", personal=MixedExperts())
+    check_choice("preset", preset, tuple(PRESETS))
+    return Method("FLDA", personal=MixedExperts(PRESETS[preset]))

@@ -36,7 +36,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "solo": {"epochs": [-1.0, math.nan]},
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
     "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
-    "flda": {},
+    "flda": {"preset": ["x"]},
     "pfedme": {
         "lam": [-0.1, math.nan], "outer_lr": [-0.1], "personal_lr": [-0.1], "inner_steps": [0], "beta": [-0.1, 11.0],
         "preset": ["x"],
@@ -45,7 +45,9 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
         "preset": ["x"],
     },
-    "feddf": {"server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0]},
+    "feddf": {
+        "server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0], "preset": ["x"],
+    },
     "fedic": {
         "copy_steps": [-1], "gate_steps": [-1], "distil_steps": [-1], "server_lr": [0.0, math.nan], "rho": [-0.1, 1.1],
         "labelled": [0], "public": [0],
@@ -66,7 +68,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"]},
     "fednova": {"prototypes": ["nova"]},
     "fedproc": {},
-    "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"]},
+    "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"], "preset": ["x"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},

@@ -36,6 +36,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"gldp, {lp}": ("gldp", {"lp": lp, "gp": "per_sample", "body_epochs": 1.0, "head_epochs": 1.0})
        for lp in ("feature_softmax_class", "logits", "mse")},
     "mpfedcon, previous": ("mpfedcon", {"negative": "previous_local", "head_epochs": 1.0}),
+    "flda, authors": ("flda", {"preset": "authors"}), "fedprox, authors": ("fedprox", {"mu": 50.0, "preset": "authors"}),
     "fedrod, authors": ("fedrod", {"preset": "authors"}), "apfl, adaptive": ("apfl", {"adaptive": True}),
 }  # fmt: skip
 STAGE_2: dict[str, dict[str, Any]] = {

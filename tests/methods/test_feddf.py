@@ -118,3 +118,19 @@ def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
     assert rule.wants() == ServerData(images=123)
     assert feddf(server_steps=0).server.wants() == ServerData()
     assert leaves(server_context()) == []
+
+
+def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round() -> None:
+    """baselines-map.md §3: round 1 is FedAvg's, bit for bit, round 2 is not."""
+    from raffed.experiments.federation import public_images
+    from raffed.runtime.setup import prepare
+
+    method = feddf(5, public=3, preset="authors")
+    mine, plain = Tiny(method, net=network(True)), Tiny(fedavg(), net=network(True))
+    assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
+    assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
+    setup = prepare(RunConfig(data=Data(split="dirichlet:6:0.3")))
+    images = public_images(setup, method.server.wants().images)
+    assert images is not None
+    assert len(images) == len(setup.test_set()[1])
+    assert feddf(0, preset="authors").server.wants() == ServerData()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from raffed.core.context import ClientData, Forward
+from raffed.core.errors import UsageError
 from raffed.core.local import Local
 from raffed.core.network import Network
 from raffed.core.params import Params, State
@@ -96,3 +97,18 @@ def test_the_pull_does_not_touch_batchnorms_statistics() -> None:
     strong = Tiny(fedprox(100.0), net=network(norm=True), local=local).visit(0).trained
     plain = Tiny(fedprox(0.0), net=network(norm=True), local=local).visit(0).trained
     assert torch.equal(strong.b.flat, plain.b.flat)
+
+
+def test_the_authors_preset_pulls_by_the_difference_over_the_elements_and_the_tensors() -> None:
+    """baselines-map.md §10: w − w⁰ = (0.5, −0.5) and (0.25) in two tensors, μ = 0.4: 0.4·0.5/(2·2) and 0.4·0.25/2, both 0.05."""
+    w0 = Params({"a": torch.zeros(2), "b": torch.ones(1)}).clone()
+    live = {"a": torch.tensor([0.5, -0.5], requires_grad=True), "b": torch.tensor([1.25], requires_grad=True)}
+    (term,) = fedprox(0.4, preset="authors").terms
+    k = bare_context(start=State(w0, Params({})))
+    loss = term.loss(forward(torch.zeros(1, 1), torch.zeros(1), w=Params(live)), k)
+    ours = torch.autograd.grad(loss, list(live.values()))
+    torch.testing.assert_close(ours[0], torch.tensor([0.05, -0.05]))
+    torch.testing.assert_close(ours[1], torch.tensor([0.05]))
+    assert fedprox(0.0, preset="authors").terms == ()
+    with pytest.raises(UsageError, match="preset"):
+        fedprox(preset="released")

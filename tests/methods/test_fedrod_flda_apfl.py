@@ -147,6 +147,16 @@ def test_the_gates_gradient_is_the_formula() -> None:
     torch.testing.assert_close(slope, wanted)
 
 
+def test_the_authors_preset_counts_the_mixtures_loss_twice() -> None:
+    """Twice the gradient: without momentum and decay, one step at the rate η is one of the original's at 2 η."""
+    local = replace(PLAIN, momentum=0.0, weight_decay=0.0, epochs=0.01)
+    one_step = [replace(local, lr=lr) for lr in (0.05, 0.1)]
+    twice, once = (Tiny(flda(preset), local=at).visit(1) for preset, at in zip(("authors", "original"), one_step, strict=True))
+    assert twice.steps == once.steps == 1
+    torch.testing.assert_close(twice.trained.w.flat, once.trained.w.flat, rtol=1e-6, atol=1e-7)
+    assert twice.loss == pytest.approx(2 * once.loss, rel=1e-6)
+
+
 def test_no_private_expert_or_gate_is_uploaded_and_the_gate_starts_half_open() -> None:
     """FLDA (d) and G2; client memory P + d + 1."""
     tiny = Tiny(flda()).run(1, [0, 1])
