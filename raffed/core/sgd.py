@@ -113,7 +113,8 @@ def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
     if not losses:
         return 0.0
     sizes = [index.numel() for index in batches]
-    return math.fsum(map(operator.mul, torch.stack(losses).tolist(), sizes)) / sum(sizes)
+    weighed = list(map(operator.mul, torch.stack(losses).tolist(), sizes))
+    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(sizes)  # fsum refuses inf − inf
 
 
 def resting(

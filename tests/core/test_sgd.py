@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -78,6 +80,17 @@ def test_the_reported_loss_is_the_mean_over_samples_not_over_batches() -> None:
     seen = torch.cat(BATCHES[:2])
     logits, _ = net.apply(net.initial, DATA.x[seen])
     assert done.loss == pytest.approx(float(F.cross_entropy(logits, DATA.y[seen])), rel=1e-6)
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(("first", "second", "mean"), [(INF, 1.0, INF), (INF, -INF, NAN), (1.0, NAN, NAN)])
+def test_a_loss_that_diverged_is_reported_as_it_is(first: float, second: float, mean: float) -> None:
+    net = network()
+    values = (first, second)
+    done = sgd(net, net.initial, lambda f, step: ce(f, step) * 0.0 + values[step], DATA, BATCHES[:2], Solver(0.0, 0.0, 0.0))
+    assert done.loss == pytest.approx(mean, nan_ok=True)
 
 
 @pytest.mark.parametrize("limit", [0.05, 1e6])
