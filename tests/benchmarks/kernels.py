@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from raffed.core.config import Numerics
@@ -42,9 +42,10 @@ Block = Callable[[], object]
 def batches_of(setup: Setup) -> list[Batches]:
     """An epoch of every participant of the first round, gathered beforehand, in the order of the samples."""
     size, found = setup.config.local.batch_size, []
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in initial_net(setup).modules())
     for client in draw_participants(setup, 0):
         x, y = client_tensors(setup, client)
-        x = x.to(memory_format=torch.channels_last) if setup.config.model.name not in ("mlp", "mlpnet") else x
+        x = x.to(memory_format=torch.channels_last) if convolves else x
         found.append(list(zip(x.split(size), y.split(size), strict=True)))
     return found
 
