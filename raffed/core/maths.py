@@ -10,12 +10,12 @@ from torch._C import _functorch
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats."""
-    if is_stacked(logits):  # torch's own would run as a Python decomposition there, and import sympy for it
+    if _is_stacked(logits):  # torch's own would run as a Python decomposition there, and import sympy for it
         return -F.log_softmax(logits, -1).gather(-1, y[:, None]).mean()
     return F.cross_entropy(logits, y)
 
 
-def is_stacked(x: Tensor) -> bool:
+def _is_stacked(x: Tensor) -> bool:
     """Whether vmap holds this tensor, under whatever transforms."""
     while _functorch.is_functorch_wrapped_tensor(x):
         if _functorch.is_batchedtensor(x):

@@ -41,7 +41,7 @@ class MixedExperts(Personal):
         assert f.through is not None
         logits, _ = f.through(_expert(f.own))
         mixed = cross_entropy(mixture(f.logits, logits, f.z, f.own), f.y)
-        return (mixed if self.times == 1 else self.times * mixed) - k.ce(f)  # in place of the plain CE
+        return self.times * mixed - k.ce(f)  # in place of the plain CE
 
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None
