@@ -23,7 +23,7 @@ class Wire(Frozen):
 
     def __post_init__(self) -> None:
         for name, value in fields_of(self).items():
-            _refuse(f"{type(self).__name__}.{name}", value)
+            _refuse(self, name, value)
 
     def numbers(self) -> dict[str, int]:
         """Field path → how many numbers it sends."""
@@ -98,26 +98,30 @@ class Server(Private):
         return Broadcast(self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)})
 
 
-def _refuse(where: str, value: Any) -> None:
+_PLAIN = (int, float, str, type(None))
+
+
+def _refuse(wire: Wire, name: str, value: Any) -> None:
+    if isinstance(value, _PLAIN):
+        return
+    where = type(wire).__name__, name
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(inner, Wire):
-                raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
-        return
-    if isinstance(value, Tensor | Params | State):
+                raise BoundaryError(f"{'.'.join(where)}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
+    elif isinstance(value, (Params, Tensor, State)):
         parts = (value.w, value.b) if isinstance(value, State) else (value,)
         if any(part.requires_grad for part in parts):
-            raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
-        return
-    if value is not None and not isinstance(value, Wire | int | float | str):
+            raise BoundaryError(f"{'.'.join(where)} carries gradient history: detach it before it is sent")
+    elif not isinstance(value, Wire):
         raise BoundaryError(
-            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
+            f"{'.'.join(where)} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
         )
 
 
 def _payload(value: Frozen) -> dict[str, Any]:
     labels = value.labels if isinstance(value, Wire) else ()
-    return {name: inner for name, inner in fields_of(value).items() if name not in labels}
+    return {name: getattr(value, name) for name in value._names if name not in labels}
 
 
 def count(value: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class ClientData:
         return self.y.shape[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """What client `client` knows in round `round`.
 
@@ -98,7 +98,15 @@ class Context:
         return bool(self.client in order[:count])
 
     def but(self, **changes: Any) -> Context:
-        return replace(self, **changes)
+        """A copy with some fields replaced, several times a client's round: so not by __init__, field by field."""
+        if not changes.keys() <= _FIELDS:
+            raise TypeError(f"Context has no field {', '.join(sorted(changes.keys() - _FIELDS))}")
+        made = object.__new__(Context)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
+
+_FIELDS = {field.name for field in fields(Context)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,3 +76,8 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in known:
         raise UnknownNameError(name, value, known)
     return value
+
+
+def by_authors(preset: str) -> bool:
+    """Whether a method is to compute as MAP's released code does ("authors"), not as first published ("original")."""
+    return check_choice("preset", preset, ("original", "authors")) == "authors"

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _functorch
 
+from raffed.core.params import Params
+
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats."""
@@ -27,6 +29,14 @@ def _is_stacked(x: Tensor) -> bool:
 def one_hot(y: Tensor, classes: int) -> Tensor:
     """[B] int64 → [B, C] float32. A comparison: `F.one_hot` looks at values and fails under vmap."""
     return (y[:, None] == torch.arange(classes, device=y.device)).to(torch.float32)
+
+
+def smooth_pull(a: Params, b: Params) -> Tensor:
+    """Mean over tensors of the element-wise mean of smooth-L1(a − b), a 0-d tensor.
+
+    MAP's released code has it in place of ½‖a − b‖²: its gradient is (a − b)/(numel · #tensors), 10² to 10⁷ times weaker.
+    """
+    return torch.stack([F.smooth_l1_loss(a[name], b[name]) for name in a.names]).mean()
 
 
 def mmd(h: Tensor, g: Tensor) -> Tensor:

@@ -55,10 +55,11 @@ class Beside:
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
     """Index batches: the data shuffled anew for every epoch until there are `steps` of them."""
     batches: list[Tensor] = []
-    whole = local.drop_last and n >= local.batch_size
-    used = n - n % local.batch_size if whole else n
+    size = local.batch_size
+    used = n - n % size if local.drop_last and n >= size else n
     while len(batches) < steps:
-        batches.extend(torch.split(torch.randperm(n, generator=generator)[:used], local.batch_size))
+        order = torch.randperm(n, generator=generator)
+        batches.extend(order[i : min(i + size, used)] for i in range(0, used, size))
     return batches[:steps]
 
 

@@ -27,6 +27,11 @@ BLOCK = 1 << 15  # numbers rounded at a time: the intermediate float64 stays in 
 REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
 
 
+def together(size: int) -> int:
+    """How many points of `size` numbers `PointSum.add_all` rounds and adds in one operation."""
+    return max(1, BLOCK // size)
+
+
 def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
     """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that broadcast.
 
@@ -118,7 +123,7 @@ class PointSum:
         if not per_point:  # no buffers
             self._settle(torch.zeros(0, dtype=torch.int64))
             return
-        at_once = max(1, BLOCK // per_point)
+        at_once = together(per_point)
         for i in range(0, len(points), at_once):
             some = points[i : i + at_once]
             if len(some) == 1:

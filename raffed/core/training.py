@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,7 +51,7 @@ class Guest:
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
     """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
     task = _shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
-    own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task, views))
+    own = Stretch(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=_drawing(task.draws, views))
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
@@ -73,18 +73,19 @@ def _objective(m: Method, plain: bool) -> Objective:
 def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
-    drawing = () if one.plain else m.ingredients()
-    draws = {slot: term for slot, term in drawing if isinstance(term, Term) and term.purpose is not None}
     dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
-    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws)
+    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, {} if one.plain else _draws(m))
 
 
-def _drawing(task: Task, views: Views) -> dict[str, torch.Generator]:
+def _draws(m: Method) -> dict[str, Term]:
+    """The terms that want random numbers, by slot."""
+    return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and one.purpose is not None}
+
+
+def _drawing(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
     """A client's streams for the terms that draw."""
     return {
-        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
-        for slot, one in task.draws.items()
-        for v in [views[slot]]
+        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client) for slot, one in draws.items() for v in [views[slot]]
     }
 
 
@@ -95,16 +96,15 @@ def train_shared(
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
-    drawing = _shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
-    drawn = [_drawing(drawing, own) for own in views]  # they go on from pass to pass
+    draws = _draws(m)
+    drawn = [_drawing(draws, own) for own in views]  # they go on from pass to pass
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, solver_for(local, one, round))
         stretches = []
         for i, guest in enumerate(guests):
             batches = _batches(session, round, guest, guest.steps(local, one.epochs), number)
-            made = _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i])
-            stretches.append(replace(made, own=companions[i]))
+            stretches.append(_stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]))
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
@@ -127,7 +127,7 @@ def train_by_rule(
     for k, guest, own in zip(contexts, guests, views, strict=True):
         count = -(-guest.steps(session.local, m.passes[0].epochs) // per) * per
         batches = _batches(session, round, guest, count, 0)
-        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task, own)))
+        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task.draws, own)))
     done = session.execute(session.net, task, stretches, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
@@ -185,13 +185,13 @@ def _private_batches(session: Session, round: int, guest: Guest, steps: int, sha
 
 def _stretch(
     session: Session, round: int, guest: Guest, start: State, batches: list[Tensor], views: Views, number: int,
-    drawn: dict[str, torch.Generator],
+    drawn: dict[str, torch.Generator], own: Params | None = None,
 ) -> Stretch:  # fmt: skip
     """A client's stretch, with dropout and augmentation each from its own derived stream."""
     key = round, guest.client, number
     bends = session.augment is not None
     return Stretch(
-        start, batches, guest.data, views,
+        start, batches, guest.data, views, own,
         augment=seeds.generator(session.seed, "augment", *key) if bends else None,
         dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key) if session.net.has_dropout else None,
         drawn=drawn,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
+from raffed.core.errors import by_authors, check_range
+from raffed.core.maths import smooth_pull
 from raffed.core.method import Budget, Method, Personal
-from raffed.core.params import Params, State
+from raffed.core.params import State
 from raffed.methods.fedrs import restricted
-
-PRESETS = ("original", "authors")
 
 
 class PersonalModel(Private):
@@ -57,14 +54,6 @@ class PulledModel(Personal):
         return own.model
 
 
-def smooth_pull(a: Params, b: Params) -> Tensor:
-    """Mean over tensors of the element-wise mean of smooth-L1(a − b), a 0-d tensor.
-
-    MAP's released code has it in place of ½‖a − b‖²: its gradient is (a − b)/(numel · #tensors), 10² to 10⁷ times weaker.
-    """
-    return torch.stack([F.smooth_l1_loss(a[name], b[name]) for name in a.names]).mean()
-
-
 def ditto(lam: float = 1.0, epochs: float = 0.0, preset: str = "original") -> Method:
     """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and MpFedcon's Table 1.
 
@@ -73,8 +62,7 @@ def ditto(lam: float = 1.0, epochs: float = 0.0, preset: str = "original") -> Me
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("epochs", epochs, 0.0, 1e4)
-    check_choice("preset", preset, PRESETS)
-    return Method("Ditto", personal=PulledModel(lam, epochs, preset == "authors"))
+    return Method("Ditto", personal=PulledModel(lam, epochs, by_authors(preset)))
 
 
 def dittors(

@@ -13,12 +13,11 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Private, Upload
 from raffed.core.context import ServerContext
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.errors import UsageError, by_authors, check_range
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule
 
-PRESETS = ("original", "authors")
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
 
@@ -89,11 +88,10 @@ def feddf(
     early stopping. The score on the test set includes the public images. Row FedDF of MAP's Tables I and II. preset "authors"
     is MAP's released code, which distils on the whole test set (`public` does not count) in every second round.
     """
-    check_choice("preset", preset, PRESETS)
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     check_range("tau", tau, 0.0, 100.0, open_low=True)
     for name, value, low in (("server_steps", server_steps, 0), ("batch_size", batch_size, 1), ("public", public, 1)):
         if value < low:
             raise UsageError(f"{name} = {value} is below {low}")
-    images, every = (EVERY_IMAGE, 2) if preset == "authors" else (public, 1)
+    images, every = (EVERY_IMAGE, 2) if by_authors(preset) else (public, 1)
     return Method("FedDF", server=EnsembleDistillation(server_steps, server_lr, batch_size, tau, images, every))

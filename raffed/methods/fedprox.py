@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
+from raffed.core.errors import by_authors, check_range
+from raffed.core.maths import smooth_pull
 from raffed.core.method import Method, Term
-from raffed.methods.ditto import PRESETS, smooth_pull
 from raffed.methods.fedproc import prototype_terms
 
 
@@ -31,5 +31,5 @@ def fedprox(mu: float = 0.01, prototypes: str = "none", preset: str = "original"
     released code (baselines-map.md §10).
     """
     check_range("mu", mu, 0.0, 1e6)
-    check_choice("preset", preset, PRESETS)
-    return Method("FedProx", terms=((Proximal(mu, preset == "authors"),) if mu else ()) + prototype_terms(prototypes))
+    weak = by_authors(preset)
+    return Method("FedProx", terms=((Proximal(mu, weak),) if mu else ()) + prototype_terms(prototypes))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.errors import UsageError, by_authors, check_choice, check_range
 from raffed.core.method import Method, Part, Pass, Split
 
-PRESETS = ("original", "authors")
 PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
 
 
@@ -38,6 +37,5 @@ def fedrep(
     runs under this name: head and body together for the run's epochs, which is FedPer. private as FedPer.
     """
     check_choice("private", private, PRIVATE)
-    check_choice("preset", preset, PRESETS)
     passes = alternating(head_epochs, body_epochs, private)
-    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=passes if preset == "original" else (Pass(),))
+    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=(Pass(),) if by_authors(preset) else passes)

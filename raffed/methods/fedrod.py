@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
+from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Head, Method, Personal, in_part
 from raffed.core.params import Params, State
 from raffed.methods.memory import Companion
-
-PRESETS = ("original", "authors")
 
 
 class BalancedSoftmax(Head):
@@ -75,6 +73,5 @@ def fedrod(gamma: float = 1.0, preset: str = "original") -> Method:
     1, 0.5, 0.25. Gradients of the two heads are clipped apart.
     """
     check_range("gamma", gamma, 0.0, 10.0)
-    check_choice("preset", preset, PRESETS)
-    authors = preset == "authors"
+    authors = by_authors(preset)
     return Method("FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors))

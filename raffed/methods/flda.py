@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice
+from raffed.core.errors import by_authors
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Method, Personal
 from raffed.core.params import Params, State
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
-PRESETS = {"original": 1, "authors": 2}
 
 
 class MixedExperts(Personal):
@@ -71,5 +70,4 @@ def flda(preset: str = "original") -> Method:
 
     preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice.
     """
-    check_choice("preset", preset, tuple(PRESETS))
-    return Method("FLDA", personal=MixedExperts(PRESETS[preset]))
+    return Method("FLDA", personal=MixedExperts(2 if by_authors(preset) else 1))

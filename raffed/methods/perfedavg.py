@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.errors import UsageError, by_authors, check_choice, check_range
 from raffed.core.frozen import Frozen
 from raffed.core.method import Budget, Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 
 MODES = ("fo", "hf")
-PRESETS = ("original", "authors")
 LEAK = 0.9  # momentum of MAP's released code
 
 
@@ -87,10 +86,9 @@ def perfedavg(
     check_range("outer_lr", outer_lr, 0.0, 10.0)
     check_range("delta", delta, 0.0, 1.0, open_low=True)
     check_choice("mode", mode, MODES)
-    check_choice("preset", preset, PRESETS)
     if adapt_steps < 0:
         raise UsageError(f"adapt_steps = {adapt_steps}: the number of steps cannot be negative")
-    authors = preset == "authors"
+    authors = by_authors(preset)
     solver = MetaSteps(inner_lr, outer_lr, "fo" if authors else mode, delta, authors)
     personal = Adapted(0 if authors else adapt_steps, inner_lr)
     return Method("Per-FedAvg", solver=solver, personal=personal, mean=Mean(by="clients"))

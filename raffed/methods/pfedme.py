@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.errors import UsageError, by_authors, check_range
 from raffed.core.frozen import Frozen
 from raffed.core.method import Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
 from raffed.core.server import ServerSGD
-
-PRESETS = ("original", "authors")
 
 
 class Envelope(Frozen):
@@ -70,8 +68,7 @@ def pfedme(
     check_range("outer_lr", outer_lr, 0.0, 10.0)
     check_range("personal_lr", personal_lr, 0.0, 10.0)
     check_range("beta", beta, 0.0, 10.0)
-    check_choice("preset", preset, PRESETS)
     if inner_steps < 1:
         raise UsageError(f"inner_steps = {inner_steps}: at least 1 step on the personal model")
-    solver = MoreauSteps(lam, outer_lr, personal_lr, inner_steps, preset == "authors")
+    solver = MoreauSteps(lam, outer_lr, personal_lr, inner_steps, by_authors(preset))
     return Method("pFedMe", solver=solver, personal=EnvelopeModel(), server=ServerSGD(beta))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
-from raffed.core.errors import check_choice, check_range
+from raffed.core.errors import by_authors, check_range
 from raffed.core.method import Correction, Method, Pass, Received, Spec
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerSGD
@@ -61,7 +61,6 @@ class ControlVariate(Correction):
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
 
 
-PRESETS = {"original": "clients", "authors": "participants"}
 
 
 def scaffold(server_lr: float = 1.0, preset: str = "original") -> Method:
@@ -72,10 +71,9 @@ def scaffold(server_lr: float = 1.0, preset: str = "original") -> Method:
     keeps for BatchNorm's statistics are left out, and so is its nominal rate in warm-up rounds.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
-    check_choice("preset", preset, tuple(PRESETS))
     return Method(
         "SCAFFOLD",
-        correction=ControlVariate(PRESETS[preset]),
+        correction=ControlVariate("participants" if by_authors(preset) else "clients"),
         passes=(PLAIN_SGD,),
         mean=Mean(by="clients"),
         server=ServerSGD(server_lr),

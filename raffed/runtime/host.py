@@ -24,7 +24,7 @@ from raffed.core.params import State, moved
 from raffed.core.round import EVAL_CHUNK, ClientRound, client_rounds, joined, resting
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
-from raffed.core.sums import BLOCK, PointSum
+from raffed.core.sums import PointSum, together
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
@@ -101,6 +101,7 @@ class Host:
         fold, reports = Fold(self.method.server.each), []
         waiting: list[tuple[Entry, Upload]] = []  # small uploads are folded together: an operation costs more than its numbers
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
+        at_once = together(self.net.w_layout.size)
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
             began = time.perf_counter()
@@ -112,7 +113,7 @@ class Host:
             for guest, done in pairs:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             waiting += zip(stack, [done.upload for done in rounds], strict=True)
-            if len(waiting) * self.net.w_layout.size >= BLOCK:
+            if len(waiting) >= at_once:
                 self.outbox.send(fold, waiting, here, where)
                 waiting = []
             spent = (time.perf_counter() - began) / len(stack)

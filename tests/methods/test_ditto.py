@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from raffed.core.maths import smooth_pull
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.methods.ditto import PersonalModel, PulledModel, ditto, dittors, smooth_pull
+from raffed.methods.ditto import PersonalModel, PulledModel, ditto, dittors
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrs import fedrs
 from raffed.methods.solo import solo
