@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .groups import Group, groups
-from .load import Runs
+from .load import Runs, by_run
 
 MARKERS = "osD^vPX*<>ph"
 
@@ -205,7 +205,7 @@ def _last_classes(runs: Runs) -> pd.DataFrame:
     rows = runs.metrics
     kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
     rows = rows[kept]
-    return rows[rows["round"] == rows.groupby("run", observed=True)["round"].transform("max")]
+    return rows[rows["round"] == by_run(rows)["round"].transform("max")]
 
 
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .clients import SCORES, last_accuracies, last_scores, local_seconds
+
+if TYPE_CHECKING:
+    from pandas.core.groupby import DataFrameGroupBy
 
 NEWEST_SCHEMA = 4
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
@@ -86,10 +89,21 @@ class Runs:
 
         def made() -> pd.DataFrame:
             rows = self.series(model, split, metric)
-            return rows.pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
+            return named(rows).pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
 
         frame: pd.DataFrame = self.once(("matrix", model, split, metric), made)
         return frame
+
+
+def named(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose column `run` can be grouped by: pandas 3.1 gives the groups of an empty categorical column with more than 127
+    names a kind of code that it cannot align with that of other columns' groups."""
+    return rows if len(rows) else rows.astype({"run": object})
+
+
+def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
+    """The rows of each run that has any."""
+    return named(rows).groupby("run", observed=True)
 
 
 def load_runs(paths: Iterable[Path | str]) -> Runs:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from .load import Runs
+from .load import Runs, by_run
 from .stages import a_glo, a_loc, at_stage, recent
 
 LAST_ROUNDS = 10
@@ -44,10 +44,10 @@ def measures(runs: Runs) -> pd.DataFrame:
 def _measures(runs: Runs) -> pd.DataFrame:
     accuracy, personal = runs.series("global", "test"), runs.series("personal", "local_test")
     between = runs.series("personal", "local_test", "accuracy_between")
-    by_run = runs.series("global", "train", "loss").groupby("run", observed=True)
+    rounds = by_run(runs.series("global", "train", "loss"))
     columns = {
         "accuracy_last": recent(accuracy, 1),
-        "accuracy_best": accuracy.groupby("run", observed=True)["value"].max(),
+        "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
         "personal_last": recent(personal, 1),
         "personal_mean10": recent(personal, LAST_ROUNDS),
@@ -59,10 +59,10 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "a_glo": a_glo(runs)["value"],
         **_selected(runs),
         **_readings(runs),
-        "floats_up": (by_run["bytes_up"].mean() / 4e6) / _participants(runs),
-        "mb_up": by_run["bytes_up"].mean() / 1e6,
-        "mb_down": by_run["bytes_down"].mean() / 1e6,
-        "seconds_round": by_run["seconds"].median(),
+        "floats_up": (rounds["bytes_up"].mean() / 4e6) / _participants(runs),
+        "mb_up": rounds["bytes_up"].mean() / 1e6,
+        "mb_down": rounds["bytes_down"].mean() / 1e6,
+        "seconds_round": rounds["seconds"].median(),
     }
     return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
 

@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from .load import Runs
+from .load import Runs, by_run
 
 VISITS = 10
 GLOBAL_READINGS = {  # what stands in for "the global model", by falling preference
@@ -27,7 +27,7 @@ def stage_counts(runs: Runs) -> pd.Series[float]:
     def made() -> pd.Series[float]:
         if runs.runs.empty:
             return pd.Series(dtype=float)
-        seen = runs.metrics.groupby("run", observed=True)["stage"].max()
+        seen = by_run(runs.metrics)["stage"].max()
         found = {}
         for name, split in runs.runs["partition"].items():
             said = re.match(r"stages:\d+:\d+:(\d+)", str(split))
@@ -53,8 +53,8 @@ def a_loc(runs: Runs) -> pd.DataFrame:
     trained there is not measured.
     """
     rows = at_stage(runs, runs.scores[runs.scores["metric"] == "accuracy"])
-    by_run = rows.groupby("run", observed=True)["value"]
-    return pd.DataFrame({"value": by_run.mean(), "clients": by_run.count()})
+    values = by_run(rows)["value"]
+    return pd.DataFrame({"value": values.mean(), "clients": values.count()})
 
 
 def a_glo(runs: Runs) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def a_glo(runs: Runs) -> pd.DataFrame:
 
 def recent(rows: pd.DataFrame, visits: int = VISITS) -> pd.Series[float]:
     """Mean of the last rows of each run."""
-    found: pd.Series[float] = rows.groupby("run", observed=True)["value"].apply(lambda values: values.iloc[-visits:].mean())
+    found: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-visits:].mean())
     return found
 
 
@@ -93,7 +93,7 @@ def forgetting(runs: Runs) -> pd.Series[float]:
     """Run → mean of F_i over the clients that have one: accuracies of each client's own model when it last was in each stage."""
     rows = runs.scores[runs.scores["metric"].str.startswith("accuracy_stage")]
     found = {}
-    for run, mine in rows.groupby("run", observed=True):
+    for run, mine in by_run(rows):
         tested = mine["metric"].str.removeprefix("accuracy_stage").astype(int)
         mine = mine.assign(tested=tested, stage=mine["stage"].fillna(0).astype(int))
         count = int(stage_counts(runs)[str(run)])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from .groups import Group
-from .load import Runs
+from .load import Runs, named
 from .sheet import Sheet
 
 BASELINE = "fedavg"
@@ -56,5 +56,5 @@ def _bytes(runs: Runs) -> pd.DataFrame:
     """Round x run: bytes up and down of all participants."""
     rows = runs.series("global", "train", "loss")
     rows = rows.assign(bytes=rows["bytes_up"].fillna(0) + rows["bytes_down"].fillna(0))
-    frame: pd.DataFrame = rows.pivot_table(index="round", columns="run", values="bytes", observed=True)
+    frame: pd.DataFrame = named(rows).pivot_table(index="round", columns="run", values="bytes", observed=True)
     return frame

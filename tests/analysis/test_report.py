@@ -238,3 +238,10 @@ def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: 
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "no run.json at or below it" in done.stderr
+
+
+def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed in range(130):  # of a method without personal models: nothing measured them
+        write_run(f"run-{seed}", [0.25, 0.5], seed=seed)
+    page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
+    assert "50.00 ± 0.00" in page
