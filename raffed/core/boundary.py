@@ -104,18 +104,18 @@ _PLAIN = (int, float, str, type(None))
 def _refuse(wire: Wire, name: str, value: Any) -> None:
     if isinstance(value, _PLAIN):
         return
-    where = type(wire).__name__, name
+    where = f"{type(wire).__name__}.{name}"
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(inner, Wire):
-                raise BoundaryError(f"{'.'.join(where)}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
+                raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
     elif isinstance(value, (Params, Tensor, State)):
         parts = (value.w, value.b) if isinstance(value, State) else (value,)
         if any(part.requires_grad for part in parts):
-            raise BoundaryError(f"{'.'.join(where)} carries gradient history: detach it before it is sent")
+            raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
     elif not isinstance(value, Wire):
         raise BoundaryError(
-            f"{'.'.join(where)} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
+            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
         )
 
 

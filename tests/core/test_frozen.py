@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.frozen import REGISTRY, Frozen, fields_of
 from raffed.core.params import Params
-from tests.tiny import same_bits, tree_stack
+from tests.tiny import bare_context, same_bits, tree_stack
 
 
 class Pair(Frozen):
@@ -55,3 +55,15 @@ def test_vmap_sees_the_tensors_inside_nested_records() -> None:
 def test_every_record_class_is_registered_under_its_name_and_fields_keep_their_order() -> None:
     assert REGISTRY["Pair"] is Pair
     assert list(fields_of(pair(0.0))) == ["a", "p", "size"]
+
+
+def test_a_context_is_copied_with_other_fields_and_with_no_others() -> None:
+    one = bare_context(steps=3)
+    other = one.but(steps=4)
+    assert (one.steps, other.steps) == (3, 4)
+    same = {field.name for field in dataclasses.fields(one)} - {"steps"}
+    assert all(getattr(other, name) is getattr(one, name) for name in same)
+    with pytest.raises(TypeError, match=r"Context has no field step$"):
+        one.but(step=4)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        other.steps = 5  # type: ignore[misc]
