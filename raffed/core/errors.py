@@ -79,5 +79,8 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def by_authors(preset: str) -> bool:
-    """Whether a method is to compute as MAP's released code does ("authors"), not as first published ("original")."""
+    """Whether a method is to compute as MAP's released code does ("authors"), not as first published ("original").
+
+    Raises UnknownNameError for any other name.
+    """
     return check_choice("preset", preset, ("original", "authors")) == "authors"
