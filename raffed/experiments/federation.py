@@ -30,7 +30,7 @@ from raffed.experiments.measurements import after_last, before_last
 from raffed.experiments.roster import Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.results.schema import Row
-from raffed.runtime.base import Job, Report, Runtime
+from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
@@ -89,8 +89,39 @@ def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | Non
     return images, torch.from_numpy(data.y_train[chosen])
 
 
+@dataclass(frozen=True)
+class _Training:
+    """A round on its way. began: time.perf_counter() when it was asked for."""
+
+    roster: Roster
+    sizes: list[int]
+    measure: bool
+    surveyed: bool
+    job: Job
+    began: float
+    asked: Asked[tuple[Partial, list[Report]]]
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """A round whose uploads are in the server. whole: the global model, None where there is none."""
+
+    training: _Training
+    reports: list[Report]
+    whole: Broadcast | None
+    test: Asked[Tally] | None
+    val: Asked[Tally] | None
+
+
+def _nobody() -> tuple[Partial, list[Report]]:
+    return Partial(), []
+
+
 class Federation:
-    """One run from its first to its last round. `versions`: client → rounds done when it last took part."""
+    """One run from its first to its last round. `versions`: client → rounds done when it last took part.
+
+    A round's seconds are those since it was begun, or since the round before it was scored, if that was later.
+    """
 
     def __init__(self, setup: Setup, runtime: Runtime, folder: RunFolder) -> None:
         self.setup, self.runtime, self.folder = setup, runtime, folder
@@ -102,8 +133,10 @@ class Federation:
         self._network = network
         self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
+        self._safe = self.server  # the last whose round has its rows: with any other, a failure would leave a gap in them
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
+        self._last = 0.0  # when a round was last scored
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
             self._took_part(Roster.of(setup, number).trained, number)
@@ -117,46 +150,74 @@ class Federation:
         return State(self.server.w, self.server.b)
 
     def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
-        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded."""
+        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded.
+
+        Actors train the next round while this one is scored and recorded; a survey waits for nobody and nobody overtakes it,
+        because it looks at what clients keep.
+        """
         config = self.setup.config
         try:
+            ahead: _Training | None = None
             while self.server.round < config.federation.rounds:
-                yield self.step()
+                ended = self._trained(ahead or self._begun())
+                last = self.server.round == config.federation.rounds
+                ahead = None if last or ended.training.surveyed else self._begun()
+                yield self._recorded(ended)
                 done, halt = self.server.round, stop()  # asked once: a signal between two answers would skip the checkpoint
-                if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
+                if halt or done % config.runtime.checkpoint_every == 0 or last:
                     self.folder.checkpoint(self.server, self.round_hashes)
                 if halt:
-                    break
+                    break  # what trains ahead is dropped: it has changed nothing that a checkpoint holds
         except BaseException:
-            self.folder.rescue(self.server, self.round_hashes)
+            self.folder.rescue(self._safe, self.round_hashes[: self._safe.round])
             raise
 
     def step(self) -> RoundEvent:
-        """One round."""
-        began = time.perf_counter()
+        """One round, with nothing beside it."""
+        return self._recorded(self._trained(self._begun()))
+
+    def _begun(self) -> _Training:
+        """The next round's training, asked for."""
         federation, number = self.setup.config.federation, self.server.round
         roster, sizes = Roster.of(self.setup, number), self.setup.sizes_at(number)
         measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
         surveyed = number + 1 > federation.rounds - federation.survey
         job = self._job(roster, sizes, measure or surveyed)
-        partial, reports = self.runtime.train(job) if job.participants else (Partial(), [])
-        self._took_part(job.participants, number)
-        self.server = self._aggregated(partial, roster, sizes, max(job.weights, default=0.0))
+        asked = self.runtime.train(job) if job.participants else _nobody
+        return _Training(roster, sizes, measure, surveyed, job, time.perf_counter(), asked)
+
+    def _trained(self, training: _Training) -> _Scoring:
+        """The server after a round, and its scores, asked for."""
+        job, roster = training.job, training.roster
+        partial, reports = training.asked()
+        self._took_part(job.participants, job.round)
+        self.server = self._aggregated(partial, roster, training.sizes, max(job.weights, default=0.0))
         self.round_hashes.append(weights_sha256(self.state))
         whole = scored(self.method, self.server) if self.method.has_global else None
-        test = self.runtime.evaluate(whole) if whole is not None and measure else None
-        val = self.runtime.evaluate(whole, "val") if whole is not None and measure and self.setup.partition.val else None
-        seconds = time.perf_counter() - began
-        stage, done = self.setup.stage(number), self.server.round
+        counts = whole is not None and training.measure
+        test = self.runtime.evaluate(whole) if whole is not None and counts else None
+        val = self.runtime.evaluate(whole, "val") if whole is not None and counts and self.setup.partition.val else None
+        return _Scoring(training, reports, whole, test, val)
+
+    def _recorded(self, scoring: _Scoring) -> RoundEvent:
+        """The rows of a round, once its scores are there."""
+        training, reports, whole = scoring.training, scoring.reports, scoring.whole
+        roster, job = training.roster, training.job
+        test = scoring.test() if scoring.test is not None else None
+        val = scoring.val() if scoring.val is not None else None
+        now = time.perf_counter()
+        seconds, self._last = now - max(training.began, self._last), now
+        stage, done = self.setup.stage(job.round), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
-        if surveyed:
+        if training.surveyed:
             made += self._survey(job, whole)
-        if done == federation.rounds:
+        if done == self.setup.config.federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)
             made += after_last(self.setup, self._network, whole)
         rows = [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
+        self._safe = self.server
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
     def _job(self, roster: Roster, sizes: list[int], measure: bool) -> Job:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from raffed.core.boundary import Broadcast
 from raffed.core.faults import SPARED, Fate
 from raffed.core.fold import Partial
+
+T = TypeVar("T")
+Asked = Callable[[], T]
+"""Work that was asked for: it may go on by itself, and calling this once waits for what comes of it."""
 
 
 class Entry(NamedTuple):
@@ -157,11 +161,11 @@ class Standing:
 class Runtime(Protocol):
     """Serial, or Ray. Every implementation gives the same bits."""
 
-    def train(self, job: Job) -> tuple[Partial, list[Report]]:
+    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
         """Train the participants; partial sums, and the reports in the order of the participants."""
         ...
 
-    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
         """Score the global model on the global test set, or with `part="val"` on all clients' validation parts."""
         ...
 

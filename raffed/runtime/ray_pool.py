@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.core.fold import Fold, Partial
-from raffed.runtime.base import Job, Report, Standing, Tally
+from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import Plan
 from raffed.runtime.setup import Setup
@@ -37,22 +37,27 @@ class RayPool:
         self._restarts, self._retired = 0, set[int]()
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
-    def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        fold = Fold()
-        reports: dict[int, Report] = {}
-        for partial, theirs in self._ask(self._spread("train", (_shared(job.broadcast),), job)):
-            fold.merge(partial)
-            reports.update({report.client: report for report in theirs})
-        return fold.export(), [reports[client] for client in job.participants]
+    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
+        asked = self._ask(self._spread("train", (_shared(job.broadcast),), job))
+
+        def trained() -> tuple[Partial, list[Report]]:
+            fold = Fold()
+            reports: dict[int, Report] = {}
+            for partial, theirs in asked():
+                fold.merge(partial)
+                reports.update({report.client: report for report in theirs})
+            return fold.export(), [reports[client] for client in job.participants]
+
+        return trained
 
     def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
         sent = _shared(job.broadcast), None if whole is None else _shared(whole)
-        answers = self._ask(self._spread("survey", sent, job))
+        answers = self._ask(self._spread("survey", sent, job))()
         found = {standing.client: standing for answer in answers for standing in answer}
         return [found[client] for client in job.participants if client in found]
 
     def own_layers(self, job: Job) -> list[NDArray[np.int64]]:
-        answers = self._ask(self._spread("own_layers", (), job))
+        answers = self._ask(self._spread("own_layers", (), job))()
         return [answer for answer in answers if answer is not None]
 
     def _spread(self, name: str, before: tuple[Any, ...], job: Job) -> dict[int, Call]:
@@ -63,15 +68,13 @@ class RayPool:
         shares = enumerate(self._plan.shares(job.stacks, work, self._retired))
         return {actor: (name, (*before, job.share(stacks))) for actor, stacks in shares if stacks}
 
-    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
         sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
         calls: dict[int, Call] = {
             actor: ("evaluate", (sent, numbers[i :: len(left)])) for i, actor in enumerate(left[: len(numbers)])
         }
-        tallies: dict[int, Tally] = {}
-        for answer in self._ask(calls):
-            tallies.update(answer)
-        return total(tallies)
+        asked = self._ask(calls)
+        return lambda: total({chunk: tally for answer in asked() for chunk, tally in answer.items()})
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
         homes = enumerate(self._plan.homes)
@@ -79,11 +82,11 @@ class RayPool:
         for gone in self._retired:  # their clients' vaults are in the store
             mine[self._left()[0]].update(mine.pop(gone))
         calls: dict[int, Call] = {actor: ("digests", (those,)) for actor, those in mine.items()}
-        return {client: text for answer in self._ask(calls) for client, text in answer.items()}
+        return {client: text for answer in self._ask(calls)() for client, text in answer.items()}
 
     def placement(self) -> dict[str, object]:
         """Waits until every actor has loaded torch and its data."""
-        places = self._ask(dict.fromkeys(self._left(), ("ready", ())))
+        places = self._ask(dict.fromkeys(self._left(), ("ready", ())))()
         about = {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": places}
         return {**about, "retired": sorted(self._retired)} if self._retired else about
 
@@ -92,21 +95,25 @@ class RayPool:
             ray.kill(actor, no_restart=True)
         self._actors = []
 
-    def _ask(self, calls: dict[int, Call]) -> list[Any]:
-        """Call actors and wait for all, answers by actor number. An actor that is lost is replaced and asked again; one that
-        ran out of memory is not: its calls go to another."""
-        pending = {self._call(actor, call): (actor, actor, call) for actor, call in calls.items()}
+    def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
+        """Call actors now; the answers, by actor number, once all are there. An actor that is lost is replaced and asked again;
+        one that ran out of memory is not: its calls go to another."""
+        pending = {self._call(actor, call): (actor, actor, self._actors[actor], call) for actor, call in calls.items()}
+        return lambda: self._answers(pending)
+
+    def _answers(self, pending: dict[Any, tuple[int, int, Any, Call]]) -> list[Any]:
+        """pending: reference → (actor that was to answer, the one that was called, its handle, the call)."""
         answers: dict[int, Any] = {}
         while pending:
             (ref,), _ = ray.wait(list(pending), num_returns=1)
-            asked, actor, call = pending.pop(ref)
+            asked, actor, handle, call = pending.pop(ref)
             try:
                 answers[asked] = ray.get(ref)
                 continue
             except RayActorError as error:
                 if actor in self._retired or _out_of_memory(error):
                     actor = self._retire(actor, error)
-                else:
+                elif self._actors[actor] is handle:  # else other work that it had was there first, and it is replaced
                     self._replace(actor, error)
             except (RayTaskError, OutOfMemoryError) as error:
                 if not _out_of_memory(error):
@@ -115,7 +122,7 @@ class RayPool:
                         raise cause from error
                     raise
                 actor = self._retire(actor, error)
-            pending[self._call(actor, call)] = asked, actor, call
+            pending[self._call(actor, call)] = asked, actor, self._actors[actor], call
         return [answers[asked] for asked in sorted(answers)]
 
     def _left(self) -> list[int]:

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
-from raffed.runtime.base import Job, Report, Standing, Tally
+from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
 from raffed.runtime.process import begin_training
 from raffed.runtime.setup import Setup
 
 
 class SerialRuntime:
-    """A `Runtime` in this process. Sets torch's threads to the run's number and puts them back on `close`; freed memory is kept
-    (runtime/process.py)."""
+    """A `Runtime` in this process: it does what it was asked for once the answer is wanted.
+
+    Sets torch's threads to the run's number and puts them back on `close`; freed memory is kept (runtime/process.py).
+    """
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
         self._threads = torch.get_num_threads()
@@ -26,11 +28,11 @@ class SerialRuntime:
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
-    def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        return self._host.train(job.broadcast, job.share(job.stacks))
+    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
+        return lambda: self._host.train(job.broadcast, job.share(job.stacks))
 
-    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Tally:
-        return total(self._host.evaluate(broadcast, self._chunks[part]))
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
+        return lambda: total(self._host.evaluate(broadcast, self._chunks[part]))
 
     def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
         return self._host.survey(job.broadcast, whole, job.share(job.stacks))

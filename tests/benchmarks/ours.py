@@ -15,7 +15,7 @@ from raffed.core.config import Numerics
 from raffed.core.fold import Partial
 from raffed.experiments.federation import Federation
 from raffed.experiments.folder import VAULTS, RunFolder
-from raffed.runtime.base import Job, Report
+from raffed.runtime.base import Asked, Job, Report
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup
@@ -31,10 +31,15 @@ class Counted:
         self._runtime = runtime
         self.steps = 0
 
-    def train(self, job: Job) -> tuple[Partial, list[Report]]:
-        partial, reports = self._runtime.train(job)
-        self.steps = sum(report.steps for report in reports)
-        return partial, reports
+    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
+        asked = self._runtime.train(job)
+
+        def trained() -> tuple[Partial, list[Report]]:
+            partial, reports = asked()
+            self.steps = sum(report.steps for report in reports)
+            return partial, reports
+
+        return trained
 
 
 class Raffed:

@@ -1,7 +1,9 @@
-"""Client actors with a weakness, for the tests of arrival order and of memory that runs out."""
+"""Client actors with a weakness, for the tests of arrival order, of memory that runs out and of work asked for ahead."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -51,3 +53,15 @@ class HungryActor(Plain):
             super().train(broadcast, type(share)(share.stacks[:1], share.measure))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return super().train(broadcast, share)
+
+
+@ray.remote
+class JudgedActor(Plain):
+    """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked of it as well."""
+
+    def evaluate(self, broadcast: Any, chunks: range) -> Any:
+        died = Path(self.host.store.folder).with_name("died")
+        if self.number == 0 and broadcast.round == 2 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().evaluate(broadcast, chunks)

@@ -16,7 +16,7 @@ from raffed import Faults, Numerics, Privacy, RunConfig
 from raffed.core.errors import ActorsLostError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
-from tests.runtime.odd_actors import HungryActor, SlowActor
+from tests.runtime.odd_actors import HungryActor, JudgedActor, SlowActor
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -136,6 +136,14 @@ def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path:
     """Two actors of which now the one, now the other answers last."""
     about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
+
+
+def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes, tmp_path: Path) -> None:
+    """It was scoring a round, and the next round's training was asked of it already."""
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
+    assert about["hashes"] == reference["scamap"]
+    assert (tmp_path / "run/died").exists()
+    assert about["placement"]["restarts"] == 1
 
 
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(

@@ -52,7 +52,7 @@ class Watched:
         self.read.clear()
         count = len(clients)
         stacks = tuple((client,) for client in clients)
-        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))
+        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))()
         return list(self.read)
 
 
