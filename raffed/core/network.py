@@ -37,6 +37,8 @@ class Network:
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
+        everywhere = sum(1 for _ in self._module.named_parameters(remove_duplicate=False))
+        self._tied = everywhere > len(self._params)  # looking for tied weights costs every call a walk over the layers
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
@@ -127,13 +129,13 @@ class Network:
         for name in ("head",) if entrance == "head" else (entrance, "head"):
             inputs, layer = rested, self._module.get_submodule(name)
             own = {key.removeprefix(f"{name}."): t for key, t in (w or {}).items() if key.startswith(f"{name}.")}
-            rested = layer(inputs) if w is None else functional_call(layer, own, (inputs,))
+            rested = layer(inputs) if w is None else functional_call(layer, own, (inputs,), tie_weights=self._tied)
         return rested, inputs
 
     def _called(self, tensors: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
         counters = {name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()}
         with self.noise.given(drawn), self._cast():
-            logits, z = functional_call(self._module, {**counters, **tensors}, (x,))
+            logits, z = functional_call(self._module, {**counters, **tensors}, (x,), tie_weights=self._tied)
         z, logits = self._full(z, logits)
         return logits, z
 
@@ -175,12 +177,12 @@ class Network:
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits, z) of any state in evaluation mode, without gradient; leaves every state as it was."""
         with torch.no_grad():
-            logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,))
+            logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,), tie_weights=self._tied)
         return logits, z
 
     def differentiable(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same with gradient: what a server that trains on data of its own needs."""
-        logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,))
+        logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,), tie_weights=self._tied)
         return logits, z
 
     def chunks(self, state: State, x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

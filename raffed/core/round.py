@@ -71,17 +71,17 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Ses
         for own, t in zip(views, trained, strict=True):
             own["personal"] = own["personal"].but(own=t.own, carried=t.carried)
     views = train_private(m, views, guests, session)
-    return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
+    with torch.no_grad():
+        return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
 
 
 def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
-    """What a client keeps and what it sends."""
-    with torch.no_grad():
-        done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
-        sent = m.split.shared(k.w)
-        sent = sent.clone() if m.keeps_state else sent  # an upload shares no storage with the vault
-        for slot, one in m.ingredients():
-            sent = one.outgoing(sent, views[slot])
+    """What a client keeps and what it sends; called without gradient."""
+    done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
+    sent = m.split.shared(k.w)
+    sent = sent.clone() if m.keeps_state else sent  # an upload shares no storage with the vault
+    for slot, one in m.ingredients():
+        sent = one.outgoing(sent, views[slot])
     local_buffers = m.split.buffers == "local"
     upload = Upload(
         n=n if m.mean.by == "samples" else None,

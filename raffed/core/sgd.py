@@ -58,8 +58,7 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     size = local.batch_size
     used = n - n % size if local.drop_last and n >= size else n
     while len(batches) < steps:
-        order = torch.randperm(n, generator=generator)
-        batches.extend(order[i : min(i + size, used)] for i in range(0, used, size))
+        batches.extend(torch.split(torch.randperm(n, generator=generator)[:used], size))
     return batches[:steps]
 
 

@@ -148,3 +148,16 @@ def test_the_feature_is_the_input_of_the_last_layer() -> None:
     assert net.feature_dim == 4
     assert torch.equal(z, X * 2)
     torch.testing.assert_close(logits, z @ net.initial.w["head.weight"].T)
+
+
+def test_layers_that_share_a_weight_share_it_under_any_state() -> None:
+    """Alone, in evaluation and stacked: the module's own weight must not show where the state's is meant."""
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    net = Network(Net(nn.Sequential(first, second), nn.Linear(4, 3)))
+    state, x = random_state(net, 1), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    z = x @ state.w["body.0.weight"].T @ state.w["body.0.weight"].T
+    torch.testing.assert_close(net.apply(state, x)[1], z)
+    torch.testing.assert_close(net.forward_with(state.w.tensors, {}, x, torch.zeros(5, dtype=torch.int64), []).z, z)
+    net.load(state)
+    torch.testing.assert_close(net.forward(x, torch.zeros(5, dtype=torch.int64)).z, z)
