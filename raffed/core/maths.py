@@ -45,14 +45,24 @@ def mmd(h: Tensor, g: Tensor) -> Tensor:
     D_ij = ‖Z_i − Z_j‖² over Z = [h; g]; s = mean off-diagonal D, detached; bands s/4, s/2, s, 2s, 4s; the biased
     V-statistic mean(K_hh + K_gg − K_hg − K_gh).
     """
-    joint = torch.cat([h, g])
-    distance = (joint[:, None, :] - joint[None, :, :]).square().sum(-1)
-    rows = joint.shape[0]
-    scale = distance.detach().sum() / (rows * rows - rows) + 1e-8
-    kernel = sum(torch.exp(-distance / (scale / 4 * 2.0**i)) for i in range(5))
+    between = _square_distances(torch.cat([h, g]))
+    rows = between.shape[0]
+    scale = between.detach().sum() / (rows * rows - rows) + 1e-8
+    kernel = sum(torch.exp(-between / (scale / 4 * 2.0**i)) for i in range(5))
     assert isinstance(kernel, Tensor)
     b = h.shape[0]
     return (kernel[:b, :b] + kernel[b:, b:] - kernel[:b, b:] - kernel[b:, :b]).mean()
+
+
+def _square_distances(z: Tensor) -> Tensor:
+    """‖z_i − z_j‖² [n, n] of rows [n, D] as |z_i|² + |z_j|² − 2 z_i·z_j, which needs no [n, n, D].
+
+    Rows are centred first: a common offset, which no distance depends on, would cost digits.
+    """
+    centred = z - z.detach().mean(0)
+    products = centred @ centred.T
+    squares = products.diagonal()
+    return (squares[:, None] + squares[None, :] - 2.0 * products).clamp(min=0.0)
 
 
 def momentum_sum(steps: int, momentum: float) -> float:

@@ -194,9 +194,9 @@ class Federation:
         self.server = self._aggregated(partial, roster, training.sizes, max(job.weights, default=0.0))
         self.round_hashes.append(weights_sha256(self.state))
         whole = scored(self.method, self.server) if self.method.has_global else None
-        counts = whole is not None and training.measure
-        test = self.runtime.evaluate(whole) if whole is not None and counts else None
-        val = self.runtime.evaluate(whole, "val") if whole is not None and counts and self.setup.partition.val else None
+        judged = whole if training.measure else None
+        test = self.runtime.evaluate(judged) if judged is not None else None
+        val = self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
         return _Scoring(training, reports, whole, test, val)
 
     def _recorded(self, scoring: _Scoring) -> RoundEvent:

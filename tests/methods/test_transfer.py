@@ -92,6 +92,17 @@ def test_mmd_does_not_see_the_order_of_rows_or_a_common_scale(seed: int, order: 
     assert float(mmd(h, g)) > 0
 
 
+def test_what_all_features_have_in_common_costs_mmd_no_digits() -> None:
+    """Against D_ij = ‖Z_i − Z_j‖² as it is written, in float64."""
+    h, g = (part + 1000.0 for part in batch(3))
+    z = torch.cat([h, g]).double()
+    between = (z[:, None] - z[None, :]).square().sum(-1)
+    s, b = between.sum() / (len(z) * (len(z) - 1)), len(h)
+    kernel = sum(torch.exp(-between / (s * factor)) for factor in (0.25, 0.5, 1.0, 2.0, 4.0))
+    expected = (kernel[:b, :b] + kernel[b:, b:] - kernel[:b, b:] - kernel[b:, :b]).mean()
+    assert float(mmd(h, g)) == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_the_bandwidth_is_a_detached_statistic_of_the_batch() -> None:
     """§2.2: with s fixed at the batch's value the gradient is that of the kernel alone; B = 1, h = 0, h^p = 2:
     d/dh 2(5 − Σ e^{−D/b}) = 2 Σ e^{−4/b}/b · dD/dh, dD/dh = 2(h − h^p) = −4."""
