@@ -94,7 +94,7 @@ def test_mmd_does_not_see_the_order_of_rows_or_a_common_scale(seed: int, order: 
 
 def test_what_all_features_have_in_common_costs_mmd_no_digits() -> None:
     """Against D_ij = ‖Z_i − Z_j‖² as it is written, in float64."""
-    h, g = (part + 1000.0 for part in batch(3))
+    h, g = (part.float() + 1000.0 for part in batch(3))
     z = torch.cat([h, g]).double()
     between = (z[:, None] - z[None, :]).square().sum(-1)
     s, b = between.sum() / (len(z) * (len(z) - 1)), len(h)
