@@ -56,7 +56,7 @@ class EnsembleDistillation(ServerRule):
         assert k.net is not None
         assert k.public is not None
         live = {name: t.clone().requires_grad_() for name, t in mean.tensors.items()}
-        adam = torch.optim.Adam(list(live.values()), lr=self.lr, weight_decay=DECAY)
+        adam = torch.optim.Adam(list(live.values()), lr=self.lr, weight_decay=DECAY, fused=True)
         draws = seeds.generator(k.run_seed, "server", k.round)
         for step in range(self.steps):
             adam.param_groups[0]["lr"] = LAST_LR + (self.lr - LAST_LR) * (1 + math.cos(math.pi * step / self.steps)) / 2

@@ -156,7 +156,7 @@ def adam(
 ) -> tuple[Params, AdamMemory]:
     """`steps` of torch's Adam from `start`, going on with an optimiser's memory of other rounds."""
     live = {name: t.detach().clone().requires_grad_() for name, t in start.tensors.items()}
-    rule = torch.optim.Adam(list(live.values()), lr=lr, weight_decay=decay)
+    rule = torch.optim.Adam(list(live.values()), lr=lr, weight_decay=decay, fused=True)
     for name, p in live.items():
         rule.state[p] = {
             "step": own.steps.to(torch.float32, copy=True), "exp_avg": own.first[name].to(p.dtype, copy=True),
