@@ -65,11 +65,18 @@ def _square_distances(z: Tensor) -> Tensor:
     return (squares[:, None] + squares[None, :] - 2.0 * products).clamp(min=0.0)
 
 
-def momentum_sum(steps: int, momentum: float) -> float:
+def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
     """‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ): what τ steps with momentum ρ and a constant gradient g add up to, in η·g.
 
-    τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov (baselines-fedmr.md §4).
+    τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov (baselines-fedmr.md §4). pull: ημ of a
+    quadratic (μ/2) ‖w − w^t‖² whose gradient passes through the velocity; the steps are counted out then.
     """
+    if pull:
+        gone = velocity = 0.0
+        for _ in range(steps):
+            velocity = momentum * velocity + 1.0 - pull * gone
+            gone += velocity
+        return gone
     if momentum == 0.0:
         return float(steps)
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.errors import check_choice, check_range
+from raffed.core.errors import by_authors, check_choice, check_range
 from raffed.core.method import Method, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
@@ -27,16 +27,20 @@ class DynamicPull(Term):
     """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
 
     scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the sample-weighted
-    optimum; otherwise α_k = α.
+    optimum; otherwise α_k = α. averaged: (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over T tensors in its place, as in MAP's released code:
+    the quadratic is centred at w^t/2, and weaker the deeper the network.
     """
 
     alpha: float
     scaled: bool = True
+    averaged: bool = False
 
     def client_init(self, k: Context) -> ClientDual:
         return ClientDual(k.w0.zeros())
 
     def loss(self, f: Forward, k: Context) -> Tensor:
+        if self.averaged:
+            return self.alpha / len(f.w) * (f.w.dot(k.mine.dual - k.w0) + f.w.sq_norm())
         alpha = self.alpha / client_weight(k) if self.scaled else self.alpha
         return alpha / 2 * (f.w - k.w0).sq_norm() + alpha * f.w.dot(k.mine.dual)
 
@@ -77,13 +81,29 @@ class DriftCorrected(ServerRule):
         return active
 
 
-def feddyn(alpha: float = 0.01, scaled: bool = True, score: str = "active", prototypes: str = "none") -> Method:
+class ShareOfTheWay(ServerRule):
+    """w^{t+1} = (1 − q) w^t + q · mean_S w_k, q = |S|/N."""
+
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
+        share = k.count / k.spec.num_clients
+        return None, w * (1.0 - share) + mean * share
+
+
+def feddyn(
+    alpha: float = 0.01, scaled: bool = True, score: str = "active", prototypes: str = "none", preset: str = "original"
+) -> Method:
     """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of FedMR's Table 1.
 
     score: "active" evaluates the mean of the round's local models, "broadcast" w^{t+1}. prototypes: none, fedproc or
     fedmr, as in Table 8. The official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm.
+
+    preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that goes |S|/N of the way
+    to the mean and has no drift (baselines-map.md §15); `scaled` and `score` do not count then. BatchNorm's statistics, which
+    go the same way there, are averaged as ever. Its grid: α 0.001, 0.01, 0.1.
     """
     check_range("alpha", alpha, 0.0, 1e3, open_low=True)
     check_choice("score", score, SCORED)
-    terms = (DynamicPull(alpha, scaled), *prototype_terms(prototypes))
-    return Method("FedDyn", terms=terms, mean=Mean(by="clients"), server=DriftCorrected(score))
+    theirs = by_authors(preset)
+    terms = (DynamicPull(alpha, scaled, theirs), *prototype_terms(prototypes))
+    server = ShareOfTheWay() if theirs else DriftCorrected(score)
+    return Method("FedDyn", terms=terms, mean=Mean(by="clients"), server=server)

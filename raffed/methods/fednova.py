@@ -6,15 +6,18 @@ from typing import Any
 
 from raffed.core.boundary import Private, Summable
 from raffed.core.context import Context, ServerContext
+from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import momentum_sum
 from raffed.core.method import Ingredient, Method
 from raffed.core.params import Params
-from raffed.core.server import ServerRule
+from raffed.core.server import Mean, ServerRule
+from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import prototype_terms
+from raffed.methods.fedprox import Proximal
 
 
 class LocalSteps(Summable):
-    """n_k ‖a_k‖₁: one number beside the update."""
+    """n_k ‖a_k‖₁: one number beside the update (MAP's code: without n_k)."""
 
     fraction_bits = 24  # 2^-24 of a step, up to 2^38 sample-steps
 
@@ -22,30 +25,79 @@ class LocalSteps(Summable):
 
 
 class NormalisedUpdate(Ingredient):
-    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is gradient)."""
+    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is gradient).
+
+    mu: of a proximal term, which ‖a‖₁ counts too. counted: ‖a‖₁ as MAP's released code counts it (`counted_sum`), and the
+    number beside it is ‖a‖₁, or the steps where there is a proximal term.
+    """
+
+    mu: float = 0.0
+    counted: bool = False
+
+    def norm(self, k: Context) -> float:
+        pull = self.mu * k.lr_sum / max(k.steps, 1)
+        return (counted_sum if self.counted else momentum_sum)(k.steps, k.momentum, pull)
 
     def outgoing(self, w: Params, k: Context) -> Params:
-        return ((k.w0 - k.w) / momentum_sum(k.steps, k.momentum)).only(w.names).clone()
+        return ((k.w0 - k.w) / self.norm(k)).only(w.names).clone()
 
     def finish(self, k: Context) -> tuple[None, LocalSteps]:
-        return None, LocalSteps(int(k.class_counts.sum()) * momentum_sum(k.steps, k.momentum))
+        if self.counted:
+            return None, LocalSteps(float(k.steps) if self.mu else self.norm(k))
+        return None, LocalSteps(int(k.class_counts.sum()) * self.norm(k))
+
+
+def counted_sum(steps: int, momentum: float, pull: float) -> float:
+    """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 − ημ)a + 1.
+
+    With momentum and a pull every step counts twice; with one of them alone it is what the steps add up to.
+    """
+    counter = total = 0.0
+    for _ in range(steps):
+        if momentum:
+            counter = momentum * counter + 1.0
+            total += counter
+        if pull:
+            total = total * (1.0 - pull) + 1.0
+        if not (momentum or pull):
+            total += 1.0
+    return total
 
 
 class NormalisedStep(ServerRule):
-    """w^{t+1} = w^t − τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are averaged as ever.
+    """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are averaged as ever.
 
     The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make them negative.
+    gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
     """
+
+    gmf: float = 0.0
+    uniform: bool = False
+
+    def init(self, w: Params) -> Velocity | None:
+        return Velocity(w.zeros()) if self.gmf else None
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         told = k.received["message"].sum
         assert isinstance(told, LocalSteps)
-        return None, w - mean * (told.weighted / k.samples)
+        update = mean * (told.weighted / (k.count if self.uniform else k.samples))
+        if not self.gmf:
+            return None, w - update
+        velocity = own.m * self.gmf + update
+        return Velocity(velocity), w - velocity
 
 
-def fednova(prototypes: str = "none") -> Method:
+def fednova(prototypes: str = "none", gmf: float = 0.0, mu: float = 0.0, preset: str = "original") -> Method:
     """FedNova for momentum SGD at a constant rate within the round. Row FedNova of FedMR's Table 1.
 
-    prototypes: none, fedproc or fedmr, as in its Table 8.
+    gmf in [0, 1]: momentum on the server; mu ≥ 0: FedProx's term in local training. prototypes: none, fedproc or fedmr, as in
+    FedMR's Table 8. preset "authors" is MAP's released code, whose grid is (gmf, mu) (0.9, 1e-4), (0.5, 1e-3), (0.3, 1e-2):
+    uniform means, steps counted as in `counted_sum`, and with a proximal term τ_eff = the mean number of steps; BatchNorm's
+    statistics, which it normalises like weights, are averaged here.
     """
-    return Method("FedNova", terms=prototype_terms(prototypes), message=NormalisedUpdate(), server=NormalisedStep())
+    check_range("gmf", gmf, 0.0, 1.0)
+    check_range("mu", mu, 0.0, 1e6)
+    theirs = by_authors(preset)
+    terms = ((Proximal(mu),) if mu else ()) + prototype_terms(prototypes)
+    mean = Mean(by="clients" if theirs else "samples")
+    return Method("FedNova", terms=terms, message=NormalisedUpdate(mu, theirs), server=NormalisedStep(gmf, theirs), mean=mean)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from raffed.core.params import Params
-from raffed.methods.feddyn import Drift, DriftCorrected, feddyn
+from raffed.core.context import Forward
+from raffed.core.params import Params, State
+from raffed.methods.feddyn import ClientDual, Drift, DriftCorrected, feddyn
 from raffed.methods.fedprox import fedprox
 from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, quadratics, x_of
-from tests.tiny import Tiny, network, same_bits, server_context
+from tests.tiny import Tiny, bare_context, network, same_bits, server_context
 
 
 def dual(tiny: Tiny, client: int) -> Params:
@@ -72,6 +73,32 @@ def test_the_servers_drift_is_the_mean_of_all_duals_after_every_round() -> None:
         mean = sum((dual(tiny, k) for k in range(1, 4)), dual(tiny, 0)) / 4
         torch.testing.assert_close(own.drift.flat, mean.clone().flat, rtol=1e-4, atol=1e-6)
     assert float(own.drift.sq_norm()) > 1e-4
+
+
+def test_the_authors_quadratic_is_centred_at_half_the_start_and_averaged_over_tensors() -> None:
+    """(α/T)(⟨λ − w^t, w⟩ + ‖w‖²): slope (α/T)(λ − w^t + 2w), 0 at w^t/2 in round 0."""
+    tiny = Tiny(feddyn(0.3, preset="authors"))
+    term, start = tiny.method.terms[0], tiny.net.initial.w
+    seed = torch.Generator().manual_seed(0)
+    for history in (start.zeros(), Params.from_flat(start.layout, torch.randn(start.layout.size, generator=seed)).clone()):
+        k = bare_context(start=State(start, Params({})), mine=ClientDual(history))
+        for w in (start * 0.5, start * -2.0):
+            live = Params({name: t.detach().clone().requires_grad_() for name, t in w.tensors.items()})
+            f = Forward(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1), torch.zeros(1, 1), live)
+            got = torch.autograd.grad(term.loss(f, k), list(live.tensors.values()))
+            wanted = (history - start + w * 2.0) * (0.3 / len(start))
+            for slope, name in zip(got, start.names, strict=True):
+                torch.testing.assert_close(slope, wanted[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chosen", [(0, 1, 2, 3), (0, 2), (3,)])
+def test_the_authors_server_goes_the_participants_share_of_the_way_and_remembers_nothing(chosen: tuple[int, ...]) -> None:
+    tiny = Tiny(feddyn(0.1, preset="authors"))
+    start = tiny.server.w
+    done = tiny.step(chosen)
+    mean = sum((done[c].upload.w for c in chosen[1:]), done[chosen[0]].upload.w) / len(chosen)
+    torch.testing.assert_close(tiny.server.w.flat, (start + (mean - start) * (len(chosen) / 4)).flat, rtol=1e-5, atol=1e-6)
+    assert tiny.server.slots == {}
 
 
 def test_what_is_scored_is_the_active_mean_or_on_request_the_broadcast_point() -> None:

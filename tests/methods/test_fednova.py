@@ -10,10 +10,13 @@ import torch
 from raffed.core.boundary import Server, Upload
 from raffed.core.fold import Fold
 from raffed.core.maths import momentum_sum
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.sgd import Solver, sgd
 from raffed.methods.fedavg import fedavg
-from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, fednova
+from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, counted_sum, fednova
+from raffed.methods.fedopt import fedavgm
+from raffed.methods.fedprox import fedprox
 from tests.quadratics import quadratics
 from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context
 
@@ -33,6 +36,29 @@ def test_the_norm_is_what_torchs_sgd_moves_under_a_constant_gradient(steps: int,
     assert momentum_sum(steps, momentum) == pytest.approx(a, rel=1e-12)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_the_norm_counts_a_proximal_pull(steps: int, momentum: float) -> None:
+    """Under a constant gradient and the pull μ(w − w⁰), by torch's SGD; without momentum Σ (1 − ημ)^j, as in the paper."""
+    p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([p], lr=0.1, momentum=momentum)
+    for _ in range(steps):
+        p.grad = 2.0 + 0.5 * p.detach()
+        optimiser.step()
+    assert momentum_sum(steps, momentum, 0.05) == pytest.approx(float(-p.detach()) / 0.2, rel=1e-12)
+    if not momentum:
+        assert momentum_sum(steps, 0.0, 0.05) == pytest.approx(sum(0.95**j for j in range(steps)), rel=1e-12)
+
+
+def test_the_authors_count_is_the_norm_unless_momentum_and_pull_meet() -> None:
+    for steps in (1, 2, 40):
+        assert counted_sum(steps, 0.9, 0.0) == pytest.approx(momentum_sum(steps, 0.9), rel=1e-12)
+        assert counted_sum(steps, 0.0, 0.1) == pytest.approx(momentum_sum(steps, 0.0, 0.1), rel=1e-12)
+        assert counted_sum(steps, 0.0, 0.0) == steps
+    assert counted_sum(2, 0.9, 0.1) == pytest.approx(4.42)  # 0.9 · 1 + 1 = 1.9; 0.9 · (1.9 + 1.9) + 1
+    assert momentum_sum(2, 0.9, 0.1) == pytest.approx(2.8)  # v = 1; v = 0.9 + 1 − 0.1
+
+
 def test_the_norms_of_39_and_390_steps_at_momentum_0_9() -> None:
     assert momentum_sum(39, 0.9) == pytest.approx(301.478, abs=5e-4)
     assert momentum_sum(390, 0.9) == pytest.approx(3810.0, abs=0.05)
@@ -48,6 +74,36 @@ def test_with_equal_steps_everywhere_it_is_fedavg_to_float_accuracy(momentum: fl
         mine.step()
         plain.step()
         torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [
+    (fednova(gmf=0.7), fedavgm(beta=0.7, weighting="samples")), (fednova(mu=0.5), fedprox(0.5)),
+    (fednova(preset="authors"), fedavgm(beta=0.0, weighting="clients")),
+    (fednova(gmf=0.7, preset="authors"), fedavgm(beta=0.7, weighting="clients")),
+])  # fmt: skip
+def test_with_equal_steps_it_is_the_method_whose_part_it_takes(mine: Method, theirs: Method) -> None:
+    """To float accuracy: server momentum is FedAvgM's, the pull is FedProx's, the authors' means are uniform."""
+    data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
+    local = replace(PLAIN, momentum=0.9)
+    one, other = Tiny(mine, data=data, local=local), Tiny(theirs, data=data, local=local)
+    for _ in range(4):
+        one.step()
+        other.step()
+        torch.testing.assert_close(one.server.w.flat, other.server.w.flat, rtol=1e-4, atol=1e-5)
+
+
+def test_the_authors_with_a_pull_go_the_mean_number_of_steps_along_the_mean_of_normalised_updates() -> None:
+    """w − τ̄ · mean_k Δ_k/a_k, a_k as they count it, clients of unequal steps."""
+    data = [client_data(n, (0, 1, 2), n) for n in (4, 40, 4, 80)]
+    tiny = Tiny(fednova(mu=0.5, preset="authors"), data=data, local=replace(PLAIN, momentum=0.9, epochs=2))
+    start = tiny.server.w
+    done = tiny.step([0, 1, 2, 3])
+    norms = [counted_sum(done[c].steps, 0.9, PLAIN.lr * 0.5) for c in range(4)]
+    moves = [(start - done[c].trained.w) / norms[c] for c in range(4)]
+    steps = sum(done[c].steps for c in range(4)) / 4
+    wanted = start - (moves[0] + moves[1] + moves[2] + moves[3]) * (steps / 4)
+    torch.testing.assert_close(tiny.server.w.flat, wanted.flat, rtol=1e-4, atol=1e-5)
+    assert len({done[c].steps for c in range(4)}) > 1
 
 
 def limit(lr: float, momentum: float, nova: bool, rounds: int = 110) -> float:
