@@ -50,7 +50,7 @@ class NormalisedUpdate(Ingredient):
 def counted_sum(steps: int, momentum: float, pull: float) -> float:
     """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 − ημ)a + 1.
 
-    With momentum and a pull every step counts twice; with one of them alone it is what the steps add up to.
+    With momentum and a pull every step is counted by both rules; with one of them alone it is what the steps add up to.
     """
     counter = total = 0.0
     for _ in range(steps):
