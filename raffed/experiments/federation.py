@@ -152,8 +152,7 @@ class Federation:
     def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
         """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded.
 
-        Actors train the next round while this one is scored and recorded; a survey waits for nobody and nobody overtakes it,
-        because it looks at what clients keep.
+        Actors train the next round while this one is scored and recorded; not beside a survey, which looks at what clients keep.
         """
         config = self.setup.config
         try:
