@@ -11,7 +11,7 @@ from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.errors import by_authors, check_choice, check_range
 from raffed.core.method import Method, Term
 from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule
+from raffed.core.server import Mean, ServerRule, ServerSGD
 from raffed.methods.fedproc import prototype_terms
 
 SCORED = ("active", "broadcast")
@@ -84,9 +84,8 @@ class DriftCorrected(ServerRule):
 class ShareOfTheWay(ServerRule):
     """w^{t+1} = (1 − q) w^t + q · mean_S w_k, q = |S|/N."""
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
-        share = k.count / k.spec.num_clients
-        return None, w * (1.0 - share) + mean * share
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+        return ServerSGD(k.count / k.spec.num_clients).step(own, w, mean, k)
 
 
 def feddyn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,5 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(round:
 
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:
     """The events of a run on a runtime; nothing is kept."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         yield from conduct_at(prepare(config), Path(folder) / "run", False, runtime, stop)
