@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from raffed.core.context import Forward
 from raffed.core.dropout import Noise, replace_dropout
+from raffed.core.filling import fill_channels
 from raffed.core.method import Part, in_part
 from raffed.core.params import Layout, Params, State
 from raffed.core.pooling import pool_first
@@ -34,6 +35,7 @@ class Network:
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)
         pool_first(module)
+        fill_channels(module)
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())

@@ -19,11 +19,11 @@ def pool_first(module: nn.Module) -> int:
         layers = inner._modules
         for first, second in pairwise(layers):
             relu, pool = layers[first], layers[second]
-            if type(relu) is nn.ReLU and type(pool) is nn.MaxPool2d and not (pool.return_indices or _hooked(relu, pool)):
+            if type(relu) is nn.ReLU and type(pool) is nn.MaxPool2d and not (pool.return_indices or hooked(relu, pool)):
                 layers[first], layers[second] = pool, relu
                 swapped += 1
     return swapped
 
 
-def _hooked(*modules: nn.Module) -> bool:
+def hooked(*modules: nn.Module) -> bool:
     return any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules)
