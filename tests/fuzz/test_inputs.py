@@ -5,28 +5,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import raffed
-from raffed.cli import main
 from raffed.cli.config import read_config
 from raffed.core.boundary import Vault
 from raffed.core.config import RunConfig
-from raffed.core.errors import UsageError
 from raffed.data.datasets import load_dataset
 from raffed.data.femnist import SIDE, load_femnist
 from raffed.data.partition import Partition, make_partition
@@ -36,73 +29,11 @@ from raffed.experiments.names import check_names
 from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
 from raffed.runtime.vault_store import load_record, load_server
+from tests.fuzz.harness import Source, exits_cleanly, refused_or_done
 from tests.fuzz.mutations import ODD_NUMBERS, ODD_TEXTS, as_json, changed, damaged, values
 
-SECONDS = 60.0  # no input may keep raffed busy for longer; the machine may be slow
 QUICK, CASES = 8, int(os.environ.get("RAFFED_FUZZ", "3000"))
 REPORTS = CASES // 20  # a report draws figures: about a second each
-
-
-@contextlib.contextmanager
-def in_time() -> Iterator[None]:
-    """Fail if the block takes longer than SECONDS."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"still busy after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def refused_or_done(work: Callable[[], object]) -> None:
-    """The property: `work` ends, in time, with a value or a UsageError."""
-    with in_time(), contextlib.suppress(UsageError):
-        work()
-
-
-def exits_cleanly(argv: list[str]) -> None:
-    """The property at the command line: an exit code that means something, and never a traceback."""
-    with in_time(), pytest.raises(SystemExit) as ended:
-        main(argv)
-    assert ended.value.code in (None, 0, 1, 2)
-
-
-class Source(NamedTuple):
-    """A folder with a finished run to damage, and one to damage it in."""
-
-    run: Path
-    work: Path
-
-    def room(self) -> Path:
-        """A folder to put files in; those of earlier cases may be there."""
-        self.work.mkdir(exist_ok=True)
-        return self.work
-
-    def fresh(self) -> Path:
-        """A copy of the run, in an otherwise empty folder."""
-        shutil.rmtree(self.work, ignore_errors=True)
-        shutil.copytree(self.run, self.work / "run")
-        return self.work / "run"
-
-    def nothing_escaped(self) -> None:
-        """Beside the folders of the test there is nothing."""
-        assert {path.name for path in self.work.parent.iterdir()} <= {"work", "run"}
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    root = tmp_path_factory.mktemp("fuzz")
-    config = RunConfig(
-        method="scamap", data=raffed.Data(split="iid:3", local_test=0.2), model=raffed.Model("mlp", {"hidden": [4]}),
-        federation=raffed.Federation(rounds=2), runtime=raffed.Runtime(execution="serial"),
-    )  # fmt: skip
-    raffed.run(config, root / "run")
-    return Source(root / "run", root / "work")
 
 
 def toml(value: Any) -> str:
