@@ -26,4 +26,5 @@ def pool_first(module: nn.Module) -> int:
 
 
 def hooked(*modules: nn.Module) -> bool:
+    """Whether something of a caller's hangs on one of them: a rewrite would take it away."""
     return any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules)
