@@ -110,8 +110,8 @@ def _refuse(wire: Wire, name: str, value: Any) -> None:
             if not isinstance(inner, Wire):
                 raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
     elif isinstance(value, (Params, Tensor, State)):
-        parts = (value.w, value.b) if isinstance(value, State) else (value,)
-        if any(part.requires_grad for part in parts):
+        live = value.w.requires_grad or value.b.requires_grad if isinstance(value, State) else value.requires_grad
+        if live:
             raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
     elif not isinstance(value, Wire):
         raise BoundaryError(

@@ -58,7 +58,8 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     size = local.batch_size
     used = n - n % size if local.drop_last and n >= size else n
     while len(batches) < steps:
-        batches.extend(torch.split(torch.randperm(n, generator=generator)[:used], size))
+        order = torch.randperm(n, generator=generator)
+        batches.extend((order if used == n else order[:used]).unsafe_split(size))  # `split` tracks writes, there are none
     return batches[:steps]
 
 

@@ -150,20 +150,13 @@ class Federation:
         return State(self.server.w, self.server.b)
 
     def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
-        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded.
-
-        Actors train the next round while this one is scored and recorded; not beside a survey, which looks at what clients keep.
-        """
+        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded."""
         config = self.setup.config
         try:
-            ahead: _Training | None = None
-            while self.server.round < config.federation.rounds:
-                ended = self._trained(ahead or self._begun())
-                last = self.server.round == config.federation.rounds
-                ahead = None if last or ended.training.surveyed else self._begun()
-                yield self._recorded(ended)
+            for event in self.next(config.federation.rounds - self.server.round):
+                yield event
                 done, halt = self.server.round, stop()  # asked once: a signal between two answers would skip the checkpoint
-                if halt or done % config.runtime.checkpoint_every == 0 or last:
+                if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
                     self.folder.checkpoint(self.server, self.round_hashes)
                 if halt:
                     break  # what trains ahead is dropped: it has changed nothing that a checkpoint holds
@@ -171,9 +164,21 @@ class Federation:
             self.folder.rescue(self._safe, self.round_hashes[: self._safe.round])
             raise
 
+    def next(self, count: int) -> Iterator[RoundEvent]:
+        """The next `count` rounds, an event each, without checkpoints.
+
+        Actors train a round while the one before is scored and recorded; not beside a survey, which looks at what clients keep.
+        """
+        ahead: _Training | None = None
+        for left in reversed(range(count)):
+            ended = self._trained(ahead or self._begun())
+            ahead = None if not left or ended.training.surveyed else self._begun()
+            yield self._recorded(ended)
+
     def step(self) -> RoundEvent:
         """One round, with nothing beside it."""
-        return self._recorded(self._trained(self._begun()))
+        [event] = self.next(1)
+        return event
 
     def _begun(self) -> _Training:
         """The next round's training, asked for."""
@@ -214,7 +219,7 @@ class Federation:
         if done == self.setup.config.federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)
             made += after_last(self.setup, self._network, whole)
-        rows = [row._replace(stage=stage) for row in made]
+        rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         self._safe = self.server
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)

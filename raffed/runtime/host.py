@@ -28,7 +28,7 @@ from raffed.core.sums import PointSum, together
 from raffed.core.training import Guest, Session
 from raffed.data.transforms import augment_by, augment_draws, prepare
 from raffed.models import build
-from raffed.runtime.base import NO_MARKS, Entry, Extra, Marks, Report, Share, Standing, Tally
+from raffed.runtime.base import NO_MARKS, Entry, Extra, Marks, Report, Reports, Share, Standing, Tally
 from raffed.runtime.judge import Judge
 from raffed.runtime.outbox import Outbox
 from raffed.runtime.setup import Setup
@@ -122,7 +122,7 @@ class Host:
                 reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
         self.outbox.send(fold, waiting, here, where)
         self.outbox.hide(fold, share, broadcast.round)
-        return fold.export(), sorted(reports, key=lambda report: report.client)
+        return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, Tally]:
         """Chunk → tally of the global model on these chunks (see `chunks`)."""

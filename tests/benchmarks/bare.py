@@ -14,6 +14,7 @@ from raffed.core.local import Local
 from raffed.data.transforms import prepare
 from raffed.experiments.roster import draw_participants
 from raffed.runtime.setup import Setup
+from tests.benchmarks.contestant import Contestant
 from tests.benchmarks.workloads import initial_net
 
 
@@ -38,7 +39,7 @@ def train(net: nn.Module, x: Tensor, y: Tensor, local: Local, fused: bool = Fals
     return steps
 
 
-class Floor:
+class Floor(Contestant):
     """`workers` processes of one thread; plain torch.optim.SGD, or with its fused kernel."""
 
     def __init__(self, setup: Setup, workers: int = 2, fused: bool = False) -> None:

@@ -14,8 +14,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,16 +25,23 @@ if TYPE_CHECKING:
     from tests.benchmarks.workloads import Workload
 
 
-class Contestant(Protocol):
+class Contestant(ABC):
+    @abstractmethod
     def round(self) -> int:
         """One round of FedAvg; the SGD steps that it took."""
-        ...
 
+    def rounds(self, count: int) -> Iterator[int]:
+        """Several, the steps of each as it ends."""
+        for _ in range(count):
+            yield self.round()
+
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The global model."""
-        ...
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close(self) -> None:
+        """End what it started."""
 
 
 class Lines:
@@ -59,17 +67,22 @@ def serve(lines: Lines, setup: Setup, contestant: Contestant) -> None:
     lines.say(ready=True)
     while (order := lines.hear())["do"] != "quit":
         if order["do"] == "block":
-            timed = [_timed(contestant.round) for _ in range(order["rounds"])]
-            lines.say(seconds=[seconds for seconds, _ in timed], steps=[steps for _, steps in timed])
+            seconds, steps = _timed(contestant.rounds(order["rounds"]))
+            lines.say(seconds=seconds, steps=steps)
         else:
             lines.say(accuracy=accuracy(setup, contestant.weights()))
     contestant.close()
 
 
-def _timed(call: Callable[[], int]) -> tuple[float, int]:
-    began = time.perf_counter()
-    steps = call()
-    return time.perf_counter() - began, steps
+def _timed(rounds: Iterator[int]) -> tuple[list[float], list[int]]:
+    """Seconds from the end of a round to the end of the next, and the steps of each."""
+    seconds, steps, began = [], [], time.perf_counter()
+    for made in rounds:
+        ended = time.perf_counter()
+        seconds.append(ended - began)
+        steps.append(made)
+        began = ended
+    return seconds, steps
 
 
 def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:

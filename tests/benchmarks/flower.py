@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from raffed.experiments.roster import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import client_tensors, train
-from tests.benchmarks.contestant import Lines, serve
+from tests.benchmarks.contestant import Contestant, Lines, serve
 from tests.benchmarks.workloads import Workload, initial_net, workload
 
 CPUS = 2
@@ -69,7 +69,7 @@ class Chosen(FedAvg):
         return messages
 
 
-class Flower:
+class Flower(Contestant):
     """The server's side of a simulation that is under way."""
 
     def __init__(self, setup: Setup, name: str, grid: Grid) -> None:

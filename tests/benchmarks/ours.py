@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from raffed.runtime.base import Asked, Job, Report
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup
+from tests.benchmarks.contestant import Contestant
 from tests.benchmarks.workloads import BenchmarkSetup
 
 ACTORS = 2
@@ -42,7 +43,7 @@ class Counted:
         return trained
 
 
-class Raffed:
+class Raffed(Contestant):
     """A federation on a runtime; evaluation and checkpoints stay off, because the workloads' intervals are out of reach."""
 
     def __init__(self, setup: Setup, numerics: Numerics, start: Callable[[Setup, Path], Any]) -> None:
@@ -56,6 +57,11 @@ class Raffed:
     def round(self) -> int:
         self._federation.step()
         return self._counted.steps
+
+    def rounds(self, count: int) -> Iterator[int]:
+        """As `raffed run` makes them: a round is recorded while the next one trains."""
+        for _ in self._federation.next(count):
+            yield self._counted.steps
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self._federation.server.w.tensors)

@@ -19,12 +19,12 @@ from torch import Tensor
 from raffed.experiments.roster import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import client_tensors
-from tests.benchmarks.contestant import Lines, serve
+from tests.benchmarks.contestant import Contestant, Lines, serve
 from tests.benchmarks.process import Process, command
 from tests.benchmarks.workloads import Workload, initial_net
 
 
-class Pfl:
+class Pfl(Contestant):
     """One process of it. A round is one central iteration of `FederatedAveraging.run`."""
 
     def __init__(self, setup: Setup) -> None:
@@ -78,7 +78,7 @@ class Pfl:
         self._steps += 1
 
 
-class Pair:
+class Pair(Contestant):
     """Two processes of it; this one is rank 0."""
 
     def __init__(self, setup: Setup, workload: str) -> None:
