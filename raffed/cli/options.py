@@ -59,6 +59,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
     Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
     Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
+    Flag("federation.weighting", "--weighting", str, FED, "Weights of the mean, whatever the method's: samples or clients."),
     Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
     Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
     Flag("faults", "--faults", str, FED, "What goes wrong on purpose: a TOML file with [faults].", "PLAN.toml"),

@@ -18,6 +18,7 @@ from raffed.core.privacy import Privacy
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
 MEASURES = ("memory", "spectrum")  # core/footprint.py, core/spectrum.py
+WEIGHTINGS = ("samples", "clients")
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
@@ -53,13 +54,14 @@ class Federation:
     `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: in each of
     the last `survey` rounds the participants' models are evaluated too, and after it all clients' models are scored on their
     local test parts as they then stand. measures: names of MEASURES, with commas: what is measured after the last round
-    besides."""
+    besides. weighting: p_k of the mean, of WEIGHTINGS, instead of the method's own (""): n_k / Σ n or 1/|S|."""
 
     rounds: int = 20
     participation: float = 1.0
     eval_every: int = 1
     survey: int = 0
     measures: str = ""
+    weighting: str = ""
 
     def participants(self, clients: int) -> int:
         """|S_t| = round(Q·N), at least 1."""
@@ -144,9 +146,9 @@ class RunConfig:
         """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
         parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
-        younger = ("data", "validation"), ("data", "samples"), ("federation", "survey"), ("federation", "measures")
-        for section, name in younger:  # than the identities of runs without them
-            if not parts[section][name]:
+        younger = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}
+        for section, name in ((section, name) for section, names in younger.items() for name in names):
+            if not parts[section][name]:  # these are younger than the identities of runs without them
                 del parts[section][name]
         for section, usual in (("numerics", Numerics()), ("faults", Faults()), ("privacy", Privacy())):
             if parts[section] == dataclasses.asdict(usual):
@@ -226,6 +228,8 @@ def _check_federation(federation: Federation) -> None:
     for name in federation.measures.split(",") if federation.measures else ():
         check_choice("federation.measures", name.strip(), MEASURES)
     check_range("federation.participation", federation.participation, 0.0, 1.0, open_low=True)
+    if federation.weighting:
+        check_choice("federation.weighting", federation.weighting, WEIGHTINGS)
 
 
 def _check_runtime(runtime: Runtime) -> None:

@@ -1,8 +1,7 @@
 """A federated-learning algorithm as a recipe: a frozen record of named slots filled with ingredients  (style.md §3-4).
 
-Hooks are named after lines of the papers' algorithm boxes. Everything an ingredient does inside the training loop
-(`loss`, `logits`, `gradient`, `private_loss`) is a dense function of tensors, so that the same line runs for one client
-and, under vmap, for many.
+Hooks are named after lines of the papers' algorithm boxes. What runs inside the training loop (`loss`, `logits`, `gradient`,
+`private_loss`) is a dense function of tensors, so that the same line runs for one client and, under vmap, for many.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ TOP = ("head.", "body.projection.")
 def in_part(name: str, part: Part) -> bool:
     """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`.
 
-    top: the head and, where the network has one, the projection before it; base: all below. Without projection they are
-    head and body.
+    top: the head and the projection before it, if there is one; base: all below, so the body if there is none.
     """
     if part in ("base", "top"):
         return name.startswith(TOP) == (part == "top")
@@ -129,6 +127,10 @@ class LocalSolver(Ingredient):
         """How many mini-batches one step takes."""
         return 1
 
+    def iterations(self, steps: int) -> int:
+        """Its own steps where SGD would make `steps`; by default those that take as many mini-batches, rounded up."""
+        return -(-steps // self.batches())
+
     def begin(self, k: Context) -> Any:
         """What the rule carries from step to step: a model, or a record of tensors."""
         return k.start
@@ -146,8 +148,8 @@ class LocalSolver(Ingredient):
 class Budget:
     """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
 
-    steps, or epochs over the client's data where that is given. lr: a rate of its own instead of lr_scale times the
-    round's. shared_batches: the batches (and dropout, augmentation) of the first shared pass instead of its own.
+    steps, or epochs over the client's data if given. lr: a rate of its own, not lr_scale times the round's. shared_batches: the
+    batches (and dropout, augmentation) of the first shared pass instead of its own.
     """
 
     steps: int = 0
@@ -202,7 +204,7 @@ class Personal(Ingredient):
     between: ClassVar[Literal["memory", "private", "round"]] = "memory"
     """What gives the personalised model between rounds, when the server's model has moved on: the memory and that model alone,
     private training from that model, or a whole round whose outcome is thrown away."""
-
+    private_scored: ClassVar[bool] = False  # whether the privately trained model is scored beside `model`, which is another
     predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
 
     def predict(self, x: Tensor, k: Context) -> Tensor:
@@ -214,8 +216,7 @@ class Personal(Ingredient):
 class Split:
     """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
 
-    `buffers`: "average" sends them and averages like the weights; "local" keeps them with the client. Integer counters
-    are never sent nor averaged.
+    `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters are never sent.
     """
 
     personal: Part = "none"
@@ -233,9 +234,8 @@ SHARE_ALL = Split()
 
 @dataclass(frozen=True)
 class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says).
-
-    plain: by the cross-entropy alone, without terms and without the personal ingredient's addition.
+    """One stretch of local training: what moves, for how long, with which solver (None: as the run says). plain: by the
+    cross-entropy alone, without terms and without the personal ingredient's addition.
     """
 
     part: Part = "all"

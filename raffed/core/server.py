@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from raffed.core.boundary import Private, Wire
+from raffed.core.errors import by_authors
 from raffed.core.frozen import Frozen
 from raffed.core.params import Params
 
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mean:
-    """How uploads become one point: p_i = n_i / Σ n ("samples") or 1 / |S| ("clients")."""
+    """How uploads become one point: p_i = n_i / Σ n ("samples") or 1 / |S| ("clients").
+
+    fixed: the method counts on these weights elsewhere too, so that a run cannot ask for others.
+    """
 
     by: Literal["samples", "clients"] = "samples"
+    fixed: bool = False
 
     def weights(self, samples: Sequence[int]) -> list[float]:
         """p_i in float64 from the integer counts of this round's participants."""
@@ -26,6 +31,11 @@ class Mean:
             return [1.0 / len(samples)] * len(samples)
         total = sum(samples)
         return [n / total for n in samples]
+
+
+def mean_of(preset: str) -> Mean:
+    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code (map.md §7 no. 3)."""
+    return Mean(by="clients" if by_authors(preset) else "samples")
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,13 @@ def train_shared(
 def train_by_rule(
     m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Guest], session: Session
 ) -> list[Trained]:
-    """The method's own local solver on as many batches as SGD would take, rounded up to whole steps of the rule."""
+    """The method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
     task = _shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
     stretches = []
     for k, guest, own in zip(contexts, guests, views, strict=True):
-        count = -(-guest.steps(session.local, m.passes[0].epochs) // per) * per
+        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs)) * per
         batches = _batches(session, round, guest, count, 0)
         stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, _drawing(task.draws, own)))
     done = session.execute(session.net, task, stretches, session.augment)

@@ -8,10 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
@@ -22,13 +18,12 @@ from raffed.core.method import Received
 from raffed.core.params import Params, State
 from raffed.core.round import scored, server_init, server_round
 from raffed.core.sums import PointSum
-from raffed.data.reserve import reserved
-from raffed.data.transforms import prepare
 from raffed.experiments.accountant import Accountant
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.measurements import after_last, before_last
 from raffed.experiments.roster import Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
+from raffed.experiments.server_data import CleanScore, labelled_images, public_images
 from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
@@ -68,25 +63,6 @@ def weights_sha256(state: State) -> str:
             total.update(name.encode())
             total.update(tensor.detach().cpu().numpy().tobytes())
     return total.hexdigest()
-
-
-def public_images(setup: Setup, count: int) -> Tensor | None:
-    """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0. Labels are not used."""
-    if not count:
-        return None
-    images = setup.test_set()[0]
-    chosen = np.sort(seeds.rng(setup.config.seed, "public").permutation(len(images))[:count])
-    return prepare(images[chosen], setup.transform, setup.dataset.max_value)
-
-
-def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
-    """(images, labels) of every class that no client has (data/reserve.py), prepared as for testing; None for 0."""
-    if not per_class:
-        return None
-    data = setup.dataset
-    chosen = reserved(data.y_train, data.num_classes, per_class, setup.config.seed)
-    images = prepare(data.x_train[chosen], setup.transform, data.max_value)
-    return images, torch.from_numpy(data.y_train[chosen])
 
 
 @dataclass(frozen=True)
@@ -132,6 +108,7 @@ class Federation:
         wanted = self.method.server.wants()
         self._network = network
         self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
+        self._clean = None if self._public is None else CleanScore(setup, network, self._public)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
         self._safe = self.server  # the last whose round has its rows: with any other, a failure would leave a gap in them
         self.round_hashes: list[str] = list(folder.round_hashes)
@@ -213,6 +190,8 @@ class Federation:
         seconds, self._last = now - max(training.began, self._last), now
         stage, done = self.setup.stage(job.round), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        if self._clean is not None and test is not None and whole is not None:
+            made += self._clean.rows(done, whole, test)
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
         if training.surveyed:
             made += self._survey(job, whole)
@@ -268,7 +247,8 @@ class Federation:
         versions = tuple(self.versions.get(client, 0) for client in clients)
         job = Job(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
         oracle = not self.method.has_global
-        return survey_rows(self.server.round, self.runtime.survey(job, self._oracle(last) if oracle else whole), oracle)
+        found = self.runtime.survey(job, self._oracle(last) if oracle else whole)
+        return survey_rows(self.server.round, found, oracle, never=sum(not version for version in versions))
 
     def _oracle(self, last: Job) -> Broadcast | None:
         """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator

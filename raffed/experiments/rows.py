@@ -20,8 +20,10 @@ def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: 
     for r in reports:
         rows.append(Row(number, "local", "train", "loss", r.loss, client=r.client, n=r.n,
                         bytes_up=r.bytes_up, bytes_down=r.bytes_down, seconds=r.seconds))  # fmt: skip
-        for model, tally in r.scores.items():
-            rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
+        for model in MODELS:
+            if model in r.scores:
+                tally = r.scores[model]
+                rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
         if "personal" in r.scores:
             own = r.scores["personal"]
             rows.append(Row(number, "personal", "local_test", "accuracy_observed", own.accuracy_observed, r.client, n=own.n))
@@ -32,6 +34,8 @@ def round_rows(number: int, reports: list[Report], test: Tally | None, seconds: 
     rows += _extra_means(number, reports)
     for model in MODELS:
         rows += _means(number, model, [r.scores[model] for r in reports if model in r.scores])
+    private = [(r.client, r.scores["private"]) for r in reports if "private" in r.scores]
+    rows += _each_and_mean(number, "personal", "local_test", "accuracy_private", private)
     return rows if test is None else rows + _global_rows(number, test)
 
 
@@ -71,15 +75,16 @@ def validation_rows(number: int, reports: list[Report], val: Tally | None) -> li
     return rows
 
 
-def survey_rows(number: int, standings: Iterable[Standing], oracle: bool) -> list[Row]:
-    """Every client between rounds, and the means. oracle: the global model is one that nobody holds."""
+def survey_rows(number: int, standings: Iterable[Standing], oracle: bool, never: int = 0) -> list[Row]:
+    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. never: clients that have
+    taken part in no round so far."""
     found = list(standings)
     names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
     rows = []
     for model, name in names.items():
         own = [(one.client, one.scores[model]) for one in found if model in one.scores]
         rows += _each_and_mean(number, model, "local_test", name, own)
-    return rows
+    return [*rows, Row(number, "personal", "local_test", "never_selected", float(never), n=len(found))]
 
 
 def _each_and_mean(number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, Tally]]) -> list[Row]:

@@ -12,6 +12,7 @@ from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import smooth_pull
 from raffed.core.method import Budget, Method, Personal
 from raffed.core.params import State
+from raffed.core.server import mean_of
 from raffed.methods.fedrs import restricted
 
 
@@ -58,18 +59,20 @@ def ditto(lam: float = 1.0, epochs: float = 0.0, preset: str = "original") -> Me
     """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and MpFedcon's Table 1.
 
     λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability. preset "authors": the far weaker
-    smooth-L1 pull of MAP's released code, which makes its row nearly standalone training.
+    smooth-L1 pull of MAP's released code, which makes its row nearly standalone training, and uniform means; it tries λ 0.1,
+    0.01, 0.001.
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("epochs", epochs, 0.0, 1e4)
-    return Method("Ditto", personal=PulledModel(lam, epochs, by_authors(preset)))
+    return Method("Ditto", personal=PulledModel(lam, epochs, by_authors(preset)), mean=mean_of(preset))
 
 
 def dittors(
-    lam: float = 1.0, epochs: float = 0.0, alpha: float = 0.5, mode: str = "binary", n_min: int = 1, preset: str = "original"
+    lam: float = 1.0, epochs: float = 0.0, alpha: float = 0.5, mode: str = "auto", n_min: int = 1, preset: str = "original"
 ) -> Method:
     """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the plain one.
 
-    Row DittoRS of MAP's Table II.
+    Row DittoRS of MAP's Table II. preset "authors": Ditto's, and mode counts where none is named; its code tries (α, λ) =
+    (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
     """
-    return replace(ditto(lam, epochs, preset), name="DittoRS", head=restricted(alpha, mode, n_min))
+    return replace(ditto(lam, epochs, preset), name="DittoRS", head=restricted(alpha, mode, n_min, preset, "counts"))

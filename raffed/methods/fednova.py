@@ -99,5 +99,5 @@ def fednova(prototypes: str = "none", gmf: float = 0.0, mu: float = 0.0, preset:
     check_range("mu", mu, 0.0, 1e6)
     theirs = by_authors(preset)
     terms = ((Proximal(mu),) if mu else ()) + prototype_terms(prototypes)
-    mean = Mean(by="clients" if theirs else "samples")
+    mean = Mean(by="clients" if theirs else "samples", fixed=True)  # τ_eff has the same weights
     return Method("FedNova", terms=terms, message=NormalisedUpdate(mu, theirs), server=NormalisedStep(gmf, theirs), mean=mean)

@@ -89,6 +89,9 @@ def check_inheritance(lam: float, mu: float, transfer: str, kd_student_tau: floa
 def fedphp(
     lam: float = 0.1, mu: float = 0.9, transfer: str = "kd", kd_student_tau: float = 1.0, kd_tau_sq: bool = False
 ) -> Method:
-    """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II."""
+    """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II.
+
+    The HPM's BatchNorm statistics are re-estimated as MAP's are (map.md §3.3); the released FedPHP leaves them as mixed.
+    """
     check_inheritance(lam, mu, transfer, kd_student_tau)
     return Method("FedPHP", personal=InheritedWhileTraining(lam, mu, transfer, kd_student_tau, kd_tau_sq))

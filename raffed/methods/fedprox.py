@@ -8,6 +8,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import smooth_pull
 from raffed.core.method import Method, Term
+from raffed.core.server import mean_of
 from raffed.methods.fedproc import prototype_terms
 
 
@@ -28,8 +29,8 @@ def fedprox(mu: float = 0.01, prototypes: str = "none", preset: str = "original"
     """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
 
     prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors": the far weaker smooth-L1 pull of MAP's
-    released code (baselines-map.md §10).
+    released code (baselines-map.md §10), and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
     """
     check_range("mu", mu, 0.0, 1e6)
-    weak = by_authors(preset)
-    return Method("FedProx", terms=((Proximal(mu, weak),) if mu else ()) + prototype_terms(prototypes))
+    terms = (Proximal(mu, by_authors(preset)),) if mu else ()
+    return Method("FedProx", terms=terms + prototype_terms(prototypes), mean=mean_of(preset))

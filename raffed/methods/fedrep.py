@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raffed.core.errors import UsageError, by_authors, check_choice, check_range
 from raffed.core.method import Method, Part, Pass, Split
+from raffed.core.server import mean_of
 
 PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
 
@@ -34,8 +35,8 @@ def fedrep(
 
     Defaults: the authors' script for CIFAR-10 with two classes a client (body_epochs 5 otherwise). In a budget of E epochs
     MAP's comparison has body_epochs max(1, E // 3) and the rest for the head. preset "authors" is what MAP's released code
-    runs under this name: head and body together for the run's epochs, which is FedPer. private as FedPer.
+    runs under this name: head and body together for the run's epochs, which is FedPer, with uniform means. private as FedPer.
     """
     check_choice("private", private, PRIVATE)
-    passes = alternating(head_epochs, body_epochs, private)
-    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=(Pass(),) if by_authors(preset) else passes)
+    passes = (Pass(),) if by_authors(preset) else alternating(head_epochs, body_epochs, private)
+    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=passes, mean=mean_of(preset))

@@ -10,6 +10,7 @@ from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Head, Method, Personal, in_part
 from raffed.core.params import Params, State
+from raffed.core.server import mean_of
 from raffed.methods.memory import Companion
 
 
@@ -69,9 +70,9 @@ def _linear(head: Params, z: Tensor) -> Tensor:
 def fedrod(gamma: float = 1.0, preset: str = "original") -> Method:
     """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of MAP's Tables I, II.
 
-    preset "authors": MAP's released code, which scales logits by (4 n_c/n)^γ and trains both heads jointly; it searches γ in
-    1, 0.5, 0.25. Gradients of the two heads are clipped apart.
+    preset "authors": MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads jointly and takes uniform means;
+    it searches γ in 1, 0.5, 0.25. Gradients of the two heads are clipped apart.
     """
     check_range("gamma", gamma, 0.0, 10.0)
     authors = by_authors(preset)
-    return Method("FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors))
+    return Method("FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset))

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.core.errors import UsageError, by_authors, check_choice, check_range
 from raffed.core.method import Head, Method
 
 RS_MODES = ("binary", "counts", "uniform_bug")
+AUTO = "auto"  # binary, or what a method's preset "authors" has
 
 
 class RestrictedSoftmax(Head):
@@ -37,9 +38,11 @@ class RestrictedSoftmax(Head):
         return torch.where(kept, 1.0, self.alpha)
 
 
-def restricted(alpha: float, mode: str, n_min: int) -> RestrictedSoftmax:
-    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1."""
+def restricted(alpha: float, mode: str, n_min: int, preset: str = "original", theirs: str = "binary") -> RestrictedSoftmax:
+    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. theirs: what mode "auto" is with preset "authors"."""
     check_range("alpha", alpha, 0.0, 1.0)
+    if mode == AUTO:
+        mode = theirs if by_authors(preset) else "binary"
     check_choice("mode", mode, RS_MODES)
     if n_min < 1:
         raise UsageError(f"n_min = {n_min}: a class is observed from at least 1 sample on")

@@ -10,6 +10,7 @@ from raffed.core.errors import by_authors
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Method, Personal
 from raffed.core.params import Params, State
+from raffed.core.server import mean_of
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
@@ -68,6 +69,6 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
 def flda(preset: str = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
-    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice.
+    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice and takes uniform means.
     """
-    return Method("FLDA", personal=MixedExperts(2 if by_authors(preset) else 1))
+    return Method("FLDA", personal=MixedExperts(2 if by_authors(preset) else 1), mean=mean_of(preset))

@@ -28,6 +28,8 @@ class InheritedModel(Inheritance):
     lr_scale: float = 0.2
     least: int = 5
 
+    private_scored = True  # ω^per beside the HPM that inherits it (map.md §7 no. 11)
+
     def budget(self, k: Context) -> Budget:
         return Budget(max(int(self.share * k.steps), self.least), self.lr_scale)
 
@@ -72,10 +74,15 @@ def map_(
 
 
 def scars(
-    alpha: float = 0.5, server_lr: float = 1.0, mode: str = "binary", n_min: int = 1, preset: str = "original"
+    alpha: float = 0.5, server_lr: float = 1.0, mode: str = "auto", n_min: int = 1, preset: str = "original"
 ) -> Method:
-    """ScaRS: SCAFFOLD (and its preset) with the restricted softmax in local training. Row Scaffold+RS of Tables I and II."""
-    return replace(scaffold(server_lr, preset), name="ScaRS", head=restricted(alpha, mode, n_min))
+    """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
+
+    mode as FedRS. preset "authors": SCAFFOLD's, and mode uniform_bug where none is named; its code tries (α, η_g) = (0.1, 0.5),
+    (0.9, 0.75), (0.5, 0.9).
+    """
+    head = restricted(alpha, mode, n_min, preset, "uniform_bug")
+    return replace(scaffold(server_lr, preset), name="ScaRS", head=head)
 
 
 def scamap(
@@ -84,7 +91,7 @@ def scamap(
     mu: float = 0.9,
     transfer: str = "kd",
     server_lr: float = 1.0,
-    mode: str = "binary",
+    mode: str = "auto",
     n_min: int = 1,
     kd_student_tau: float = 1.0,
     kd_tau_sq: bool = False,

@@ -58,7 +58,9 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
 
 
 def moon(mu: float = 1.0, tau: float = 0.5, prototypes: str = "none") -> Method:
-    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10. Row MOON of FedMR's Table 1.
+    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3, 1e-2, 1e-1.
+
+    Row MOON of FedMR's Table 1 and MAP's Tables I and II.
 
     prototypes: none, fedproc or fedmr, as in its Table 8.
     """

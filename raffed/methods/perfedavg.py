@@ -25,7 +25,7 @@ class MetaSteps(LocalSolver):
 
     w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq; D'')]/(2δ)).
     A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it lasts. leak: MAP's released code,
-    fo with momentum 0.9 whose one buffer the inner and the outer step share.
+    fo with momentum 0.9 whose one buffer the inner and the outer step share, and as many steps as FedAvg, so on twice the data.
     """
 
     inner_lr: float
@@ -36,6 +36,9 @@ class MetaSteps(LocalSolver):
 
     def batches(self) -> int:
         return 3 if self.mode == "hf" else 2
+
+    def iterations(self, steps: int) -> int:
+        return steps if self.leak else super().iterations(steps)
 
     def begin(self, k: Context) -> Meta:
         return Meta(k.start, k.start.w.zeros())
@@ -80,7 +83,8 @@ def perfedavg(
 
     Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original has 1e-3). Grids: α and
     β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score. preset "authors": MAP's code, first order, one
-    leaking momentum buffer, scored without adaptation; it tries β 0.1, 0.05, 0.01. Row Per-FedAvg of MAP's Tables I, II.
+    leaking momentum buffer, twice the data, scored without adaptation; its α is the run's rate, it tries β 0.1, 0.05, 0.01.
+    Row Per-FedAvg of MAP's Tables I, II (there with the run's rate as α, baselines-map.md §8).
     """
     check_range("inner_lr", inner_lr, 0.0, 10.0)
     check_range("outer_lr", outer_lr, 0.0, 10.0)

@@ -7,7 +7,7 @@ from raffed.core.errors import UsageError, by_authors, check_range
 from raffed.core.frozen import Frozen
 from raffed.core.method import Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
-from raffed.core.server import ServerSGD
+from raffed.core.server import ServerSGD, mean_of
 
 
 class Envelope(Frozen):
@@ -62,7 +62,8 @@ def pfedme(
 
     Rates are its own, not the run's; R is the number of mini-batches of the run's epochs (K times FedAvg's gradients).
     Defaults: the official scripts, which try λ 15, 20, 30, η_p 0.01 to 0.1 and β 1, 2. preset "authors" is MAP's code, where
-    the outer step has no λ; it goes with (lam, outer_lr, inner_steps) = (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15).
+    the outer step has no λ and means are uniform; it goes with η_p = the run's rate and (lam, outer_lr, inner_steps) =
+    (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15), not with the defaults.
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("outer_lr", outer_lr, 0.0, 10.0)
@@ -71,4 +72,4 @@ def pfedme(
     if inner_steps < 1:
         raise UsageError(f"inner_steps = {inner_steps}: at least 1 step on the personal model")
     solver = MoreauSteps(lam, outer_lr, personal_lr, inner_steps, by_authors(preset))
-    return Method("pFedMe", solver=solver, personal=EnvelopeModel(), server=ServerSGD(beta))
+    return Method("pFedMe", solver=solver, personal=EnvelopeModel(), mean=mean_of(preset), server=ServerSGD(beta))

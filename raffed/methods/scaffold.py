@@ -68,7 +68,7 @@ def scaffold(server_lr: float = 1.0, preset: str = "original") -> Method:
 
     The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either. preset
     "authors" is MAP's released code, which moves c by the participants' mean as if nobody else were there; the controls it
-    keeps for BatchNorm's statistics are left out, and so is its nominal rate in warm-up rounds.
+    keeps for BatchNorm's statistics are left out, and so is its nominal rate in warm-up rounds. It tries η_g 0.5, 0.75, 0.9.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     return Method(

@@ -13,6 +13,10 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          model accuracy_observed too: the answer is one of the classes in the client's training data
     and the means        client null, split local_test, metrics accuracy, accuracy_observed and macro_f1 (of each client by
                          itself), models global, local, personal: unweighted means over the participants, n = their number
+    with MAP's stage 2   client i and, with client null, the unweighted mean: model personal, split local_test, metric
+                         accuracy_private: the privately trained model, before the personal one inherits it
+    public images        evaluated rounds of a method whose server sees test images: client null, model global, split test,
+                         metric accuracy_clean: on the other test images, n of them
     in stages            client i, model personal, split local_test, metric accuracy_stageJ: on the test part of stage J alone,
                          J = 0 up to the present one; local_test is that of all these stages together
     with validation      split val, metric accuracy: model personal for each participant on its own validation part and, with
@@ -21,7 +25,8 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
     surveyed rounds      every client i and, with client null, the unweighted mean over all: split local_test, metric
                          accuracy_between: after aggregation, model global (the server's) and model personal (the server's
                          with what the client keeps). Where clients keep layers, model global has metric accuracy_oracle: its
-                         layers completed by the participants' mean, which nobody in the federation could form
+                         layers completed by the participants' mean, which nobody in the federation could form. Client null,
+                         model personal, metric never_selected: how many of the n clients have taken part in no round so far
     measures = spectrum  after the last round, metric eigenvalue_variance (core/spectrum.py): client null, model global, split
                          test, mean over full batches of 128 of the test set (n of them), and there also
                          eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
@@ -46,8 +51,8 @@ import pyarrow as pa
 
 # 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
 # eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused, straggling,
-# epsilon, epsilon_poisson
-SCHEMA_VERSION = 4
+# epsilon, epsilon_poisson; 5: accuracy_private, accuracy_clean, never_selected
+SCHEMA_VERSION = 5
 
 MODELS = ("global", "personal", "local")
 SPLITS = ("test", "local_test", "train", "val")

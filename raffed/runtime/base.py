@@ -127,6 +127,17 @@ class Tally:
             self.loss + other.loss, self.observed + other.observed,
         )  # fmt: skip
 
+    def __sub__(self, part: Tally) -> Tally:
+        """What is left of a test set without a part of it."""
+
+        def left(mine: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(a - b for a, b in zip(mine, theirs, strict=True))
+
+        return Tally(
+            left(self.correct, part.correct), left(self.total, part.total), left(self.predicted, part.predicted),
+            self.loss - part.loss, self.observed - part.observed,
+        )  # fmt: skip
+
 
 class Extra(NamedTuple):
     """A number that a run was asked to measure besides (`federation.measures`), and how many it is the mean of."""
@@ -151,7 +162,8 @@ NO_MARKS = Marks({}, None, (), {})
 class Report:
     """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
 
-    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model.
+    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model, and of the privately
+    trained one where that is yet another ("private").
     `validation`: of the personal model on its validation part, None where there is none. `stages`: where the data come in
     stages, of the personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
     """

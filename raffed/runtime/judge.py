@@ -38,11 +38,16 @@ class Judge:
     def after(
         self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
     ) -> tuple[dict[str, Tally], tuple[Tally, ...]]:
-        """After a round: the downloaded, the trained and the personal model, and the personal one on each stage's samples.
+        """After a round: the downloaded, the trained, the personal and perhaps the privately trained model; and the personal one
+        on each stage's samples.
 
         lengths: how many of the samples belong to each stage so far; empty without stages.
         """
         scores = {"global": self.of(done.start, x, y, observed), "local": self.of(done.trained, x, y, observed)}
+        if self._method.personal is not None and self._method.personal.private_scored:
+            trained = done.views["personal"].private
+            assert trained is not None
+            scores["private"] = self.of(trained, x, y, observed)
         if lengths:
             parts = zip(torch.split(x, list(lengths)), torch.split(y, list(lengths)), strict=True)
             by_stage = tuple(self.personal(done, *part, observed) for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ class Setup:
 
     @property
     def method(self) -> Method:
-        return build_method(self.config.method, self.config.args)
+        return method_of(self.config)
 
     @property
     def transform(self) -> Transform:
@@ -72,6 +73,18 @@ class Setup:
         return self.dataset.x_train[index], self.dataset.y_train[index]
 
 
+def method_of(config: RunConfig) -> Method:
+    """The run's method, with the weights of the mean that the run asks for."""
+    from raffed.core.server import Mean
+
+    made, by = build_method(config.method, config.args), config.federation.weighting
+    if not by or by == made.mean.by:
+        return made
+    if made.mean.fixed:
+        raise UsageError(f"federation.weighting = {by!r}: {made.name} counts on the weights {made.mean.by!r}; leave it out")
+    return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
+
+
 def prepare(config: RunConfig) -> Setup:
     """Load the data, draw the split and check every name, range and combination; raises UsageError."""
     from raffed.data.datasets import fewer, load_dataset
@@ -79,7 +92,7 @@ def prepare(config: RunConfig) -> Setup:
     from raffed.data.reserve import partition_beside, reserved
     from raffed.data.splits import parse_split
 
-    method = build_method(config.method, config.args)
+    method = method_of(config)
     split = parse_split(config.data.split)
     dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes

@@ -95,6 +95,26 @@ def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
     assert asked == set(PICTURES)
 
 
+def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
+    """baselines-map.md §8 (α is the run's rate), §12 (FedRep: max(1, E // 3) epochs of the body); map.md §1.4 (counts for
+    complete classes), §7 no. 5 (norm 100; the local solvers' code does not clip, on Fashion-MNIST nothing reaches it)."""
+    rows = {(cell.row, cell.column): cell.config for cell in items()["map/table2"].cells}
+    columns = ("FaMnist MLPNet", "CIFAR-10 TFCNN", "CIFAR-100 VGG11", "CINIC-10 ResNet20")
+    for column, head, body in zip(columns, (4.0, 7.0, 14.0, 27.0), (1.0, 3.0, 6.0, 13.0), strict=True):
+        assert rows["FedRep", column].args == {"head_epochs": head, "body_epochs": body}
+        assert head + body == rows["FedRep", column].local.epochs
+        assert rows["PerFedAvg", column].args == {"inner_lr": rows["PerFedAvg", column].local.lr}
+        assert rows["PerFedAvg", column].local.clip_norm is rows["pFedMe", column].local.clip_norm is None
+        assert rows["FedAvg", column].local.clip_norm == (None if column.startswith("FaMnist") else 100.0)
+        assert rows["FedAvg", column].args == rows["FedRS", column].args == {}
+    item = items()["map/table2"]
+    small = next(item.at(cell, "proxy") for cell in item.cells if (cell.row, cell.column) == ("FedRep", "FaMnist LeNet"))
+    assert small is not None
+    assert (small.args, small.local.epochs) == ({"head_epochs": 1.0, "body_epochs": 1.0}, 2.0)
+    for cell in items()["map/table3-aggregation"].cells:
+        assert cell.config.args == ({"mode": "counts"} if cell.row in ("FedRS", "MAP") else {})
+
+
 def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
     """gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the client's prototypes."""
     rows = {cell.row: cell.config for cell in items()["gldp/table2"].cells if cell.column == "CIFAR10 [20,4,5] IF50"}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.fold import Fold
-from raffed.core.server import ServerData
+from raffed.core.server import Mean, ServerData
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
 from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
@@ -85,7 +85,7 @@ def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks
 
 def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a_seed() -> None:
     """(e): drawn by (seed, "public"), without labels (d)."""
-    from raffed.experiments.federation import public_images
+    from raffed.experiments.server_data import public_images
     from raffed.runtime.setup import prepare
 
     config = RunConfig(data=Data(split="dirichlet:6:0.3"), seed=3)
@@ -122,11 +122,11 @@ def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
 
 def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round() -> None:
     """baselines-map.md §3: round 1 is FedAvg's, bit for bit, round 2 is not."""
-    from raffed.experiments.federation import public_images
+    from raffed.experiments.server_data import public_images
     from raffed.runtime.setup import prepare
 
     method = feddf(5, public=3, preset="authors")
-    mine, plain = Tiny(method, net=network(True)), Tiny(fedavg(), net=network(True))
+    mine, plain = Tiny(method, net=network(True)), Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True))
     assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
     assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
     setup = prepare(RunConfig(data=Data(split="dirichlet:6:0.3")))

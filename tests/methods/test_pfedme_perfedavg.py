@@ -187,6 +187,13 @@ def test_the_authors_preset_leaks_the_inner_gradient_into_the_outer_step() -> No
     assert perfedavg(preset="authors").personal.steps == 0  # type: ignore[union-attr]
 
 
+def test_the_authors_preset_makes_as_many_steps_as_fedavg_on_twice_the_batches() -> None:
+    """[C]: "every iteration consumes two batches but counts once": 11 samples are 3 batches, so 3 steps on 6, against 2 on 4."""
+    assert Tiny(perfedavg(preset="authors")).visit(3).steps == 6
+    assert Tiny(perfedavg()).visit(3).steps == 4
+    assert perfedavg(mode="hf").solver.iterations(7) == 3  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("method", [pfedme(), perfedavg(), perfedavg(mode="hf")], ids=repr)
 def test_momentum_and_decay_of_the_run_do_not_apply(method: Method) -> None:
     one, two = (Tiny(method, local=Local(0.1, rho, wd, 4, 1)).visit(1).trained for rho, wd in ((0.9, 0.1), (0.0, 0.0)))

@@ -10,6 +10,7 @@ import torch
 from raffed.core.errors import UsageError
 from raffed.core.local import Local
 from raffed.core.method import Method, Pass, Split
+from raffed.core.server import Mean
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrep import fedper, fedrep
 from raffed.methods.solo import solo
@@ -122,9 +123,11 @@ def test_a_second_selection_starts_with_the_stored_head() -> None:
     assert same_bits(tiny.method.split.own(tiny.visit(0).start.w), tiny.vaults[0].v)
 
 
-def test_the_authors_preset_is_fedper_bit_for_bit() -> None:
-    """§12: head and body jointly."""
-    assert same_bits(Tiny(fedrep(preset="authors")).run(3).everything(), Tiny(fedper()).run(3).everything())
+def test_the_authors_preset_is_fedper_with_uniform_means_bit_for_bit() -> None:
+    """§12: head and body jointly; map.md §7 no. 3."""
+    uniform = replace(fedper(), mean=Mean(by="clients"))
+    assert same_bits(Tiny(fedrep(preset="authors")).run(3).everything(), Tiny(uniform).run(3).everything())
+    assert not same_bits(Tiny(uniform).run(3).server.w, Tiny(fedper()).run(3).server.w)
 
 
 def test_training_nothing_at_all_is_refused() -> None:
