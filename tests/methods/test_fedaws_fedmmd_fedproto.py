@@ -78,6 +78,17 @@ def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> No
         assert gap > 1e-8 if norm else gap < 1e-14
 
 
+def test_fedmmds_frozen_stream_stays_as_it_was_downloaded() -> None:
+    """(c): no gradient reaches it, no step and no running statistic moves it."""
+    tiny = Tiny(fedmmd(1.0), net=network(norm=True)).run(2)
+    sent = tiny.server.broadcast()
+    done = tiny.visit(1)
+    assert same_bits(done.start.w, sent.w)
+    assert same_bits(done.start.b, sent.b)
+    assert not same_bits(done.trained.b, sent.b)
+    assert not any(t.requires_grad for t in done.start.w.tensors.values())
+
+
 def test_fedmmd_after_the_first_step_is_another_method() -> None:
     mine, plain = Tiny(fedmmd(1.0)).visit(1), Tiny(fedavg()).visit(1)
     assert float((mine.trained.w - plain.trained.w).sq_norm()) > 1e-8

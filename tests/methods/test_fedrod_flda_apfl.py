@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from raffed.core.method import Method
 from raffed.core.params import Params
@@ -164,6 +165,16 @@ def test_no_private_expert_or_gate_is_uploaded_and_the_gate_starts_half_open() -
     assert own(tiny, 0).numel() == tiny.net.initial.w.numel() + 5 + 1
     fresh = tiny.method.personal.client_init(tiny.context(0, "personal")).own  # type: ignore[union-attr]
     assert all(float(fresh[n].abs().max()) == 0.0 for n in GATE)
+
+
+def test_the_shared_expert_does_not_depend_on_the_private_ones_of_clients_that_are_not_drawn() -> None:
+    """FLDA (d): client 0's expert is turned over between the rounds, and client 0 stays at home."""
+    one, other = Tiny(flda()).run(1, [0, 1]), Tiny(flda()).run(1, [0, 1])
+    before = other.vaults[0]
+    other.vaults[0] = tree_map(lambda t: -t, before)
+    assert not same_bits(other.vaults[0], before)
+    assert same_bits(one.run(1, [1, 2]).server, other.run(1, [1, 2]).server)
+    assert not same_bits(one.run(1, [0, 2]).server, other.run(1, [0, 2]).server)  # and with client 0 it does depend
 
 
 @pytest.mark.parametrize("norm", [False, True])

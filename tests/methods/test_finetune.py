@@ -46,6 +46,14 @@ def test_it_happens_in_the_last_round_only_unless_asked() -> None:
         assert same_bits(done.personal_state(tiny.method), done.start) != last
 
 
+def test_the_order_of_the_clients_does_not_matter() -> None:
+    """(d)."""
+    one, other = (Tiny(finetune(every_round=True), net=network(norm=True)).run(1) for _ in range(2))
+    there, back = one.step([0, 2, 3]), other.step([3, 2, 0])
+    for client in there:
+        assert same_bits(there[client].views["personal"].private, back[client].views["personal"].private)
+
+
 def test_on_the_convex_head_the_training_loss_falls() -> None:
     """(4)."""
     tiny = Tiny(finetune(every_round=True)).run(2)
