@@ -22,7 +22,7 @@ from .clients import SCORES, last_accuracies, last_scores, local_seconds
 if TYPE_CHECKING:
     from pandas.core.groupby import DataFrameGroupBy
 
-NEWEST_SCHEMA = 4
+NEWEST_SCHEMA = 5
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
