@@ -18,6 +18,12 @@ WIDE, HIGH = 3.0, 2.5  # inches of a small panel with its margins
 
 def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
     """column → method → A_sel^(1) … A_sel^(M): a panel a column, a line a method."""
+    return line_panels({column: {name: dict(enumerate(values, start=1)) for name, values in lines.items()}
+                        for column, lines in panels.items()}, "Stage m", theme)  # fmt: skip
+
+
+def line_panels(panels: Mapping[str, Mapping[str, Mapping[int, float]]], below: str, theme: Theme = LIGHT) -> Figure:
+    """column → method → {x: share}: a panel a column, a line a method; `below` names the whole numbers x."""
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
     down = math.ceil(len(panels) / across)
@@ -27,12 +33,13 @@ def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: The
         for number, (column, lines) in enumerate(panels.items()):
             row = down - 1 - number // across
             axes = place(figure, 0.55 + WIDE * (number % across), key + 0.5 + HIGH * row, WIDE - 0.7, HIGH - 0.85)
-            for name, values in lines.items():
+            for name, points in lines.items():
                 colour, marker, dash = look(names.index(name), theme)
-                stages = range(1, len(values) + 1)
-                axes.plot(stages, values, color=colour, marker=marker, linestyle=dash, markersize=5, linewidth=1.6)
+                line = axes.plot(list(points), list(points.values()), color=colour, marker=marker, linestyle=dash,
+                                 markersize=5, linewidth=1.6)[0]  # fmt: skip
+                line.set_markevery(max(1, len(points) // 5))
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-            axes.set_xlabel("Stage m", fontsize=9)
+            axes.set_xlabel(below, fontsize=9)
             _percents(axes, short(column, 34), theme)
         _key_below(figure, names, across, theme)
     return figure

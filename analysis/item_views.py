@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .averages import averages_view
 from .gains import client_gains
-from .item_plots import Cost, cost_panels, gain_curves, stage_curves
+from .item_plots import Cost, cost_panels, gain_curves, line_panels, stage_curves
 from .load import Runs
 from .measures import measures
 from .plots import gains
@@ -75,10 +75,26 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
         return View([], {})
     caption = (
         "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over participants and the last "
-        "ten visits of the stage (FEDIC and CReFF, which have no personal model: the global one, over all clients)."
+        "ten visits of the stage, at most half of the run's (FEDIC and CReFF, which have no personal model: the global one, over "
+        "all clients)."
     )
     titles = ["Method", "Column", "A_sel, first stage %", "last stage %", "drop, points", "forgetting F, points"]
     return View([Drawn(stage_curves(panels), caption)], {"What is forgotten": Sheet(titles, lines, WORDS)})
+
+
+def rounds_view(item: Reproduction, runs: Runs) -> View:
+    """Accuracy of all clients' models between rounds, against the round; means over seeds."""
+    matrix = runs.matrix("personal", "local_test", "accuracy_between")
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for cell, names in _cells(item, runs):
+        curve = matrix[[name for name in names if name in matrix]].mean(axis=1).dropna()
+        if len(curve):
+            points = {int(round): float(value) for round, value in curve.items()}  # type: ignore[call-overload]
+            panels.setdefault(cell["column"], {})[cell["row"]] = points
+    if not panels:
+        return View([], {})
+    caption = "Accuracy of all clients' models between rounds on their local tests, mean over clients and seeds."
+    return View([Drawn(line_panels(panels, "Round"), caption)], {})
 
 
 def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[float]]:
@@ -195,6 +211,7 @@ def spectrum_view(item: Reproduction, runs: Runs) -> View:
 
 PICTURES: dict[str, Viewer] = {
     "stages": stages_view, "gain_bars": gain_bars_view, "gain_curves": gain_curves_view, "cost": cost_view,
+    "rounds": rounds_view,
     "averages": lambda item, runs: View(*averages_view(item, runs)),
 }  # fmt: skip
 NEED_NO_RUN = frozenset({"averages"})  # what is printed is drawn too

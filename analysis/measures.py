@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from .load import Runs, by_run
-from .stages import a_glo, a_loc, at_stage, recent
+from .stages import a_glo, a_loc, at_stage, lately, recent
 
 LAST_ROUNDS = 10
 
@@ -70,8 +70,8 @@ def _measures(runs: Runs) -> pd.DataFrame:
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
     """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the first stage."""
     own, whole = runs.series("personal", "local_test"), runs.series("global", "local_test", "accuracy_between")
-    last = {name: recent(at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))}
-    return {**last, "a_sel_drop": recent(at_stage(runs, own, 0)) - last["a_sel"]}
+    last = {name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))}
+    return {**last, "a_sel_drop": lately(runs, at_stage(runs, own, 0)) - last["a_sel"]}
 
 
 def _readings(runs: Runs) -> dict[str, pd.Series[float]]:

@@ -34,6 +34,7 @@ ROUNDS = {  # what counts rounds: of which accuracy
     "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
 }
 DIGITS = {"floats_up": 3, **dict.fromkeys(ROUNDS, 0), **{name: 1 for name in READERS if name.startswith("eigenvalue")}}
+ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
 
@@ -220,14 +221,13 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:
-    """A column that a measure needs beside it, and its text for every cell: how many clients A_loc is over, what A_glo is of."""
-    measure = item.about["measure"]
-    if measure not in ("a_loc", "a_glo"):
-        return "", {}
-    found = {}
+    """A column that measures need beside it, and its text for every cell: how many clients A_loc is over, what A_glo is of."""
+    found, titles = {}, dict[str, str]()
     for cell in item.about["cells"]:
-        if measure_of(item, cell) != measure:
+        measure = measure_of(item, cell)
+        if measure not in ASIDES:
             continue
+        titles[measure] = ASIDES[measure]
         names = cell_names(item, cell, runs)
         if measure == "a_loc":
             counts = a_loc(runs)["clients"].reindex(names).dropna().astype(int)
@@ -236,7 +236,7 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
         else:
             text = ", ".join(ANSWERS[word] for word in dict.fromkeys(a_glo(runs)["reading"].reindex(names).dropna())) or "–"
         found[cell["row"], cell["column"]] = text
-    return ("Clients measured, at least" if measure == "a_loc" else "Answered by"), found
+    return " / ".join(titles[measure] for measure in ASIDES if measure in titles), found
 
 
 def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:

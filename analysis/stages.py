@@ -1,6 +1,7 @@
 """GLDP's measures (gldp.md §7): accuracies on the test parts of all stages, after each stage, and what is forgotten.
 
-Where a run has no stages it counts as one with a single stage.
+Where a run has no stages it counts as one with a single stage. "The last ten visits" of a stage are at most half of the run's:
+where all of a short run were taken, its untrained first round would be among them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pandas as pd
 from .load import Runs, by_run
 
 VISITS = 10
+ROUNDS = "config.federation.rounds"  # planned
 GLOBAL_READINGS = {  # what stands in for "the global model", by falling preference
     "global": ("global", "accuracy_between"),
     "oracle": ("global", "accuracy_oracle"),
@@ -58,34 +60,42 @@ def a_loc(runs: Runs) -> pd.DataFrame:
 
 
 def a_glo(runs: Runs) -> pd.DataFrame:
-    """value: mean over the last ten surveys at the final stage of the mean over clients of the global model's accuracy on X_i.
+    """value: mean over the last visits of the final stage of the mean over clients of the global model's accuracy on X_i.
 
     reading: `global`, the server's model; `oracle`, its layers completed by the participants' mean head, where heads are
     private; `own`, where a method answers with a client's own prototypes or model.
     """
     made: dict[str, tuple[float, str]] = {}
     for reading, (model, metric) in GLOBAL_READINGS.items():
-        for run, value in recent(at_stage(runs, runs.series(model, "local_test", metric))).items():
+        for run, value in lately(runs, at_stage(runs, runs.series(model, "local_test", metric))).items():
             made.setdefault(str(run), (value, reading))
     frame = pd.DataFrame.from_dict(made, orient="index", columns=["value", "reading"])
     return frame.astype({"value": float})
 
 
-def recent(rows: pd.DataFrame, visits: int = VISITS) -> pd.Series[float]:
-    """Mean of the last rows of each run."""
-    found: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-visits:].mean())
+def recent(rows: pd.DataFrame, count: int) -> pd.Series[float]:
+    """Mean of the last `count` rows of each run."""
+    found: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-count:].mean())
     return found
 
 
+def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
+    """Mean of the rows of one stage over its last ten visits in each run, at most half of the visits that the run has planned."""
+    rounds = pd.to_numeric(runs.runs.reindex(columns=[ROUNDS])[ROUNDS])
+    window = (rounds / stage_counts(runs) // 2).clip(1, VISITS).fillna(VISITS)
+    found = {str(run): mine["value"].iloc[-int(window[str(run)]) :].mean() for run, mine in by_run(rows)}
+    return pd.Series(found, dtype=float)
+
+
 def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
-    """Run x stage (from 0): A_sel^(m), mean over participants and the last ten visits of accuracy on the tests up to it.
+    """Run x stage (from 0): A_sel^(m), mean over participants and its last visits of accuracy on the tests up to it.
 
     whole: of the global model after aggregation, for methods whose clients have none of their own; then over all clients,
     because a survey has them all.
     """
     rows = runs.series("global", "local_test", "accuracy_between") if whole else runs.series("personal", "local_test")
     last = int(stage_counts(runs).max()) if len(runs.runs) else 0
-    found = {stage: recent(at_stage(runs, rows, stage)) for stage in range(last)}
+    found = {stage: lately(runs, at_stage(runs, rows, stage)) for stage in range(last)}
     return pd.DataFrame({stage: values for stage, values in found.items() if len(values)}).reindex(runs.runs.index)
 
 

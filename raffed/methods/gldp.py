@@ -15,8 +15,8 @@ from raffed.core.server import Mean
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
-LP = ("feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse")
-GP = ("class_mean", "per_sample")
+LP = ("feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse", "none")
+GP = ("class_mean", "per_sample", "none")
 ORDERS = ("body_first", "head_first")
 INFERENCES = ("lp", "gp")
 CANDIDATES = ("all", "seen")
@@ -35,7 +35,7 @@ class Relations(Personal):
 
     After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, C itself for a new one (eq. 9); the class means
     C travel, the server's C̃ moves the same way towards their uniform mean over clients (eq. 11). A class absent keeps its
-    value. A term whose factor is 0 is not computed. A client's data are those of its current stage.
+    value. A term whose factor is 0 or whose form is "none" is not computed. A client's data are those of its current stage.
     """
 
     lam: float
@@ -57,9 +57,9 @@ class Relations(Personal):
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         total = torch.zeros((), device=f.z.device)
-        if self.lam:
+        if self.lam and self.lp != "none":
             total = total + self.lam * self._local(f, k)
-        if self.lam < 1:
+        if self.lam < 1 and self.gp != "none":
             total = total + (1 - self.lam) * global_relation(f.z, f.y, k.server.mean, k.server.known, self.gp)
         return total
 
@@ -150,7 +150,8 @@ def gldp(
     """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and "gp" (C̃).
 
     body_epochs t and head_epochs s in FedRep's proportion (a decision of gldp.md, A4). order "head_first": FedRep's.
-    candidates: classes that "gp" may choose, all known ones or those the client has seen. Rows GLDP-LP, GLDP-GP of Tables 2
+    candidates: classes that "gp" may choose, all known ones or those the client has seen. lp, gp "none": without the term, whose
+    weight the other does not take over. Rows GLDP-LP, GLDP-GP of Tables 2
     to 4. Here a client has one data set, its current stage. Uniform means over clients.
     """
     for name, value in (("lam", lam), ("beta", beta)):

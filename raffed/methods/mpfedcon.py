@@ -9,13 +9,12 @@ from torch import Tensor
 from raffed.core.context import Context, Forward
 from raffed.core.errors import UsageError, check_choice, check_range
 from raffed.core.maths import one_hot
-from raffed.core.method import Method, Pass, Received, Spec, Split, Term
+from raffed.core.method import Method, Pass, Received, Spec, Split, Term, in_part
 from raffed.core.params import Params, State
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel
 
 WEIGHTINGS = ("uniform", "party_size", "class_count")
-NEGATIVES = ("round_start", "previous_local")
 
 
 class CentreContrast(Term):
@@ -34,10 +33,10 @@ class CentreContrast(Term):
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
     def loss(self, f: Forward, k: Context) -> Tensor:
-        z_con = k.net(self.negative(k), f.x)[1]
+        z_con = k.net(self.negative(f, k), f.x)[1]
         return self.mu * centre_contrast(f.z, f.y, k.server.mean, k.server.known, z_con, self.tau)
 
-    def negative(self, k: Context) -> State:
+    def negative(self, f: Forward, k: Context) -> State:
         """The model whose representation is the negative: θ^t under the client's heads, before the head epochs."""
         return k.start
 
@@ -54,11 +53,21 @@ class PreviousContrast(CentreContrast):
     def client_init(self, k: Context) -> PreviousModel:
         return PreviousModel.of(k.start)
 
-    def negative(self, k: Context) -> State:
+    def negative(self, f: Forward, k: Context) -> State:
         return State(Params({**k.w0.tensors, **k.mine.body.tensors}), k.mine.b)
 
     def finish(self, k: Context) -> tuple[PreviousModel, ClassSums]:
         return PreviousModel.of(k.state), class_mean_sums(k, self.weighting)
+
+
+class HeadContrast(CentreContrast):
+    """The same with the downloaded encoder under the heads as they are now, after the head epochs."""
+
+    def negative(self, f: Forward, k: Context) -> State:
+        return State(Params({name: (k.w0 if in_part(name, "base") else f.w)[name] for name in k.w0.names}), k.start.b)
+
+
+CONTRASTS = {"round_start": CentreContrast, "previous_local": PreviousContrast, "after_head": HeadContrast}
 
 
 def centre_contrast(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, z_con: Tensor, tau: float) -> Tensor:
@@ -82,6 +91,7 @@ def mpfedcon(
 
     μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100 and FEMNIST), τ = 0.5 is MOON's. For
     networks without a projection (`cnn5`, `mlp5` have one) the private part is the head. μ = 0 is FedRep with that part.
+    negative: the model behind z_con, the client's before the round, its last one (eq. 6's letters), or between both phases.
     Table 1. Encoders are weighted by samples (Algorithm 1's further 1/n would shrink them).
     """
     check_range("mu", mu, 0.0, 1e6)
@@ -89,14 +99,13 @@ def mpfedcon(
     check_range("head_epochs", head_epochs, 0.0, 1e4)
     check_range("encoder_epochs", encoder_epochs, 0.0, 1e4)
     check_choice("centre_weight", centre_weight, WEIGHTINGS)
-    check_choice("negative", negative, NEGATIVES)
+    check_choice("negative", negative, tuple(CONTRASTS))
     if not head_epochs and not encoder_epochs:
         raise UsageError("head_epochs = 0 and encoder_epochs = 0: nothing would be trained")
-    contrast = CentreContrast if negative == "round_start" else PreviousContrast
     passes = (Pass("top", head_epochs, plain=True), Pass("base", encoder_epochs))
     return Method(
         "MpFedcon",
-        terms=(contrast(mu, tau, centre_weight),) if mu else (),
+        terms=(CONTRASTS[negative](mu, tau, centre_weight),) if mu else (),
         split=Split(personal="top"),
         passes=tuple(one for one in passes if one.epochs),
     )

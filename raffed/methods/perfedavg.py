@@ -60,15 +60,16 @@ class MetaSteps(LocalSolver):
 
 
 class Adapted(Personal):
-    """The trained meta-model after `steps` plain SGD steps of rate α on the client's data; nothing is kept."""
+    """The trained meta-model after `steps` (or `epochs`) of plain SGD of rate α on the client's data; nothing is kept."""
 
     steps: int
     lr: float
+    epochs: float | None = None
 
     between = "private"
 
     def budget(self, k: Context) -> Budget:
-        return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0)
+        return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0, epochs=self.epochs)
 
     def model(self, k: Context) -> State:
         assert k.private is not None
@@ -77,22 +78,24 @@ class Adapted(Personal):
 
 def perfedavg(
     inner_lr: float = 0.01, outer_lr: float = 0.01, mode: str = "fo", delta: float = 1e-3, adapt_steps: int = 1,
-    preset: str = "original",
+    adapt_epochs: float = 0.0, preset: str = "original",
 ) -> Method:  # fmt: skip
     """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ); uniform means.
 
     Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original has 1e-3). Grids: α and
-    β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score. preset "authors": MAP's code, first order, one
-    leaking momentum buffer, twice the data, scored without adaptation; its α is the run's rate, it tries β 0.1, 0.05, 0.01.
-    Row Per-FedAvg of MAP's Tables I, II (there with the run's rate as α, baselines-map.md §8).
+    β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score; adapt_epochs: epochs instead, if above 0 (one in
+    MpFedcon's Table 1). preset "authors": MAP's code, first order, one leaking momentum buffer, twice the data, scored without
+    adaptation; its α is the run's rate, it tries β 0.1, 0.05, 0.01. Row Per-FedAvg of MAP's Tables I, II (there with the
+    run's rate as α, baselines-map.md §8) and PerFedAvg of MpFedcon's Table 1.
     """
     check_range("inner_lr", inner_lr, 0.0, 10.0)
     check_range("outer_lr", outer_lr, 0.0, 10.0)
     check_range("delta", delta, 0.0, 1.0, open_low=True)
     check_choice("mode", mode, MODES)
+    check_range("adapt_epochs", adapt_epochs, 0.0, 1e4)
     if adapt_steps < 0:
         raise UsageError(f"adapt_steps = {adapt_steps}: the number of steps cannot be negative")
     authors = by_authors(preset)
     solver = MetaSteps(inner_lr, outer_lr, "fo" if authors else mode, delta, authors)
-    personal = Adapted(0 if authors else adapt_steps, inner_lr)
+    personal = Adapted(0, inner_lr) if authors else Adapted(adapt_steps, inner_lr, adapt_epochs or None)
     return Method("Per-FedAvg", solver=solver, personal=personal, mean=Mean(by="clients"))

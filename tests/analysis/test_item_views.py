@@ -115,7 +115,7 @@ def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clien
     assert column(local, "Clients measured, at least") == ["–", "7 of 10"]
     mixed, runs = item(tmp_path / "mixed", {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo",
                        own={"FedRep": "a_loc"})  # fmt: skip
-    assert column(paper_sheet(mixed, runs), "Answered by") == ["global model", "–"]
+    assert column(paper_sheet(mixed, runs), "Clients measured, at least / Answered by") == ["global model", "7 of 10"]
 
 
 def test_where_nothing_is_printed_nothing_is_compared_with_it(tmp_path: Path) -> None:
@@ -126,6 +126,14 @@ def test_where_nothing_is_printed_nothing_is_compared_with_it(tmp_path: Path) ->
     cells = [{**cell, "printed": {**PRINTED, "method": "FedProx"}} for cell in found.about["cells"]]
     printed = proxy._replace(about={**proxy.about, "cells": cells})
     assert set(paper_sheet(printed, runs).titles) >= {"Paper", "Paper − FedAvg", "Verdict"}
+
+
+def test_accuracy_against_the_round_is_of_all_clients_and_the_mean_over_seeds(tmp_path: Path) -> None:
+    rows = {"FedAvg": [between(r, None, 0.1 * r) for r in (1, 2, 3)], "FedRep": [between(3, None, 0.4)], "SOLO": []}
+    found, runs = item(tmp_path, rows, "between_mean10", picture="rounds")
+    (drawn,) = item_view(found, runs).figures
+    lines = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in drawn.figure.axes[0].get_lines()}
+    assert lines == {(1, 2, 3): pytest.approx((0.1, 0.2, 0.3)), (3,): (0.4,)}
 
 
 def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:

@@ -76,19 +76,29 @@ def surveyed(values: dict[str, float], rounds: range, stages: int = 2) -> list[R
 def test_a_glo_takes_the_global_model_else_the_oracle_else_the_clients_own_answer(
     readings: dict[str, float], chosen: str, value: float, tmp_path: Path
 ) -> None:
-    """Rounds 2, 4, … 24 are at the last stage; the last ten of them are 6 … 24, whose mean is 15: value + 0.15."""
-    runs = written(tmp_path, surveyed(readings, range(1, 25)), rounds=24)
+    """Rounds 2, 4, … 40 are at the last stage; the last ten of them are 22 … 40, whose mean is 31: value + 0.31."""
+    runs = written(tmp_path, surveyed(readings, range(1, 41)), rounds=40)
     found = a_glo(runs).loc["run"]
-    assert (found["reading"], found["value"]) == (chosen, pytest.approx(value + 0.15))
+    assert (found["reading"], found["value"]) == (chosen, pytest.approx(value + 0.31))
 
 
 def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path) -> None:
-    """Visits of stage 1 are the odd rounds, of stage 2 the even ones; 24 rounds: the last ten are 5 … 23 and 6 … 24."""
-    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 25)]
-    runs = written(tmp_path, rows, rounds=24)
-    assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.14, 0.15])
-    assert measures(runs).loc["run", "a_sel"] == pytest.approx(0.15)
+    """Visits of stage 1 are the odd rounds, of stage 2 the even ones; 40 rounds: the last ten are 21 … 39 and 22 … 40."""
+    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 41)]
+    runs = written(tmp_path, rows, rounds=40)
+    assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.30, 0.31])
+    assert measures(runs).loc["run", "a_sel"] == pytest.approx(0.31)
     assert math.isnan(measures(runs).loc["run", "a_sel_global"])
+
+
+def test_a_short_run_is_judged_by_its_second_half(tmp_path: Path) -> None:
+    """Five visits of each of two stages: the last two, not all, whose first is of an untrained model; surveys that were taken in
+    the last rounds alone are all read: the half is of the visits planned."""
+    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 11)] + surveyed({"global": 0.5}, range(7, 11))
+    runs = written(tmp_path, rows, rounds=10)
+    assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.08, 0.09])
+    assert measures(runs).loc["run", "a_sel_drop"] == pytest.approx(-0.01)
+    assert a_glo(runs).loc["run", "value"] == pytest.approx(0.5 + 0.09)
 
 
 def test_methods_without_models_at_the_clients_are_read_off_the_global_one(tmp_path: Path) -> None:

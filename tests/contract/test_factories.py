@@ -43,7 +43,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "perfedavg": {
         "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
-        "preset": ["x"],
+        "adapt_epochs": [-1.0], "preset": ["x"],
     },
     "feddf": {
         "server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0], "preset": ["x"],
@@ -58,7 +58,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "mpfedcon": {
         "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
-        "negative": ["after_head"],
+        "negative": ["head"],
     },
     "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
     "creff": {

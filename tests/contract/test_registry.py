@@ -11,8 +11,12 @@ from analysis.item_views import PICTURES
 from analysis.reproductions import PRINTED, READERS, printed_value, printed_values
 from raffed import Data, RunConfig
 from raffed.core.errors import UnknownNameError
+from raffed.data.catalogue import DATASETS
+from raffed.data.partition import DEFAULT_LOCAL_TEST
+from raffed.data.transforms import transform_for
 from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke, stages_of
 from raffed.methods import METHODS, build_method
+from raffed.models import build
 
 KEYS = sorted(items())
 NOT_PRINTED = {"gldp/fig3": 72, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and curves without numbers
@@ -127,19 +131,48 @@ def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
     assert rows["FedRep"].args == {"head_epochs": 20.0, "body_epochs": 10.0}
 
 
+def test_gldp_s_last_ablation_answers_by_the_head_as_fedrep_and_by_prototypes() -> None:
+    """Part B: both ways; the paper prints the first."""
+    rows = {cell.row: cell for cell in items()["gldp/table4-global"].cells}
+    head, prototypes = rows["GLDP without L_GP and L_LP"], rows["GLDP without L_GP and L_LP, by prototypes"]
+    assert (head.config.method, prototypes.config.method) == ("fedrep", "gldp")
+    assert head.config.args | {"lp": "none", "gp": "none"} == prototypes.config.args
+    assert (bool(head.printed), bool(prototypes.printed)) == (True, False)
+
+
 def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
-    """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 asks after every round."""
+    """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and figures against the round
+    ask after every one. Baselines §5: Per-FedAvg adapts for an epoch."""
     rows = {(cell.row, cell.column): cell.config for cell in items()["mpfedcon/table1"].cells}
     assert rows["MpFedcon", "CIFAR10 (100,5)"].args["encoder_epochs"] == 1.0
     assert rows["MpFedcon", "CIFAR100 (100,5)"].args["encoder_epochs"] == 5.0
     assert rows["FedRep", "FEMNIST (150,3)"].args == {"private": "top", "body_epochs": 5.0}
+    assert {config.args["adapt_epochs"] for (row, _), config in rows.items() if row == "PerFedAvg"} == {1.0}
     once = {"FedAvg+FT"}  # fine-tuned after the last round alone
     assert {config.federation.survey for (row, _), config in rows.items() if row not in once} == {10}
     assert {config.federation.survey for (row, _), config in rows.items() if row in once} == {1}
-    third = items()["mpfedcon/table3"].cells
-    assert {cell.config.federation.survey for cell in third} == {200}
+    always = [items()[f"mpfedcon/{name}"].cells for name in ("table3", "fig6", "fig7")]
+    assert all(cell.config.federation.survey == cell.config.federation.rounds
+               for cells in always for cell in cells if cell.row not in once)  # fmt: skip
     second = {cell.config.identity() for cell in items()["mpfedcon/table2"].cells}
-    assert sum(cell.config.identity() in second for cell in third) == 4  # those of CIFAR-10: MpFedcon's μ there is 10
+    assert sum(cell.config.identity() in second for cell in always[0]) == 4  # those of CIFAR-10: MpFedcon's μ there is 10
+
+
+def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
+    """Part C: CIFAR cropped and flipped; A5: ten letters, a tenth held out; mpfedcon.md §1: the encoders' parameters."""
+    rows = {cell.column: cell.config for cell in items()["mpfedcon/table1"].cells if cell.row == "MpFedcon"}
+    sizes = {"CIFAR10 (100,2)": (10, 307_192), "CIFAR100 (100,20)": (100, 1_062_144), "FEMNIST (150,3)": (10, 533_248)}
+    for column, (classes, encoder) in sizes.items():
+        run = rows[column]
+        info = DATASETS[run.data.dataset]
+        assert info.num_classes == classes
+        net = build(run.model.name, info.shape, classes, 0, **run.model.args)
+        assert sum(p.numel() for name, p in net.named_parameters() if name.startswith("body.encoder.")) == encoder
+        style = "map" if column.startswith("CIFAR") else "auto"
+        assert run.data.transform == style
+        assert style == "auto" or transform_for(run.data.dataset, style).augments
+    assert DEFAULT_LOCAL_TEST["lognormal"] == 0.1
+    assert rows["FEMNIST (150,3)"].data.split == "lognormal:150:3"
 
 
 def test_only_takes_what_is_in_a_row_or_a_column_and_names_the_nearest() -> None:

@@ -193,12 +193,14 @@ def test_class_means_do_not_depend_on_the_batch_size_or_the_order() -> None:
 
 
 def test_head_first_without_relations_is_fedrep_with_uniform_means_bit_for_bit() -> None:
-    """13: λ = 1 with nothing remembered switches both relations off in the first round; equal sizes."""
+    """13: three rounds, all weights; GLDP answers by prototypes all the same."""
     rep = replace(fedrep(2.0, 1.0), mean=Mean(by="clients"))
-    mine, plain = Tiny(gldp(1.0, 0.5, 1.0, 2.0, order="head_first"), net=network(True)), Tiny(rep, net=network(True))
-    mine.step([0, 1, 2, 3])
-    plain.step([0, 1, 2, 3])
+    mine = Tiny(gldp(0.5, 0.5, 1.0, 2.0, order="head_first", lp="none", gp="none"), net=network(True)).run(3, [0, 1, 2, 3])
+    plain = Tiny(rep, net=network(True)).run(3, [0, 1, 2, 3])
     assert same_bits(mine.server.w, plain.server.w)
+    assert isinstance(mine.server.slots["personal"], Prototypes)
+    with_both = Tiny(gldp(0.5, 0.5, 1.0, 2.0, order="head_first"), net=network(True)).run(3, [0, 1, 2, 3])
+    assert not same_bits(with_both.server.w, plain.server.w)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])

@@ -11,16 +11,17 @@ import torch
 from torch import nn
 
 from raffed.core import seeds
-from raffed.core.context import Context
-from raffed.core.fold import Fold
+from raffed.core.context import Context, Forward
+from raffed.core.errors import BoundaryError
 from raffed.core.local import Local
 from raffed.core.method import Received
 from raffed.core.network import Network
+from raffed.core.params import Params, State
 from raffed.methods.fedrep import fedrep
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
-from raffed.methods.mpfedcon import CentreContrast, PreviousContrast, centre_contrast, mpfedcon
+from raffed.methods.mpfedcon import CentreContrast, HeadContrast, PreviousContrast, centre_contrast, mpfedcon
 from raffed.models.net import Net
-from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, same_bits
+from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, same_bits
 
 G = torch.Generator().manual_seed(0)
 Z, CON = (torch.randn(8, 5, generator=G, dtype=torch.float64) for _ in range(2))
@@ -35,6 +36,11 @@ def projected() -> Network:
         encoder = nn.Sequential(OrderedDict(fc=nn.Linear(FEATURES, 6), act=nn.Tanh()))
         projection = nn.Sequential(OrderedDict(fc=nn.Linear(6, 5)))
         return Network(Net(nn.Sequential(OrderedDict(encoder=encoder, projection=projection)), nn.Linear(5, CLASSES)))
+
+
+def seen(w: Params) -> Forward:
+    """A forward pass under the weights w, of which nothing else is asked."""
+    return replace(forward(Z, Y, torch.zeros(8, 3)), w=w)
 
 
 def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
@@ -86,7 +92,7 @@ def test_the_negative_is_the_model_before_the_head_epochs() -> None:
     tiny = Tiny(mpfedcon(10.0, 0.5, 3.0, 0.0), net=projected()).run(1, [0, 1, 2, 3])
     done, x = tiny.visit(1), tiny.data[1].x
     view: Context = done.views[SLOT]
-    assert same_bits(CentreContrast(1.0, 0.5).negative(view), done.start)
+    assert same_bits(CentreContrast(1.0, 0.5).negative(seen(done.trained.w), view), done.start)
     assert not torch.equal(tiny.net.apply(done.trained, x)[1], tiny.net.apply(done.start, x)[1])
 
 
@@ -98,6 +104,30 @@ def test_the_head_phase_rests_the_encoder_and_the_encoder_phase_rests_the_heads(
         done = tiny.visit(1)
         for n in done.start.w.names:
             assert torch.equal(done.start.w[n], done.trained.w[n]) == (n.startswith("body.encoder.") != moves), n
+
+
+def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
+    """5: by the term itself, in a round with centres; a centre with a gradient could not even be sent."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
+    done, data = tiny.visit(1), tiny.data[1]
+    d = State(Params({n: t.clone().requires_grad_() for n, t in done.start.w.tensors.items()}), done.start.b)
+    z = torch.randn(len(data.y), 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    loss = CentreContrast(1.0, 0.5).loss(replace(forward(z, data.y), x=data.x), done.views[SLOT].but(start=d))
+    grads = torch.autograd.grad(loss, [z, *d.w.tensors.values()], allow_unused=True)
+    assert grads[0].abs().max() > 0
+    assert all(g is None for g in grads[1:])
+    with pytest.raises(BoundaryError, match="carries gradient history"):
+        Prototypes(torch.zeros(3, 5, requires_grad=True), ALL)
+
+
+def test_a_party_that_takes_no_part_keeps_its_heads_bit_for_bit() -> None:
+    """mpfedcon.md §6; baselines, FedPer (3): also when the others move the encoder."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
+    shared, heads = tiny.server.w, tiny.vaults[3].v
+    tiny.step([0, 1])
+    assert not same_bits(tiny.server.w, shared)
+    assert same_bits(tiny.vaults[3].v, heads)
+    assert not same_bits(tiny.vaults[1].v, Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3]).vaults[1].v)
 
 
 def test_the_contrast_is_never_evaluated_in_the_head_phase() -> None:
@@ -133,7 +163,6 @@ def test_a_centre_is_the_mean_over_the_clients_that_hold_the_class(weighting: st
     after = term.server_step(before, Received(2, sum=total), spec)
     torch.testing.assert_close(after.mean[0], torch.full((5,), value))
     torch.testing.assert_close(after.mean[1], torch.zeros(5))  # held by A alone: not divided by two
-    assert Fold().finish is not None
 
 
 def test_a_class_that_no_participant_holds_keeps_its_centre_bit_for_bit() -> None:
@@ -177,8 +206,23 @@ def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloa
     two.step([0, 1, 2, 3])
     assert same_bits(one.server.w, two.server.w)
     view = two.visit(1).views["term-PreviousContrast"].but(mine=two.vaults[1].slots["term-PreviousContrast"])
-    negative = PreviousContrast(1.0, 0.5).negative(view)
+    negative = PreviousContrast(1.0, 0.5).negative(seen(two.last[1].trained.w), view)
     assert all(torch.equal(negative.w[n], two.last[1].trained.w[n]) for n in negative.w.names if n.startswith("body."))
     one.step([0, 1, 2, 3])
     two.step([0, 1, 2, 3])
     assert not same_bits(one.server.w, two.server.w)
+
+
+def test_a_negative_between_the_phases_has_the_new_heads_over_the_downloaded_encoder() -> None:
+    """Switch of §2; without head epochs it is the default, bit for bit."""
+    w = {name: Tiny(mpfedcon(10.0, 0.5, head, 1.0, negative=name), net=projected()).run(2, [0, 1, 2, 3]).server.w
+         for head in (1.0,) for name in ("round_start", "after_head")}  # fmt: skip
+    assert not same_bits(w["round_start"], w["after_head"])
+    bare = [Tiny(mpfedcon(10.0, 0.5, 0.0, 1.0, negative=name), net=projected()).run(2, [0, 1, 2, 3]).server.w
+            for name in ("round_start", "after_head")]  # fmt: skip
+    assert same_bits(*bare)
+    done = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).visit(1)
+    made = HeadContrast(1.0, 0.5).negative(seen(done.trained.w), done.views[SLOT]).w
+    for name in made.names:
+        from_start = name.startswith("body.encoder.")
+        assert torch.equal(made[name], (done.start.w if from_start else done.trained.w)[name])

@@ -173,6 +173,11 @@ def test_the_score_follows_one_step_of_rate_alpha_and_leaves_the_meta_model_unto
     assert same_bits(done.upload.w, done.trained.w)
     unadapted = Tiny(perfedavg(0.2, 0.1, adapt_steps=0), local=local).visit(1)
     assert same_bits(unadapted.views["personal"].private, unadapted.trained)
+    epoch = Tiny(perfedavg(0.2, 0.1, adapt_epochs=1.0), local=local).visit(1)  # here one batch
+    assert same_bits(epoch.personal_state(tiny.method), done.personal_state(tiny.method))
+    twice = Tiny(perfedavg(0.2, 0.1, adapt_epochs=2.0), local=local).visit(1)
+    two = Tiny(perfedavg(0.2, 0.1, adapt_steps=2), local=local).visit(1)
+    assert same_bits(twice.personal_state(tiny.method), two.personal_state(tiny.method))
 
 
 def test_the_authors_preset_leaks_the_inner_gradient_into_the_outer_step() -> None:
