@@ -80,13 +80,15 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """A round whose uploads are in the server. whole: the global model, None where there is none."""
+    """A round whose uploads are in the server. whole: the global model, None where there is none; test, val: of it, sent: of
+    the weights that are broadcast, where a server's rule wants others scored."""
 
     training: _Training
     reports: list[Report]
     whole: Broadcast | None
     test: Asked[Tally] | None
     val: Asked[Tally] | None
+    sent: Asked[Tally] | None
 
 
 def _nobody() -> tuple[Partial, list[Report]]:
@@ -178,7 +180,9 @@ class Federation:
         judged = whole if training.measure else None
         test = self.runtime.evaluate(judged) if judged is not None else None
         val = self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
-        return _Scoring(training, reports, whole, test, val)
+        apart = judged is not None and judged.w is not self.server.w
+        sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
+        return _Scoring(training, reports, whole, test, val, sent)
 
     def _recorded(self, scoring: _Scoring) -> RoundEvent:
         """The rows of a round, once its scores are there."""
@@ -192,6 +196,9 @@ class Federation:
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
+        if scoring.sent is not None:
+            tally = scoring.sent()
+            made.append(Row(done, "global", "test", "accuracy_broadcast", tally.accuracy, n=tally.n))
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
         if training.surveyed:
             made += self._survey(job, whole)

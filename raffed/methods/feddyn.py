@@ -93,8 +93,9 @@ def feddyn(
 ) -> Method:
     """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of FedMR's Table 1.
 
-    score: "active" evaluates the mean of the round's local models, "broadcast" w^{t+1}. prototypes: none, fedproc or
-    fedmr, as in Table 8. The official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm.
+    score: "active" evaluates the mean of the round's local models and, as accuracy_broadcast, w^{t+1} besides; "broadcast"
+    w^{t+1} alone. prototypes: none, fedproc or fedmr, as in Table 8. The official code clips gradients at norm 10
+    (`local.clip_norm`) and forbids BatchNorm; here its statistics are plain means over the participants, as the weights.
 
     preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that goes |S|/N of the way
     to the mean and has no drift (baselines-map.md §15); `scaled` and `score` do not count then. BatchNorm's statistics, which

@@ -17,6 +17,8 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          accuracy_private: the privately trained model, before the personal one inherits it
     public images        evaluated rounds of a method whose server sees test images: client null, model global, split test,
                          metric accuracy_clean: on the other test images, n of them
+    extrapolating        evaluated rounds of FedDyn and FedDC, whose scored model is the mean of the round's local ones: client
+    servers              null, model global, split test, metric accuracy_broadcast: of the weights that are sent out
     in stages            client i, model personal, split local_test, metric accuracy_stageJ: on the test part of stage J alone,
                          J = 0 up to the present one; local_test is that of all these stages together
     with validation      split val, metric accuracy: model personal for each participant on its own validation part and, with
@@ -51,7 +53,7 @@ import pyarrow as pa
 
 # 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
 # eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused, straggling,
-# epsilon, epsilon_poisson; 5: accuracy_private, accuracy_clean, never_selected
+# epsilon, epsilon_poisson; 5: accuracy_private, accuracy_clean, accuracy_broadcast, never_selected
 SCHEMA_VERSION = 5
 
 MODELS = ("global", "personal", "local")

@@ -9,11 +9,12 @@ import pytest
 
 from analysis.item_views import PICTURES
 from analysis.reproductions import PRINTED, READERS, printed_value, printed_values
-from raffed import Data, RunConfig
+from raffed import Data, Local, RunConfig
 from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
 from raffed.data.partition import DEFAULT_LOCAL_TEST
 from raffed.data.transforms import transform_for
+from raffed.experiments.papers.fedmr import CHOSEN
 from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke, stages_of
 from raffed.methods import METHODS, build_method
 from raffed.models import build
@@ -120,6 +121,27 @@ def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
     assert (small.args, small.local.epochs) == ({"head_epochs": 1.0, "body_epochs": 1.0}, 2.0)
     for cell in items()["map/table3-aggregation"].cells:
         assert cell.config.args == ({"mode": "counts"} if cell.row in ("FedRS", "MAP") else {})
+
+
+def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
+    """experiments-fedmr.md and fedmr.md §8: 100 and 400 rounds, ten participants of 50 or 100, ten epochs of whole
+    batches of 128; ISIC2019 in FLamby's preparation, its centres whole; at proxy scale the μ that were chosen for it."""
+    rows = {(cell.row, cell.column): cell.config for cell in [*items()["fedmr/table1"].cells, *items()["fedmr/table2"].cells]}
+    wanted = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10, drop_last=True)
+    assert {run.local for run in rows.values()} == {wanted}
+    assert {(run.federation.rounds, column.startswith("CIFAR100")) for (_, column), run in rows.items()} == {
+        (100, False), (400, True),
+    }  # fmt: skip
+    for column, part in {"CIFAR10 P10C3": 1.0, "CIFAR10 P50C3": 0.2, "CIFAR100 P100C10": 0.1, "ISIC2019 Real": 1.0}.items():
+        assert rows["FedMR", column].federation.participation == part
+    lesions = rows["FedAvg", "ISIC2019 Real"]
+    assert (lesions.data.transform, lesions.data.local_test, lesions.model.name) == ("fedmr", 0.0, "efficientnet_b0")
+    first = items()["fedmr/table6"]
+    proxies = {(cell.row, cell.column): first.at(cell, "proxy") for cell in first.cells}
+    chosen = {row: proxies[row, "FMNIST P5C2"].args for row, _ in proxies}  # type: ignore[union-attr]
+    assert chosen["FedMR(inter=on,intra=on)"] == CHOSEN["SimpleCNN", "P5C2"]
+    assert chosen["FedMR(inter=on,intra=off)"] == {**CHOSEN["SimpleCNN", "P5C2"], "mu1": 0.0}
+    assert chosen["FedMR(inter=off,intra=off)"] == {"mu1": 0.0, "mu2": 0.0}
 
 
 def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:

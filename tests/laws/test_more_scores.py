@@ -1,4 +1,5 @@
-"""Scores beside the usual ones: without the public images, of the privately trained model; and who never took part."""
+"""Scores beside the usual ones: without the public images, of the privately trained model, of the point that is sent out; and who
+never took part."""
 
 from __future__ import annotations
 
@@ -61,6 +62,20 @@ def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_
 def test_a_server_that_has_seen_all_test_images_or_none_has_no_clean_score() -> None:
     for method, args in (("feddf", {"preset": "authors", "server_steps": 2}), ("fedavg", {})):
         assert "accuracy_clean" not in set(rows_of(method=method, args=args)["metric"])
+
+
+@pytest.mark.parametrize("method", ["feddyn", "feddc"])
+def test_a_server_that_extrapolates_is_scored_at_the_mean_and_at_the_point_that_it_sends(method: str) -> None:
+    """baselines-fedmr.md §6: both are logged; asked for the broadcast point alone, that is the accuracy."""
+    both, sent = rows_of(method=method), rows_of(method=method, args={"score": "broadcast"})
+
+    def values(rows: pd.DataFrame, metric: str) -> list[float]:
+        found = rows[(rows["metric"] == metric) & (rows["split"] == "test") & rows["client"].isna() & rows["class"].isna()]
+        return found.sort_values("round")["value"].tolist()
+
+    assert values(both, "accuracy_broadcast") == values(sent, "accuracy") != values(both, "accuracy")
+    assert len(values(sent, "accuracy")) == 2
+    assert not values(sent, "accuracy_broadcast")
 
 
 def scores(rows: pd.DataFrame, model: str, metric: str) -> dict[tuple[int, int], float]:

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from raffed.core.context import Forward
+from raffed.core.method import Spec
 from raffed.core.params import Params, State
 from raffed.methods.feddyn import ClientDual, Drift, DriftCorrected, feddyn
 from raffed.methods.fedprox import fedprox
-from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, quadratics, x_of
+from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, B, H, quadratics, x_of
 from tests.tiny import Tiny, bare_context, network, same_bits, server_context
 
 
@@ -53,6 +54,27 @@ def test_scaling_alpha_by_the_clients_share_makes_uniform_means_find_the_weighte
     """n = (1, 2, 5): α_k = α/ω_k → −0.1052632, constant α → −2/3."""
     tiny = quadratics(feddyn(1.0, scaled=scaled), lr=0.2, steps=4, sizes=(1, 2, 5)).run(60, [0, 1, 2])
     assert x_of(tiny.server.w) == pytest.approx(limit, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "drawn", "point", "within"),
+    [(1.0, 3, OPTIMUM, 1e-6), (0.1, 3, OPTIMUM, 1e-4), (0.1, 2, OPTIMUM, 1e-4), (0.01, 3, -0.505, 1.5e-3)],
+)
+def test_with_exact_local_solves_a_small_alpha_is_slow(alpha: float, drawn: int, point: float, within: float) -> None:
+    """(3): x_k = (h_k b_k − αλ_k + αθ)/(h_k + α), 300 rounds, all three clients or two in turn; 0.01 has not converged."""
+    rule, theta = DriftCorrected(), Params({"x": torch.zeros(1, dtype=torch.float64)})
+    own, duals = rule.init(theta), [ClientDual(theta.zeros()) for _ in H]
+    for t in range(300):
+        chosen, found = [(t + i) % 3 for i in range(drawn)], theta.zeros()
+        for k in chosen:
+            x = (theta * alpha - duals[k].dual * alpha + Params({"x": torch.tensor([H[k] * B[k]])})) * (1 / (H[k] + alpha))
+            duals[k] = ClientDual(duals[k].dual + (x - theta))
+            found = found + x * (1 / drawn)
+        own, theta = rule.step(own, theta, found, server_context(count=drawn, spec=Spec(1, 1, 3, drawn)))
+    for at in (theta, rule.scored(own, theta)):
+        assert float(at["x"]) == pytest.approx(point, abs=within)
+    if point == OPTIMUM:
+        assert [-alpha * float(one.dual["x"]) for one in duals] == pytest.approx(GRADIENTS, abs=1e-3)
 
 
 def test_a_client_that_reached_its_stationary_point_has_the_gradient_of_its_loss_in_its_new_dual() -> None:
