@@ -22,6 +22,17 @@ READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue
             "eigenvalue_variance_raw": "R4, not standardised"}  # fmt: skip
 
 
+BETWEEN_ROUNDS = {
+    ("personal", "local_test", "accuracy_between"): "Accuracy of all clients' models between rounds on their local tests, mean "
+    "over clients and seeds."
+}
+IN_ROUNDS = {
+    ("global", "test", "accuracy"): "Accuracy of the global model on the test set, mean over seeds.",
+    ("personal", "local_test", "accuracy"): "Accuracy of the participants' own models on their local tests, mean over "
+    "participants and seeds.",
+}
+
+
 class View(NamedTuple):
     """Figures, and heading → sheet."""
 
@@ -83,18 +94,21 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
 
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:
-    """Accuracy of all clients' models between rounds, against the round; means over seeds."""
-    matrix = runs.matrix("personal", "local_test", "accuracy_between")
-    panels: dict[str, dict[str, dict[int, float]]] = {}
-    for cell, names in _cells(item, runs):
-        curve = matrix[[name for name in names if name in matrix]].mean(axis=1).dropna()
-        if len(curve):
-            points = {int(round): float(value) for round, value in curve.items()}  # type: ignore[call-overload]
-            panels.setdefault(cell["column"], {})[cell["row"]] = points
-    if not panels:
-        return View([], {})
-    caption = "Accuracy of all clients' models between rounds on their local tests, mean over clients and seeds."
-    return View([Drawn(line_panels(panels, "Round"), caption)], {})
+    """Accuracy against the round, means over seeds: between rounds of all clients' models where that is the item's measure, else
+    of the global model and of the participants' own."""
+    between = item.about["measure"].startswith("between")
+    found = []
+    for where, caption in (BETWEEN_ROUNDS if between else IN_ROUNDS).items():
+        matrix = runs.matrix(*where)
+        panels: dict[str, dict[str, dict[int, float]]] = {}
+        for cell, names in _cells(item, runs):
+            curve = matrix[[name for name in names if name in matrix]].mean(axis=1).dropna()
+            if len(curve):
+                points = {int(round): float(value) for round, value in curve.items()}  # type: ignore[call-overload]
+                panels.setdefault(cell["column"], {})[cell["row"]] = points
+        if panels:
+            found.append(Drawn(line_panels(panels, "Round"), caption))
+    return View(found, {})
 
 
 def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[float]]:

@@ -134,6 +134,11 @@ def test_accuracy_against_the_round_is_of_all_clients_and_the_mean_over_seeds(tm
     (drawn,) = item_view(found, runs).figures
     lines = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in drawn.figure.axes[0].get_lines()}
     assert lines == {(1, 2, 3): pytest.approx((0.1, 0.2, 0.3)), (3,): (0.4,)}
+    rows = {"MAP": [Row(r, "global", "test", "accuracy", 0.2 * r, n=9) for r in (1, 2)]}
+    rows["MAP"] += [Row(2, "personal", "local_test", "accuracy", 0.7, n=2)]
+    found, runs = item(tmp_path / "in", rows, "accuracy_last", picture="rounds")
+    drawn = [tuple(one.figure.axes[0].get_lines()[0].get_ydata()) for one in item_view(found, runs).figures]
+    assert drawn == [pytest.approx((0.2, 0.4)), (0.7,)]
 
 
 def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
