@@ -64,12 +64,12 @@ class Adapted(Personal):
 
     steps: int
     lr: float
-    epochs: float | None = None
+    epochs: float = 0.0
 
     between = "private"
 
     def budget(self, k: Context) -> Budget:
-        return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0, epochs=self.epochs)
+        return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0, epochs=self.epochs or None)
 
     def model(self, k: Context) -> State:
         assert k.private is not None
@@ -97,5 +97,5 @@ def perfedavg(
         raise UsageError(f"adapt_steps = {adapt_steps}: the number of steps cannot be negative")
     authors = by_authors(preset)
     solver = MetaSteps(inner_lr, outer_lr, "fo" if authors else mode, delta, authors)
-    personal = Adapted(0, inner_lr) if authors else Adapted(adapt_steps, inner_lr, adapt_epochs or None)
+    personal = Adapted(0, inner_lr) if authors else Adapted(adapt_steps, inner_lr, adapt_epochs)
     return Method("Per-FedAvg", solver=solver, personal=personal, mean=Mean(by="clients"))
