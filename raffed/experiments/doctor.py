@@ -14,7 +14,7 @@ from pathlib import Path
 from raffed.core.config import RunConfig
 from raffed.core.errors import RaffedError
 from raffed.data.catalogue import DATASETS
-from raffed.runtime.process import usable_cores
+from raffed.runtime.process import bf16_in_hardware, usable_cores
 
 LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
 PER_ACTOR = 0.4  # GB: an actor that has imported torch takes about 315 MB
@@ -94,6 +94,10 @@ def _arithmetic() -> Finding:
 def _machine() -> Iterator[Finding]:
     cores = usable_cores()
     yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
+    fast = bf16_in_hardware()
+    if fast is not None:
+        slow = "no instructions for it", "note", "--precision bf16 is emulated on this CPU, several times slower than fp32"
+        yield Finding("bf16 on the CPU", "in hardware") if fast else Finding("bf16 on the CPU", *slow)
     memory = memory_gb()
     if memory is not None:
         actors = int(memory / PER_ACTOR)

@@ -17,6 +17,7 @@ from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.logs import configure, of_run
+from raffed.runtime.process import bf16_in_hardware
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,8 @@ def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None
     if config.runtime.execution == "auto":
         setup = _decided(_ready(config, path, resumed), resumed)
         config = setup.config
+    if config.numerics.precision == "bf16" and not config.runtime.gpu_fraction and bf16_in_hardware() is False:
+        log.warning("numerics.precision bf16: this processor has no bf16 instructions; it is emulated, slower than fp32")
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     for event in carried(config, path, resumed, stop or _never, setup):
         of_run(read_run(path)["run_id"])

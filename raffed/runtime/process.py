@@ -5,16 +5,30 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 KEPT = 1 << 30  # bytes of freed memory that a process keeps
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
+BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def usable_cores() -> int:
     """The cores that this process may use, where the system says; else all there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
+    """Whether this machine's processor multiplies in bf16 itself; None where the system does not say (not Linux).
+
+    Without, torch emulates it: a step of LeNet took 7 times as long as in fp32 on one without AVX-512.
+    """
+    try:
+        words = set(Path(cpuinfo).read_text(encoding="utf-8").split())
+    except OSError:
+        return None
+    return not words.isdisjoint(BF16_FLAGS)
 
 
 def begin_training(threads: int) -> None:

@@ -1,4 +1,4 @@
-"""Memory that a step frees is there for the next step."""
+"""Memory that a step frees is there for the next step; whether the processor has bf16."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from raffed.runtime.process import OWN
+from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
+from raffed.runtime.process import OWN, bf16_in_hardware
 
 STEPS = """
 import json, resource
@@ -54,3 +56,26 @@ def test_who_has_set_the_allocator_keeps_the_setting() -> None:
     assert not told
     assert before > PAGES / 2
     assert after > PAGES / 2
+
+
+@pytest.mark.parametrize(("flags", "has"), [("fpu amx_bf16 amx_tile", True), ("avx512f avx512_bf16", True),
+                                            ("Features : asimd bf16", True), ("avx2 avx512f fma", False)])  # fmt: skip
+def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(flags: str, has: bool, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"model name : x\nflags : {flags}\n")
+    assert bf16_in_hardware(str(tmp_path / "cpuinfo")) is has
+    assert bf16_in_hardware(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(
+    ("has", "precision", "said"), [(False, "bf16", 1), (True, "bf16", 0), (None, "bf16", 0), (False, "fp32", 0)]
+)
+def test_a_run_in_emulated_bf16_says_so(
+    has: bool | None, precision: str, said: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("raffed.experiments.run.bf16_in_hardware", lambda: has)
+    monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
+    small = RunConfig(data=Data("digits", "iid:2"), model=Model("mlp", {"hidden": [4]}), federation=Federation(1),
+                      runtime=Runtime(execution="serial"), numerics=Numerics(precision=precision))  # fmt: skip
+    with caplog.at_level("WARNING", logger="raffed"):
+        run(small)
+    assert sum("emulated" in record.message for record in caplog.records) == said
