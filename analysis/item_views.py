@@ -22,15 +22,13 @@ READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue
             "eigenvalue_variance_raw": "R4, not standardised"}  # fmt: skip
 
 
-BETWEEN_ROUNDS = {
-    ("personal", "local_test", "accuracy_between"): "Accuracy of all clients' models between rounds on their local tests, mean "
-    "over clients and seeds."
-}
-IN_ROUNDS = {
-    ("global", "test", "accuracy"): "Accuracy of the global model on the test set, mean over seeds.",
-    ("personal", "local_test", "accuracy"): "Accuracy of the participants' own models on their local tests, mean over "
-    "participants and seeds.",
-}
+CURVES = {  # measure → what is drawn against the round: model, split, metric, caption
+    "between_mean10": [("personal", "local_test", "accuracy_between", "Accuracy of all clients' models between rounds on their "
+                        "local tests, mean over clients and seeds.")],
+    "accuracy_last": [("global", "test", "accuracy", "Accuracy of the global model on the test set, mean over seeds."),
+                      ("personal", "local_test", "accuracy", "Accuracy of the participants' own models on their local tests, "
+                       "mean over participants and seeds.")],
+}  # fmt: skip
 
 
 class View(NamedTuple):
@@ -94,12 +92,10 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
 
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:
-    """Accuracy against the round, means over seeds: between rounds of all clients' models where that is the item's measure, else
-    of the global model and of the participants' own."""
-    between = item.about["measure"].startswith("between")
+    """The item's measure against the round, means over seeds."""
     found = []
-    for where, caption in (BETWEEN_ROUNDS if between else IN_ROUNDS).items():
-        matrix = runs.matrix(*where)
+    for model, split, metric, caption in CURVES[item.about["measure"]]:
+        matrix = runs.matrix(model, split, metric)
         panels: dict[str, dict[str, dict[int, float]]] = {}
         for cell, names in _cells(item, runs):
             curve = matrix[[name for name in names if name in matrix]].mean(axis=1).dropna()

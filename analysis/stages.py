@@ -15,7 +15,7 @@ import pandas as pd
 from .load import Runs, by_run
 
 VISITS = 10
-ROUNDS = "config.federation.rounds"  # planned
+PLANNED = "config.federation.rounds"
 GLOBAL_READINGS = {  # what stands in for "the global model", by falling preference
     "global": ("global", "accuracy_between"),
     "oracle": ("global", "accuracy_oracle"),
@@ -81,7 +81,7 @@ def recent(rows: pd.DataFrame, count: int) -> pd.Series[float]:
 
 def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
     """Mean of the rows of one stage over its last ten visits in each run, at most half of the visits that the run has planned."""
-    rounds = pd.to_numeric(runs.runs.reindex(columns=[ROUNDS])[ROUNDS])
+    rounds = pd.to_numeric(runs.runs.reindex(columns=[PLANNED])[PLANNED])
     window = (rounds / stage_counts(runs) // 2).clip(1, VISITS).fillna(VISITS)
     found = {str(run): mine["value"].iloc[-int(window[str(run)]) :].mean() for run, mine in by_run(rows)}
     return pd.Series(found, dtype=float)

@@ -94,10 +94,9 @@ def _arithmetic() -> Finding:
 def _machine() -> Iterator[Finding]:
     cores = usable_cores()
     yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
-    fast = bf16_in_hardware()
-    if fast is not None:
-        slow = "no instructions for it", "note", "--precision bf16 is emulated on this CPU, several times slower than fp32"
-        yield Finding("bf16 on the CPU", "in hardware") if fast else Finding("bf16 on the CPU", *slow)
+    if (fast := bf16_in_hardware()) is not None:
+        slow = Finding("bf16 on the CPU", "no instructions for it", "note", "--precision bf16 is emulated, slower than fp32")
+        yield Finding("bf16 on the CPU", "in hardware") if fast else slow
     memory = memory_gb()
     if memory is not None:
         actors = int(memory / PER_ACTOR)

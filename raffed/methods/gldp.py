@@ -151,8 +151,8 @@ def gldp(
 
     body_epochs t and head_epochs s in FedRep's proportion (a decision of gldp.md, A4). order "head_first": FedRep's.
     candidates: classes that "gp" may choose, all known ones or those the client has seen. lp, gp "none": without the term, whose
-    weight the other does not take over. Rows GLDP-LP, GLDP-GP of Tables 2
-    to 4. Here a client has one data set, its current stage. Uniform means over clients.
+    weight the other does not take over. Rows GLDP-LP, GLDP-GP of Tables 2 to 4. Here a client has one data set, its current
+    stage. Uniform means over clients.
     """
     for name, value in (("lam", lam), ("beta", beta)):
         check_range(name, value, 0.0, 1.0)

@@ -22,7 +22,7 @@ def usable_cores() -> int:
 def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
     """Whether this machine's processor multiplies in bf16 itself; None where the system does not say (not Linux).
 
-    Without, torch emulates it: a step of LeNet took 7 times as long as in fp32 on one without AVX-512.
+    Without, torch emulates it: a round of LeNet took 9 times as long as in fp32 on one without AVX-512.
     """
     try:
         words = set(Path(cpuinfo).read_text(encoding="utf-8").split())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.item_views import PICTURES
+from analysis.item_views import CURVES, PICTURES
 from analysis.reproductions import PRINTED, READERS, printed_value, printed_values
 from raffed import Data, Local, RunConfig
 from raffed.core.errors import UnknownNameError
@@ -98,6 +98,7 @@ def test_no_item_lacks_a_measure_or_a_method_at_any_scale() -> None:
 def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
     asked = {item.picture for item in items().values() if item.picture}
     assert asked == set(PICTURES)
+    assert {item.measure for item in items().values() if item.picture == "rounds"} == set(CURVES)
 
 
 def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
@@ -173,6 +174,7 @@ def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -
     once = {"FedAvg+FT"}  # fine-tuned after the last round alone
     assert {config.federation.survey for (row, _), config in rows.items() if row not in once} == {10}
     assert {config.federation.survey for (row, _), config in rows.items() if row in once} == {1}
+    assert {cell.config.federation.survey for cell in items()["mpfedcon/table3"].cells} == {200}
     always = [items()[f"mpfedcon/{name}"].cells for name in ("table3", "fig6", "fig7")]
     assert all(cell.config.federation.survey == cell.config.federation.rounds
                for cells in always for cell in cells if cell.row not in once)  # fmt: skip

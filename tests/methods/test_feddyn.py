@@ -58,7 +58,7 @@ def test_scaling_alpha_by_the_clients_share_makes_uniform_means_find_the_weighte
 
 @pytest.mark.parametrize(
     ("alpha", "drawn", "point", "within"),
-    [(1.0, 3, OPTIMUM, 1e-6), (0.1, 3, OPTIMUM, 1e-4), (0.1, 2, OPTIMUM, 1e-4), (0.01, 3, -0.505, 1.5e-3)],
+    [(1.0, 3, OPTIMUM, 1e-6), (0.1, 3, OPTIMUM, 1e-4), (0.1, 2, OPTIMUM, 1e-4), (0.01, 3, -0.505, 1e-4)],
 )
 def test_with_exact_local_solves_a_small_alpha_is_slow(alpha: float, drawn: int, point: float, within: float) -> None:
     """(3): x_k = (h_k b_k − αλ_k + αθ)/(h_k + α), 300 rounds, all three clients or two in turn; 0.01 has not converged."""
@@ -71,9 +71,9 @@ def test_with_exact_local_solves_a_small_alpha_is_slow(alpha: float, drawn: int,
             duals[k] = ClientDual(duals[k].dual + (x - theta))
             found = found + x * (1 / drawn)
         own, theta = rule.step(own, theta, found, server_context(count=drawn, spec=Spec(1, 1, 3, drawn)))
-    for at in (theta, rule.scored(own, theta)):
-        assert float(at["x"]) == pytest.approx(point, abs=within)
+    assert float(theta["x"]) == pytest.approx(point, abs=within)
     if point == OPTIMUM:
+        assert float(rule.scored(own, theta)["x"]) == pytest.approx(point, abs=within)
         assert [-alpha * float(one.dual["x"]) for one in duals] == pytest.approx(GRADIENTS, abs=1e-3)
 
 

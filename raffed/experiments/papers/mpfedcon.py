@@ -36,7 +36,7 @@ NETS = {  # mpfedcon.md §1: encoders of 307,192, 1,062,144 and 533,248 paramete
 }
 PRINTED = "accuracy"
 LAST = 10
-EVERY_ROUND = (("100", "CIFAR10"), ("100", "CIFAR100"))
+SHARED = ("(100,5)", 200)  # table 2's column whose runs are table 3's
 PASSES = "τ_θ"
 OWN: dict[str, dict[str, Any]] = {  # projection and output are private, as in MpFedcon; encoders take τ_θ epochs; baselines §5
     "finetune": {"scope": "top"}, "fedper": {"private": "top"}, "fedrep": {"private": "top", "body_epochs": PASSES},
@@ -58,8 +58,7 @@ def config(
     local = Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=passes)
     kind = "lognormal" if dataset == "FEMNIST" else "equal"
     rounds = 200 if dataset == "FEMNIST" else rounds
-    # T = 200 is table 3's, which asks after every round; table 2 shares its runs. Fine-tuning is for the last round alone.
-    always = always or (rounds == 200 and (parties, dataset) in EVERY_ROUND)
+    # Fine-tuning is for the last round alone.
     federation = Federation(rounds, 0.1, survey=1 if method == "finetune" else rounds if always else LAST)
     said = {**{key: passes if value is PASSES else value for key, value in OWN.get(method, {}).items()}, **args}
     data = Data(name, f"{kind}:{parties}:{classes}", transform="map" if name.startswith("cifar") else "auto")
@@ -86,17 +85,12 @@ def cell(table: str, row: str, dataset: str, split: str, run: RunConfig, metric:
                 measure=FINAL.get(row, ""))  # fmt: skip
 
 
-def _table_1() -> Item:
-    cells = tuple(cell("Table 1", row, d, s, config(key, d, s)) for d, s in TASKS for row, key in METHODS.items())
-    claims = tuple(Claim.above(f"{d} {s}: MpFedcon above FedRep", "MpFedcon", "FedRep", f"{d} {s}") for d, s in TASKS)
-    return Item("mpfedcon", "table1", "Accuracy of the parties' models", "between_mean10", cells, tolerance=5.0, proxy=proxy,
-                claims=claims)  # fmt: skip
+def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
+    cells = tuple(cell("Table 1", row, d, s, config(key, d, s, always=always)) for d, s in TASKS for row, key in METHODS.items())
+    return Item("mpfedcon", name, title, "between_mean10", cells, tolerance=5.0, proxy=proxy, **more)
 
 
-def _figure_6() -> Item:
-    cells = tuple(cell("Table 1", row, d, s, config(key, d, s, always=True)) for d, s in TASKS for row, key in METHODS.items())
-    return Item("mpfedcon", "fig6", "Accuracy against the round", "between_mean10", cells, tolerance=5.0, proxy=proxy,
-                picture="rounds")  # fmt: skip
+ABOVE_FEDREP = tuple(Claim.above(f"{d} {s}: MpFedcon above FedRep", "MpFedcon", "FedRep", f"{d} {s}") for d, s in TASKS)
 
 
 def _table_2() -> Item:
@@ -104,8 +98,8 @@ def _table_2() -> Item:
     rows |= {f"MpFedcon (mu={mu:g})": ("mpfedcon", {"mu": mu}) for mu in (0.5, 5.0)}
     rows |= {"MpFedcon (mu=10)": ("mpfedcon", {})}  # the default: table 1's run
     cells = tuple(
-        cell("Table 2", row, "CIFAR10", split, config(key, "CIFAR10", split, rounds, **args), f"accuracy@T={rounds}",
-             f"{split} T={rounds}")
+        cell("Table 2", row, "CIFAR10", split, config(key, "CIFAR10", split, rounds, always=(split, rounds) == SHARED, **args),
+             f"accuracy@T={rounds}", f"{split} T={rounds}")
         for split in ("(50,5)", "(100,5)") for rounds in (100, 200) for row, (key, args) in rows.items()
     )  # fmt: skip
     strengths = ("MpFedcon (mu=10)", "MpFedcon (mu=5)", "MpFedcon (mu=0.5)")
@@ -117,7 +111,7 @@ def _table_2() -> Item:
 
 def _table_3() -> Item:
     cells = tuple(
-        cell("Table 3", row, data, "(100,5)", config(METHODS[row], data, "(100,5)", 200), "rounds_to_target")
+        cell("Table 3", row, data, "(100,5)", config(METHODS[row], data, *SHARED, always=True), "rounds_to_target")
         for data in ("CIFAR10", "CIFAR100") for row in ("FedAvg", "FedProx", "FedRep", "MpFedcon")
     )  # fmt: skip
     note = "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there are"
@@ -178,11 +172,11 @@ def _claims() -> Item:
 
 
 ITEMS = (
-    _table_1(), _table_2(), _table_3(),
+    _tasks("table1", "Accuracy of the parties' models", claims=ABOVE_FEDREP), _table_2(), _table_3(),
     _table_4(),
     Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
     Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
-    _figure_6(),
+    _tasks("fig6", "Accuracy against the round", always=True, picture="rounds"),
     _epochs("fig7", "Local epochs, round by round", "rounds", always=True),
     _epochs("fig8", "Local epochs of the encoder"),
     _figure_9(),
