@@ -41,9 +41,9 @@ PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
 
 def module(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float = 0.0) -> Net:
-    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something."""
+    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something. Plain, it is a `Chain` (core/chain.py)."""
     with seeds.forked(seed):
-        layers: OrderedDict[str, nn.Module] = OrderedDict(fc=nn.Linear(FEATURES, WIDTH))
+        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1), fc=nn.Linear(FEATURES, WIDTH))
         if norm:
             layers["norm"] = nn.BatchNorm1d(WIDTH)
         layers["act"] = nn.Tanh()

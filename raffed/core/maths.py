@@ -11,9 +11,9 @@ from raffed.core.params import Params
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats."""
-    if _is_stacked(logits):  # torch's own would run as a Python decomposition there, and import sympy for it
-        return -F.log_softmax(logits, -1).gather(-1, y[:, None]).mean()
+    """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats. Of k clients [k], from [k, B, C] and [k, B]."""
+    if logits.dim() == 3 or _is_stacked(logits):  # under vmap torch's own would run as a Python decomposition, and import sympy
+        return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1).mean(-1)
     return F.cross_entropy(logits, y)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from raffed.core.chain import chain_of
 from raffed.core.context import Forward
 from raffed.core.dropout import Noise, replace_dropout
 from raffed.core.filling import fill_channels
@@ -41,6 +42,7 @@ class Network:
         self._params = dict(self._module.named_parameters())
         everywhere = sum(1 for _ in self._module.named_parameters(remove_duplicate=False))
         self._tied = everywhere > len(self._params)  # looking for tied weights costs every call a walk over the layers
+        self._chain = None if self._tied else chain_of(module)
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
@@ -117,9 +119,13 @@ class Network:
         x = self.arranged(x)
         self.noise.used.clear()
         with self._cast():
-            logits, z = self._module(x) if rested is None else self._entered(rested, entrance)
+            logits, z = self._passed(x) if rested is None else self._entered(rested, entrance)
         drawn = list(self.noise.used)
         return Forward(x, y, *self._full(z, logits), self._live, through=lambda w: self._through(w, self._buffers, x, drawn))
+
+    def _passed(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        out: tuple[Tensor, Tensor] = self._module(x) if self._chain is None else self._chain.alone(self._params, x)
+        return out
 
     def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
         """(logits, z) of the same batch with the same dropout under other weights; statistics are left alone."""
@@ -141,15 +147,25 @@ class Network:
         z, logits = self._full(z, logits)
         return logits, z
 
+    def of_all(self, w: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:
+        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] at once, outside vmap; () where that has no way."""
+        if self._chain is None:
+            return ()
+        with self._cast():
+            logits, z = self._chain.stacked(w, x)
+        return tuple(reversed(self._full(z, logits)))
+
     def forward_with(
         self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor],
-        rested: Tensor | None = None, entrance: str = "",
+        rested: Tensor | None = None, entrance: str = "", made: tuple[Tensor, ...] = (),
     ) -> Forward:  # fmt: skip
         """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
 
-        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`.
+        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`. `made`: (logits, z), from `of_all`.
         """
-        if rested is None:
+        if made:
+            logits, z = made
+        elif rested is None:
             logits, z = self._called({**w, **b}, x, drawn)
         else:
             with self._cast():

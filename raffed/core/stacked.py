@@ -5,8 +5,9 @@ padded: every tick advances the largest group of clients whose next batches have
 know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client waits while its batch size is rare. Which
 clients step together depends on their sizes alone, so a stack has the same bits wherever it is computed.
 
-Forward runs under vmap; backward is plain autograd of the summed losses, whose gradient by a client's weights is that
-client's own. Weights lie in one block [k, ...] a tensor, so that clients still running are a prefix: a view, not a copy.
+Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is plain autograd of the
+summed losses, whose gradient by a client's weights is that client's own. Weights lie in one block [k, ...] a tensor, so that
+clients still running are a prefix: a view, not a copy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from raffed.core.maths import cross_entropy
 from raffed.core.network import Network
 from raffed.core.params import Layout, Params, State
 from raffed.core.sgd import Trained, fused_step
@@ -29,6 +31,7 @@ from raffed.core.ticks import Batches, Tick, schedule
 
 Pair = tuple[Tensor, Tensor]  # x, y of a batch
 Leaves = list[Any]
+Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
 def stacked(net: Network, task: Task, stretches: Sequence[Stretch], augmentation: Augmentation | None) -> list[Trained]:
@@ -103,15 +106,20 @@ class SgdStack:
         uniform, drawn = self.batches.uniform(tick, x), self.batches.drawn(self.task, tick, 0)
         rested = self.batches.rested(tick)
 
+        made = () if rested else self.net.of_all(w, x)
+        if made and self.task.plain:
+            return cross_entropy(made[0], y)
+
         def loss(
-            w: Tensors, beside: Tensors, b: Tensors, batch: Pair, noise: Leaves, drawn: Tensors, below: Leaves, mine: Leaves
-        ) -> Tensor:
-            f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance)
+            w: Tensors, beside: Tensors, b: Tensors, batch: Pair, noise: Leaves, drawn: Tensors, below: Leaves, made: Outputs,
+            mine: Leaves,
+        ) -> Tensor:  # fmt: skip
+            f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
             return self.task.objective(f, with_draws(self.memory.views(mine), drawn))
 
-        together: Callable[..., Tensor] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, memory.dims))
-        return together(w, own, b, (x, y), uniform, drawn, rested, memory.leaves)
+        together: Callable[..., Tensor] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims))
+        return together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
 
     def _clipped(self, grads: Tensors) -> Tensors:
         limit = self.task.solver.clip_norm

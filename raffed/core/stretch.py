@@ -46,6 +46,7 @@ class Task:
     turn: Turn | None = None
     rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
+    plain: bool = False  # whether the objective is the cross-entropy and nothing else
 
 
 @dataclass(frozen=True)

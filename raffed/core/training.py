@@ -15,7 +15,7 @@ from raffed.core.context import ClientData, Context, Forward
 from raffed.core.errors import NumericsError
 from raffed.core.local import Local
 from raffed.core.maths import cross_entropy
-from raffed.core.method import Budget, Method, Pass, Spec, Term
+from raffed.core.method import Budget, Method, Pass, Personal, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 from raffed.core.sgd import Solver, Trained, batch_stream
@@ -74,7 +74,16 @@ def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
     dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
-    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, {} if one.plain else _draws(m))
+    draws = {} if one.plain else _draws(m)
+    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws, _is_plain(m, one))
+
+
+def _is_plain(m: Method, one: Pass) -> bool:
+    """Whether a shared pass minimises the cross-entropy of the network's own logits alone."""
+    added = any(isinstance(part, Term) for _, part in m.ingredients()) or (
+        m.personal is not None and type(m.personal).loss is not Personal.loss
+    )
+    return m.head is None and (one.plain or not added)
 
 
 def _draws(m: Method) -> dict[str, Term]:
@@ -155,7 +164,8 @@ def train_private(m: Method, views: list[Views], guests: Sequence[Guest], sessio
         override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
         solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
         solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
-        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part)
+        plain = type(personal).private_loss is Personal.private_loss
+        task = Task(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part, plain=plain)
         stretches = []
         for i, steps in who:
             count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
