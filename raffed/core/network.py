@@ -143,17 +143,25 @@ class Network:
     def _called(self, tensors: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
         counters = {name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()}
         with self.noise.given(drawn), self._cast():
-            logits, z = functional_call(self._module, {**counters, **tensors}, (x,), tie_weights=self._tied)
+            logits, z = self._under(self._module, {**counters, **tensors}, x)
         z, logits = self._full(z, logits)
         return logits, z
 
+    def _under(self, module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """(logits, z) of a module under other weights and buffers."""
+        if self._chain is not None:
+            return self._chain.alone(tensors, x)
+        out: tuple[Tensor, Tensor] = functional_call(module, tensors, (x,), tie_weights=self._tied)
+        return out
+
     def of_all(self, w: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:
-        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] at once, outside vmap; () where that has no way."""
+        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] outside vmap; () where it is no chain."""
         if self._chain is None:
             return ()
         with self._cast():
             logits, z = self._chain.stacked(w, x)
-        return tuple(reversed(self._full(z, logits)))
+        z, logits = self._full(z, logits)
+        return logits, z
 
     def forward_with(
         self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor],
@@ -195,13 +203,11 @@ class Network:
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits, z) of any state in evaluation mode, without gradient; leaves every state as it was."""
         with torch.no_grad():
-            logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,), tie_weights=self._tied)
-        return logits, z
+            return self.differentiable(state, x)
 
     def differentiable(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same with gradient: what a server that trains on data of its own needs."""
-        logits, z = functional_call(self._frozen, {**state.w.tensors, **state.b.tensors}, (x,), tie_weights=self._tied)
-        return logits, z
+        return self._under(self._frozen, {**state.w.tensors, **state.b.tensors}, x)
 
     def chunks(self, state: State, x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(logits, z, y) over a whole set in chunks of fixed size, evaluation mode."""

@@ -23,14 +23,13 @@ from raffed.core.guard import Mask
 from raffed.core.params import Params
 
 BITS = 44
-BLOCK = 1 << 15  # numbers rounded at a time: the intermediate float64 stays in the cache
-TOGETHER = 1 << 18  # numbers of small points rounded at a time: here the number of operations counts
+BLOCK = 1 << 18  # numbers rounded at a time: fewer, and operations cost more than they do; more, and float64 leaves the cache
 REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
 
 
 def together(size: int) -> int:
     """How many points of `size` numbers `PointSum.add_all` rounds and adds in one operation."""
-    return max(1, TOGETHER // size) if size < BLOCK else 1
+    return max(1, BLOCK // size)
 
 
 def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
