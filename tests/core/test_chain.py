@@ -116,6 +116,14 @@ def test_what_is_no_chain(body: list[nn.Module]) -> None:
     assert chain_of(Net(nn.Sequential(*body), nn.Linear(6, 4))) is None
 
 
+def test_a_layer_with_a_hook_stays_a_module() -> None:
+    module = deep()
+    seen: list[int] = []
+    module.body.get_submodule("encoder").register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    Network(module).forward(images(BATCH), torch.zeros(BATCH, dtype=torch.int64))
+    assert seen == [BATCH]
+
+
 def test_other_heads_and_tied_weights_are_left_to_the_modules() -> None:
     assert chain_of(Net(nn.Sequential(nn.Flatten(1), nn.Linear(12, 6)), Doubled(6, 4))) is None
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
