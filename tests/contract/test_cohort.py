@@ -38,7 +38,7 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "two epochs, last dropped": lambda m: Tiny(m, local=Local(lr=0.1, momentum=0.9, batch_size=4, epochs=2, drop_last=True)),
 }
 
-QUICK = ("plain", "dropout, augmented, clipped")  # for all methods in `make test`: outside vmap and inside, and what asks most
+QUICK = ("plain", "batchnorm", "dropout, augmented, clipped")  # for all methods in `make test`
 
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
