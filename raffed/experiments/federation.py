@@ -112,13 +112,14 @@ class Federation:
         self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
         self._clean = None if self._public is None else CleanScore(setup, network, self._public)
         self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
-        self._safe = self.server  # the last whose round has its rows: with any other, a failure would leave a gap in them
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
         self._last = 0.0  # when a round was last scored
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
             self._took_part(Roster.of(setup, number).trained, number)
+        # The last server whose round has its rows, and the versions of then: with any other, a failure would leave a gap in them.
+        self._safe = self.server, dict(self.versions)
 
     def _took_part(self, clients: tuple[int, ...], round: int) -> None:
         self.versions.update(dict.fromkeys(clients, round + 1))
@@ -136,11 +137,12 @@ class Federation:
                 yield event
                 done, halt = self.server.round, stop()  # asked once: a signal between two answers would skip the checkpoint
                 if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
-                    self.folder.checkpoint(self.server, self.round_hashes)
+                    self.folder.checkpoint(self.server, self.round_hashes, self.versions)
                 if halt:
                     break  # what trains ahead is dropped: it has changed nothing that a checkpoint holds
         except BaseException:
-            self.folder.rescue(self._safe, self.round_hashes[: self._safe.round])
+            server, versions = self._safe
+            self.folder.rescue(server, self.round_hashes[: server.round], versions)
             raise
 
     def next(self, count: int) -> Iterator[RoundEvent]:
@@ -207,7 +209,7 @@ class Federation:
             made += after_last(self.setup, self._network, whole)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
-        self._safe = self.server
+        self._safe = self.server, dict(self.versions)
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
     def _job(self, roster: Roster, sizes: list[int], measure: bool) -> Job:

@@ -108,15 +108,16 @@ class RunFolder:
         """Record what was decided while starting (placement, versions of the cluster)."""
         self._write(**changes)
 
-    def checkpoint(self, server: Server, round_hashes: list[str]) -> None:
-        """Flush the rows, then write the server and every vault as of its round: completely or not at all."""
+    def checkpoint(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
+        """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
+        rounds done when it last took part."""
         self._writer.flush()
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         save_record(server, part / "server.safetensors")
-        freeze_vaults(self.vaults, server.round, part / VAULTS)
+        freeze_vaults(self.vaults, versions if self.setup.method.keeps_state else {}, part / VAULTS)
         about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
                  "identity": self.setup.config.identity()}  # fmt: skip
         write_json(part / "state.json", about)
@@ -127,10 +128,10 @@ class RunFolder:
             shutil.rmtree(old)
         self._write(rounds_done=server.round)
 
-    def rescue(self, server: Server, round_hashes: list[str]) -> None:
+    def rescue(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Before a failure is reported: keep the rounds that were completed."""
         if server.round > max(self._saved, 0):
-            self.checkpoint(server, round_hashes)
+            self.checkpoint(server, round_hashes, versions)
 
     def finish(
         self, server: Server, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]

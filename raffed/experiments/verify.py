@@ -183,7 +183,7 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
                 federation.step()
                 yield Check("weights", recorded[number - 1], federation.round_hashes[-1], number)
                 yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
-            folder.checkpoint(federation.server, federation.round_hashes)  # writes the rows
+            folder.checkpoint(federation.server, federation.round_hashes, federation.versions)  # writes the rows
         finally:
             runtime.close()
         was, now = _or_none(path), read_metrics(place)

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from raffed.core.frozen import REGISTRY, Frozen, fields_of
 from raffed.core.params import Params, State
 
 Arrays = dict[str, NDArray[Any]]
+KEPT_VERSIONS = 3  # of a client's vault on disk
 HELD_BYTES = 512 * 2**20  # of vaults a host keeps in memory beside their files
 
 
@@ -118,11 +120,17 @@ def load_server(path: Path) -> Server:
     return server
 
 
+def vault_file(store: Path, client: int, version: int) -> Path:
+    """Where a store keeps a client's vault of a version."""
+    return store / f"client-{client:06d}" / f"{version:06d}.safetensors"
+
+
 class VaultStore:
     """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
 
     With a folder, memory holds the vaults used last, up to `limit` bytes; the others are read back when they are wanted.
-    A folder keeps for every client the version before its newest one too, which is what a repeated round starts from.
+    A folder keeps every client's newest version and the two before it: while a round trains, the one before it is being
+    scored, and if that fails the run goes back to the one before that.
     `keeps`: whether the method keeps anything; with a method that does, a version that is gone is an error, not a fresh start.
     """
 
@@ -145,7 +153,7 @@ class VaultStore:
             return held[1]
         if self.folder is None:
             raise ValueError(f"client {client}: version {version} of its vault is gone, and there is no folder to read it from")
-        vault: Vault = load_record(self._client(client) / f"{version:06d}.safetensors", Vault)
+        vault: Vault = load_record(vault_file(self.folder, client, version), Vault)
         self._hold(client, version, vault)
         return vault
 
@@ -155,8 +163,9 @@ class VaultStore:
             return
         self._hold(client, done, vault)
         if self.folder is not None:
-            save_record(vault, self._client(client) / f"{done:06d}.safetensors")
-            for _, path in self._versions(client)[:-2]:
+            save_record(vault, vault_file(self.folder, client, done))
+            files = sorted(vault_file(self.folder, client, done).parent.glob("[0-9]*.safetensors"))
+            for path in files[:-KEPT_VERSIONS]:
                 path.unlink(missing_ok=True)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
@@ -173,23 +182,16 @@ class VaultStore:
             _, (_, _, gone) = self._held.popitem(last=False)
             self.held_bytes -= gone
 
-    def _client(self, client: int) -> Path:
-        assert self.folder is not None
-        return self.folder / f"client-{client:06d}"
 
-    def _versions(self, client: int) -> list[tuple[int, Path]]:
-        if self.folder is None or not self._client(client).is_dir():
-            return []
-        return sorted((int(path.stem), path) for path in self._client(client).glob("[0-9]*.safetensors"))
-
-
-def freeze_vaults(store: Path, done: int, target: Path) -> None:
-    """Put the vaults as of `done` rounds into a checkpoint: hard links where the file system has them, else copies."""
+def freeze_vaults(store: Path, versions: Mapping[int, int], target: Path) -> None:
+    """Put the vaults of these clients, client → version, into a checkpoint: hard links where the file system has them, else
+    copies. A RunFolderError if one is missing: a checkpoint without it could not be resumed."""
     target.mkdir(parents=True)
-    for folder in sorted(store.glob("client-*")):
-        versions = sorted(path for path in folder.glob("[0-9]*.safetensors") if int(path.stem) <= done)
-        if versions:
-            _link(versions[-1], target / f"{folder.name}@{versions[-1].name}")
+    for client, version in sorted(versions.items()):
+        source = vault_file(store, client, version)
+        if not source.exists():
+            raise RunFolderError(f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made")
+        _link(source, target / f"{source.parent.name}@{source.name}")
 
 
 def thaw_vaults(source: Path, store: Path) -> None:

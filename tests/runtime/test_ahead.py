@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import raffed
-from raffed.core.boundary import Broadcast
-from raffed.core.errors import ActorsLostError
+from raffed.core.boundary import Broadcast, Vault
+from raffed.core.errors import ActorsLostError, RunFolderError
+from raffed.core.params import Params
+from raffed.experiments.folder import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.writer import read_metrics
 from raffed.runtime.base import Job
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import prepare
+from raffed.runtime.vault_store import VaultStore, freeze_vaults
 from tests.runtime.conftest import small
 
 
@@ -85,14 +89,35 @@ def test_a_stop_drops_the_training_ahead() -> None:
     assert "have train 3" not in runtime.log
 
 
-@pytest.mark.parametrize("round", [2, 3])
-def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(round: int, tmp_path: Path) -> None:
-    """The uploads of the round are in the server by then: what is rescued is the round before, rows and all."""
-    config, path = small(), tmp_path / "run"
+class Eager(Listed):
+    """Trains when it is asked, as actors do: while a round is scored, clients hold what they keep after the next one already."""
+
+    def train(self, job: Job) -> Callable[[], Any]:
+        made = super().train(job)()
+        return lambda: made
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scamap"])
+@pytest.mark.parametrize("runtime", [Listed, Eager])
+@pytest.mark.parametrize("round", [2, 4])
+def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
+    round: int, runtime: type[Listed], method: str, tmp_path: Path
+) -> None:
+    """The uploads of the round are in the server by then: what is rescued is the round before, rows, vaults and all."""
+    config, path = small(method, rounds=5), tmp_path / "run"
+    config = replace(config, runtime=replace(config.runtime, checkpoint_every=100))
     with pytest.raises(ActorsLostError, match="the test's doing"):
-        list(conduct_at(prepare(config), path, False, Listed(config, path / "vaults", fails=round), lambda: False))
+        list(conduct_at(prepare(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False))
     assert set(read_metrics(path)["round"].to_pylist()) == set(range(1, round))
+    assert [one.name for one in checkpoints(path)] == [f"round-{round - 1:06d}"]
     assert raffed.resume(path).hashes == raffed.run(config).hashes
+
+
+def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> None:
+    """It would hide the sound one before it."""
+    VaultStore(tmp_path / "store").put(0, 2, Vault(Params({"x": torch.ones(1)}), Params({}), {}))
+    with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
+        freeze_vaults(tmp_path / "store", {0: 1}, tmp_path / "vaults")
 
 
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:
