@@ -58,7 +58,7 @@ class Listed(SerialRuntime):
 
 
 def test_a_round_is_scored_after_the_next_ones_training_was_asked_for_and_before_it_is_waited_for() -> None:
-    config = small(rounds=3)
+    config = small("fedavg", rounds=3)
     runtime = Listed(config)
     rounds = [event.round for event in rounds_of(config, runtime)]
     assert rounds == [1, 2, 3]
@@ -70,7 +70,7 @@ def test_a_round_is_scored_after_the_next_ones_training_was_asked_for_and_before
 
 
 def test_nothing_overtakes_a_survey_which_looks_at_what_clients_keep() -> None:
-    config = small(rounds=3)
+    config = small("fedavg", rounds=3)
     runtime = Listed(replace(config, federation=replace(config.federation, survey=2)))
     list(rounds_of(runtime._host.setup.config, runtime))
     assert runtime.log[4:] == [
@@ -80,7 +80,7 @@ def test_nothing_overtakes_a_survey_which_looks_at_what_clients_keep() -> None:
 
 
 def test_a_stop_drops_the_training_ahead() -> None:
-    config, seen = small(rounds=5), list[int]()
+    config, seen = small("fedavg", rounds=5), list[int]()
     runtime = Listed(config)
     for event in rounds_of(config, runtime, lambda: len(seen) == 2):
         seen.append(event.round)
