@@ -14,10 +14,10 @@ from pathlib import Path
 from raffed.core.config import RunConfig
 from raffed.core.errors import RaffedError
 from raffed.data.catalogue import DATASETS
-from raffed.runtime.process import bf16_in_hardware, usable_cores
+from raffed.runtime.placement import ACTOR_BYTES
+from raffed.runtime.process import bf16_in_hardware, free_memory, usable_cores
 
 LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
-PER_ACTOR = 0.4  # GB: an actor that has imported torch takes about 315 MB
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def _machine() -> Iterator[Finding]:
     if (fast := bf16_in_hardware()) is not None:
         slow = Finding("bf16 on the CPU", "no instructions for it", "note", "--precision bf16 is emulated, slower than fp32")
         yield Finding("bf16 on the CPU", "in hardware") if fast else slow
-    memory = memory_gb()
+    memory = free_memory()
     if memory is not None:
-        actors = int(memory / PER_ACTOR)
-        enough = Finding("memory free", f"{memory:.1f} GB, room for about {actors} actors")
+        actors = int(memory // ACTOR_BYTES)
+        enough = Finding("memory free", f"{memory / 1e9:.1f} GB, room for about {actors} actors")
         few = Finding("memory free", enough.found, "note", "use --clients-per-actor 0 or --execution serial")
         yield enough if actors >= cores else few
     for place, least, why in (("/dev/shm", 1.0, "Ray then keeps objects in /tmp, which is slower; docker run --shm-size=2g"),
@@ -108,27 +108,6 @@ def _machine() -> Iterator[Finding]:
         if Path(place).is_dir():
             free = shutil.disk_usage(place).free / 1e9
             yield Finding(f"{place} free", f"{free:.1f} GB", *(("note", why) if free < least else ()))
-
-
-def memory_gb() -> float | None:
-    """GB that are available, within the limit of a container; None where it cannot be told (not Linux)."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    free = next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
-    limit = _number("/sys/fs/cgroup/memory.max")
-    used = _number("/sys/fs/cgroup/memory.current")
-    if free is not None and limit is not None and used is not None:
-        free = min(free, max(limit - used, 0.0))
-    return None if free is None else free / 1e9
-
-
-def _number(path: str) -> float | None:
-    try:
-        return float(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no such limit, or "max"
-        return None
 
 
 def _gpus() -> Iterator[Finding]:

@@ -18,8 +18,8 @@ from raffed.core.boundary import Broadcast
 from raffed.core.config import RunConfig
 from raffed.core.round import server_init
 from raffed.runtime.host import Host
-from raffed.runtime.placement import ACTOR_BYTES, free_memory, make_stacks
-from raffed.runtime.process import usable_cores
+from raffed.runtime.placement import ACTOR_BYTES, make_stacks
+from raffed.runtime.process import free_memory, usable_cores
 from raffed.runtime.setup import Setup
 
 STEPS = 4  # local steps of a probed client

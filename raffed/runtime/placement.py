@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from raffed.core.config import RunConfig
 from raffed.core.errors import UsageError
@@ -21,16 +20,6 @@ class Resources:
     cores: float
     gpus: float
     memory: float
-
-
-def free_memory() -> float:
-    """Bytes of memory that are available on this machine now (Linux); 0 where it cannot be told."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0.0
-    values = {line.split(":")[0]: line.split()[1] for line in lines}
-    return float(values.get("MemAvailable", 0)) * 1024
 
 
 @dataclass(frozen=True)

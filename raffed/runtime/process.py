@@ -11,6 +11,10 @@ KEPT = 1 << 30  # bytes of freed memory that a process keeps
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
+CGROUPS = (  # of versions 2 and 1: the limit, what is used, and under which name of which file the cache in it is
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -29,6 +33,36 @@ def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
     except OSError:
         return None
     return not words.isdisjoint(BF16_FLAGS)
+
+
+def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
+    """Bytes of memory that this process can still take: what the machine has available, within the limit of its container
+    (cgroup version 2 or 1), whose file cache counts as free. None where it cannot be told (not Linux)."""
+    free = _entry(Path(meminfo), "MemAvailable:")
+    if free is None:
+        return None
+    free *= 1024
+    for limit, used, stat, cache in CGROUPS:
+        most, now = _number(Path(cgroup) / limit), _number(Path(cgroup) / used)
+        if most is not None and now is not None:
+            free = min(free, max(most - now + (_entry(Path(cgroup) / stat, cache) or 0.0), 0.0))
+    return free
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such limit, or "max"
+        return None
+
+
+def _entry(path: Path, name: str) -> float | None:
+    """The number behind `name` in a file of lines "name number ..."."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((float(line.split()[1]) for line in lines if line.split()[:1] == [name]), None)
 
 
 def begin_training(threads: int) -> None:

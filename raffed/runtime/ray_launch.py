@@ -10,7 +10,8 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from raffed.core.errors import ActorsLostError, RaffedError
-from raffed.runtime.placement import Plan, Resources, free_memory, make_plan
+from raffed.runtime.placement import Plan, Resources, make_plan
+from raffed.runtime.process import free_memory
 from raffed.runtime.ray_driver import Conduct, Driver
 from raffed.runtime.ray_nodes import beside_this_process, check_shared
 from raffed.runtime.setup import Setup
