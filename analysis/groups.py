@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from .load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
+_WHERE_DATA_ARE = ("root", "download")
+_YOUNGER = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}  # than the oldest runs
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
@@ -60,7 +62,22 @@ def _groups(runs: Runs) -> list[Group]:
 
 
 def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
+    """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
+    data are, and settings that older runs do not have, where they ask for nothing."""
+    config = {key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
+    for name, younger in _YOUNGER.items():
+        part = section(config, name)
+        config[name] = {key: value for key, value in part.items() if value or key not in younger}
+    config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
+    return config
+
+
+def _spelt(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _spelt(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_spelt(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -75,7 +92,13 @@ def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping
         short = Counter(name.rpartition(".")[2] for name in telling)
         said = {n if short[n.rpartition(".")[2]] > 1 else n.rpartition(".")[2]: config[n] for n in telling if n in config}
         labels.append(" ".join([key[2] or "?", *(f"{name}={value}" for name, value in said.items())]))
-    return labels
+    return [_numbered(label, key[:2], labels[:i], keys[:i]) for i, (label, key) in enumerate(zip(labels, keys, strict=True))]
+
+
+def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[tuple[str, str, str, str]]) -> str:
+    """A label that an earlier group of the same task has is numbered: tables go by labels."""
+    earlier = sum(one == label and key[:2] == task for one, key in zip(labels, keys, strict=True))
+    return f"{label} ({earlier + 1})" if earlier else label
 
 
 _Rows = Mapping[str, Mapping[Any, Any]]

@@ -86,7 +86,7 @@ class Numerics:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how it runs; changes no bit of the result.
+    """Where and how it runs; changes no bit of the result, but that rounding follows `threads` and whether GPUs compute.
 
     execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts. actors:
     client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
@@ -142,10 +142,17 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def spelt(self) -> RunConfig:
+        """The same with one spelling of every number: an int given for a float is that float."""
+        return RunConfig.from_dict(self.as_dict())
+
     def identity(self) -> str:
-        """SHA-256 of everything that decides the result: two runs with one identity have the same bits."""
-        parts = RunConfig.from_dict(self.as_dict()).as_dict()  # one spelling: an int given for a float is that float
+        """SHA-256 of everything that decides the result: two runs with one identity have the same bits on one kind of machine."""
+        parts = self.spelt().as_dict()
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
+        rounding = {"threads": self.runtime.threads, "gpu": self.runtime.gpu_fraction > 0}
+        if rounding != {"threads": 1, "gpu": False}:
+            parts["rounding"] = rounding
         younger = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}
         for section, name in ((section, name) for section, names in younger.items() for name in names):
             if not parts[section][name]:  # these are younger than the identities of runs without them

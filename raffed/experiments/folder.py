@@ -160,7 +160,10 @@ class RunFolder:
     def _check_same(self) -> None:
         check_unedited(self.path)
         if self._about["identity"] != self.setup.config.identity():
-            raise RunFolderError(f"{self.path}: the run there has another configuration; resume takes no new one")
+            raise RunFolderError(
+                f"{self.path}: the run there has another configuration; resume takes no new one, and no other number of threads "
+                f"(there {run_config(self.path).runtime.threads}) or kind of device: its bits would be others"
+            )
         recorded, drawn = self._about.get("partition_sha256"), self.setup.partition.sha256()
         if recorded != drawn:
             raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
@@ -219,7 +222,7 @@ def _new_run(setup: Setup) -> dict[str, Any]:
     return {
         "schema": 1,
         "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
-        "config": setup.config.as_dict(),
+        "config": setup.config.spelt().as_dict(),
         "identity": identity,
         "started": now.isoformat(timespec="seconds"),
         "versions": versions(),

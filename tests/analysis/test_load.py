@@ -104,12 +104,33 @@ def test_runs_that_differ_in_seed_and_execution_only_are_one_group(tmp_path: Pat
     assert group.label == "fedavg"
 
 
+def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(tmp_path: Path, write_run: WriteRun) -> None:
+    """Nor does a setting at none, or one that asks for nothing and that a run of an older version does not have."""
+    for seed, (epochs, data, federation) in enumerate([
+        (5, {"root": None, "local_test": None}, {"rounds": 9}),
+        (5.0, {"root": "/data", "download": True, "samples": 0}, {"rounds": 9.0, "weighting": "", "survey": 0}),
+    ]):  # fmt: skip
+        write_run(f"s{seed}", [0.5], seed=seed, config={
+            "method": "fedavg", "seed": seed, "data": {"dataset": "digits", "split": "p10c2", **data},
+            "local": {"epochs": epochs}, "federation": federation,
+        })  # fmt: skip
+    (group,) = groups(load_runs([tmp_path]))
+    assert (group.label, group.used) == ("fedavg", ("s0", "s1"))
+
+
+def test_no_two_groups_of_a_task_share_a_label(tmp_path: Path, write_run: WriteRun) -> None:
+    """Tables go by labels. Here the settings differ where labels do not look: in what the task is."""
+    for name, split in (("a", "p10c2"), ("b", "P10C2")):
+        write_run(name, [0.5], config={"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}})
+    assert {group.label for group in groups(load_runs([tmp_path]))} == {"fedavg", "fedavg (2)"}
+
+
 def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [0.5], method="fedprox", args={"mu": 0.1})
     write_run("b", [0.5], method="fedprox", args={"mu": 1.0})
     write_run("c", [0.5])
     labels = {group.label for group in groups(load_runs([tmp_path]))}
-    assert labels == {"fedprox mu=0.1", "fedprox mu=1.0", "fedavg"}
+    assert labels == {"fedprox mu=0.1", "fedprox mu=1", "fedavg"}
 
 
 def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(tmp_path: Path, write_run: WriteRun) -> None:

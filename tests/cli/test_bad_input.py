@@ -129,6 +129,14 @@ def test_resume_refuses_an_edited_configuration(cli: Cli, copied: Path, state: s
     assert "was edited" in done.err
 
 
+def test_resume_refuses_another_number_of_threads_whose_bits_would_be_others(cli: Cli, copied: Path) -> None:
+    about = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
+    done = cli("resume", copied, "--threads", "2")
+    assert done.code == 2
+    assert "no other number of threads (there 1)" in done.err
+
+
 def test_resume_refuses_the_checkpoint_of_another_run(cli: Cli, copied: Path) -> None:
     about = json.loads((copied / "run.json").read_text())
     state = copied / "checkpoints" / "round-000005" / "state.json"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import raffed
 from raffed.cli.config import args_for, assignments, read_config, read_value
 from raffed.cli.running import compared, free_folder
 from raffed.core.config import RunConfig
@@ -83,6 +85,22 @@ def test_spellings_of_one_run_have_one_identity() -> None:
     odd = {"method": "FedMR", "data.dataset": "famnist", "data.split": "Dirichlet:10:0.50", "model.name": "LeNet"}
     plain = {"method": "fedmr", "data.dataset": "fashion-mnist", "data.split": "dirichlet:10:0.5", "model.name": "lenet"}
     assert read_config(None, odd).identity() == read_config(None, plain).identity()
+
+
+def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_not() -> None:
+    """The number of threads and the kind of device change bits; actors, restarts and checkpoints do not."""
+    usual = read_config(None, {})
+    placed = read_config(None, {"runtime.actors": 3, "runtime.execution": "serial", "runtime.checkpoint_every": 7})
+    apart = [read_config(None, one) for one in ({}, {"runtime.threads": 2}, {"runtime.gpu_fraction": 0.5})]
+    assert placed.identity() == usual.identity()
+    assert len({one.identity() for one in apart}) == 3
+    assert read_config(None, {"runtime.gpu_fraction": 0.25}).identity() == apart[2].identity()
+
+
+def test_a_run_writes_its_numbers_in_one_spelling(tmp_path: Path) -> None:
+    config = read_config(None, {"local.epochs": 1, "federation.rounds": 1, "runtime.execution": "serial"})
+    raffed.run(replace(config, local=replace(config.local, epochs=1)), tmp_path / "run")
+    assert '"epochs": 1.0' in (tmp_path / "run" / "run.json").read_text()
 
 
 @pytest.mark.parametrize(
