@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import os
 import platform
 import re
@@ -19,12 +20,14 @@ from typing import Any
 from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
+from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, load_server, save_record, thaw_vaults
 
+log = logging.getLogger(__name__)
 VAULTS = "vaults"
 CHECKPOINTS = "checkpoints"
 
@@ -82,7 +85,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             self._about = _new_run(setup)
         self._earlier = float(self._about.get("seconds", 0.0))
-        self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
+        if not resume:
+            self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
         if not (path / "partition.npz").exists():
             setup.partition.save(path / "partition.npz")
         config = setup.config
@@ -91,6 +95,7 @@ class RunFolder:
         )
         if resume:
             self._restore()
+            self._write(state="running", error=None)
 
     @property
     def vaults(self) -> Path:
@@ -121,8 +126,10 @@ class RunFolder:
         about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
                  "identity": self.setup.config.identity()}  # fmt: skip
         write_json(part / "state.json", about)
+        sync_tree(part)
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
+        sync_folder(folder)
         self._saved = server.round
         for old in checkpoints(self.path)[: -self.setup.config.runtime.keep_checkpoints]:
             shutil.rmtree(old)
@@ -138,6 +145,7 @@ class RunFolder:
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / "final.safetensors")
+        sync_file(self.path / "final.safetensors")
         self._writer.join()
         hashes = {
             "weights": weights_sha256,
@@ -169,20 +177,32 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
 
     def _restore(self) -> None:
-        found = checkpoints(self.path)
         shutil.rmtree(self.vaults, ignore_errors=True)
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
-        if found:
-            self.resumed = load_server(found[-1] / "server.safetensors")
-            about = checkpoint_state(found[-1])
-            if digest(self.resumed) != about["server_sha256"]:
-                raise RunFolderError(f"{found[-1]}: server.safetensors does not have the hash in state.json; delete the folder")
+        found, unread = checkpoints(self.path), None
+        for checkpoint in reversed(found):
+            try:
+                server, about = _read(checkpoint)
+            except RunFolderError as error:
+                log.warning("%s. Going on from the checkpoint before it", error)
+                unread = error
+                continue
             if about["identity"] != self._about["identity"]:
-                raise RunFolderError(f"{found[-1]}: a checkpoint of another run; put back the run's own")
-            self.round_hashes = about["round_hashes"]
-            thaw_vaults(found[-1] / VAULTS, self.vaults)
-            self._saved = self.resumed.round
+                raise RunFolderError(f"{checkpoint}: a checkpoint of another run; put back the run's own")
+            self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
+            thaw_vaults(checkpoint / VAULTS, self.vaults)
+            break
+        if self.resumed is None and unread is not None:
+            raise unread  # to begin again unasked could cost days
         self._writer.drop_after(self.rounds_done)
+
+
+def _read(checkpoint: Path) -> tuple[Server, dict[str, Any]]:
+    """The server and the state of a checkpoint; a RunFolderError if they are damaged."""
+    server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
+    if digest(server) != about["server_sha256"]:
+        raise RunFolderError(f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder")
+    return server, about
 
 
 def vaults_sha256(digests: Mapping[int, str]) -> str:

@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,10 +169,10 @@ def conduct_at(setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: 
     """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process."""
     from raffed.experiments.folder import RunFolder
 
-    folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-    of_run(read_run(path)["run_id"])
-    folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
-    return conduct(setup, folder, runtime, stop)
+    with closing(runtime):
+        folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
+        of_run(read_run(path)["run_id"])
+        yield from conduct(setup, folder, runtime, stop)
 
 
 def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
@@ -181,6 +181,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
     from raffed.experiments.federation import Federation, weights_sha256
 
     try:
+        folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
         federation = Federation(setup, runtime, folder)
         yield from federation.rounds(stop)
         if federation.server.round == setup.config.federation.rounds:
@@ -198,8 +199,6 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
     except BaseException as error:
         folder.end("failed", f"{type(error).__name__}: {error}")
         raise
-    finally:
-        runtime.close()
 
 
 def _result(path: Path, keep: bool) -> RunResult:

@@ -20,13 +20,25 @@ def replacing(path: Path) -> Iterator[Path]:
     temp = path.with_name(f".{path.name}{_TEMP}")
     try:
         yield temp
-        with temp.open("rb+") as file:
-            os.fsync(file.fileno())
+        sync_file(temp)
         os.replace(temp, path)
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make what was written to a file survive a loss of power."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_tree(folder: Path) -> None:
+    """The same for every file and folder below `folder`, and itself."""
+    for path in sorted(folder.rglob("*")):
+        sync_folder(path) if path.is_dir() else sync_file(path)
+    sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:

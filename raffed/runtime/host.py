@@ -58,7 +58,8 @@ def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
 
 
 class Host:
-    """Trains and scores clients. Prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all) first."""
+    """Trains and scores clients. Clients' prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all)
+    first; of the test set, the chunks that are scored here."""
 
     def __init__(
         self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
@@ -230,20 +231,17 @@ class Host:
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         if chunk not in self._test:
-            tests = chunks(self.setup)
-            images, labels = self.setup.test_set() if chunk in tests else self.setup.validation_set()
-            first = chunk if chunk in tests else chunk - len(tests)
-            part = slice(first * EVAL_CHUNK, (first + 1) * EVAL_CHUNK)
-            x = prepare(images[part].copy(), self.transform, self.setup.dataset.max_value)
-            self._test[chunk] = self.net.arranged(x.to(self.device)), torch.tensor(labels[part], device=self.device)
+            part = "test" if chunk in chunks(self.setup) else "val"
+            pool, rows = self.setup.scored_rows[part]
+            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
+            self._test[chunk] = self._samples(rows[first : first + EVAL_CHUNK], pool)
         return self._test[chunk]
 
 
 def chunks(setup: Setup, part: str = "test") -> range:
     """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
-    tests = -(-len(setup.test_set()[1]) // EVAL_CHUNK)
-    held = sum(len(own) for own in setup.partition.val)
-    return range(tests) if part == "test" else range(tests, tests - (-held // EVAL_CHUNK))
+    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
+    return range(tests) if part == "test" else range(tests, tests + held)
 
 
 def total(tallies: dict[int, Tally]) -> Tally:

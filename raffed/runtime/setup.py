@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,17 +61,23 @@ class Setup:
         stage = self.stage(round)
         return [len(self.partition.train_at(client, stage)) for client in range(self.partition.num_clients)]
 
-    def validation_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The validation parts of all clients together, by client; no rows where nothing was held out."""
-        index = np.concatenate([np.zeros(0, np.int64), *self.partition.val])
-        return self.dataset.x_train[index], self.dataset.y_train[index]
+    @functools.cached_property
+    def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
+        """What a global model is scored on, "test" and "val": the pool, "test" or "train", and the rows of it.
+
+        test: the benchmark's own test set, or where there is none the union of the local test parts; val: the validation parts
+        of all clients together, by client, no rows where nothing was held out.
+        """
+        own = len(self.dataset.y_test)
+        test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
+        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
 
     def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The global test set: the benchmark's own, or where there is none the union of the local test parts."""
+        """The images and labels of the global test set, a copy of them where they are the local test parts."""
         if len(self.dataset.y_test):
             return self.dataset.x_test, self.dataset.y_test
-        index = np.concatenate(self.partition.test)
-        return self.dataset.x_train[index], self.dataset.y_train[index]
+        _, rows = self.scored_rows["test"]
+        return self.dataset.x_train[rows], self.dataset.y_train[rows]
 
 
 def method_of(config: RunConfig) -> Method:

@@ -1,0 +1,96 @@
+"""A run's folder after what goes wrong: its state is told truly, its checkpoints outlive a loss of power and damage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed.core.errors import ActorsLostError, RunFolderError
+from raffed.experiments.folder import checkpoints
+from raffed.experiments.run import conduct_at
+from raffed.results.runfile import read_run
+from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.setup import prepare
+from tests.runtime.conftest import small
+
+
+class Unplaced(SerialRuntime):
+    """Its actors cannot be placed."""
+
+    closed = False
+
+    def placement(self) -> dict[str, Any]:
+        raise ActorsLostError("no actor came up: the test's doing")
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A run that was stopped after three of four rounds, with checkpoints after the second and the third."""
+    path, seen = tmp_path / "run", list[int]()
+    raffed.run(small(), path, watch=lambda event: seen.append(event.round), stop=lambda: len(seen) == 3)
+    assert [one.name for one in checkpoints(path)] == ["round-000002", "round-000003"]
+    return path
+
+
+def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(tmp_path: Path) -> None:
+    path, setup = tmp_path / "run", prepare(small())
+    runtime = Unplaced(setup, path / "vaults")
+    with pytest.raises(ActorsLostError, match="the test's doing"):
+        list(conduct_at(setup, path, False, runtime, lambda: False))
+    assert (read_run(path)["state"], read_run(path)["error"]) == ("failed", "no actor came up: the test's doing")
+    assert runtime.closed
+
+
+@pytest.mark.parametrize("file", ["server.safetensors", "state.json"])
+def test_behind_a_damaged_checkpoint_a_run_goes_on_from_the_one_before_to_the_same_bits(
+    stopped: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (stopped / "checkpoints" / "round-000003" / file).write_bytes(b"")
+    assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
+    assert "round-000003" in caplog.text
+    assert "Going on from the checkpoint before it" in caplog.text
+
+
+def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped: Path) -> None:
+    """To begin again unasked could cost days."""
+    for checkpoint in checkpoints(stopped):
+        (checkpoint / "server.safetensors").write_bytes(b"")
+    with pytest.raises(RunFolderError, match=r"round-000002.*not a readable Server"):
+        raffed.resume(stopped)
+    assert read_run(stopped)["state"] == "stopped"
+
+
+def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power could leave a name with nothing behind it."""
+    real, replace, synced, found = os.fsync, Path.replace, set[tuple[int, int]](), list[str]()
+
+    def fsync(file: Any) -> None:
+        about = os.fstat(file)
+        synced.add((about.st_dev, about.st_ino))
+        real(file)
+
+    def renamed(self: Path, target: Path) -> Path:
+        if self.name == ".part":
+            inside = [self, *self.rglob("*")]
+            found.extend(one.name for one in inside)
+            missing = [one.name for one in inside if (one.stat().st_dev, one.stat().st_ino) not in synced]
+            assert missing == []
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", renamed)
+    raffed.run(small(rounds=2), tmp_path / "run")
+    assert {"server.safetensors", "state.json", "vaults"} <= set(found)
+    assert any(name.startswith("client-") for name in found)
+    final, folder = (tmp_path / "run" / "final.safetensors").stat(), (tmp_path / "run" / "checkpoints").stat()
+    assert {(one.st_dev, one.st_ino) for one in (final, folder)} <= synced
