@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,29 +69,40 @@ def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped
     assert read_run(stopped)["state"] == "stopped"
 
 
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a loss of power could leave a name with nothing behind it."""
-    real, replace, synced, found = os.fsync, Path.replace, set[tuple[int, int]](), list[str]()
+    fsync, sync, replace, seen = os.fsync, os.sync, Path.replace, set[str]()
+    synced: dict[tuple[int, int], int] = {}
 
-    def fsync(file: Any) -> None:
-        about = os.fstat(file)
-        synced.add((about.st_dev, about.st_ino))
-        real(file)
+    def written(found: os.stat_result) -> None:
+        synced[found.st_dev, found.st_ino] = found.st_size
+
+    def one(file: Any) -> None:
+        written(os.fstat(file))
+        fsync(file)
+
+    def everything() -> None:
+        for path in tmp_path.rglob("*"):
+            written(path.stat())
+        sync()
 
     def renamed(self: Path, target: Path) -> Path:
         if self.name == ".part":
-            inside = [self, *self.rglob("*")]
-            found.extend(one.name for one in inside)
-            missing = [one.name for one in inside if (one.stat().st_dev, one.stat().st_ino) not in synced]
-            assert missing == []
+            for path in (self, *self.rglob("*")):
+                found = path.stat()
+                seen.add(path.name)
+                assert synced.get((found.st_dev, found.st_ino)) == found.st_size, path
         return replace(self, target)
 
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os, "fsync", one)
+    monkeypatch.setattr(os, "sync", everything)
     monkeypatch.setattr(Path, "replace", renamed)
     raffed.run(small(rounds=2), tmp_path / "run")
-    assert {"server.safetensors", "state.json", "vaults"} <= set(found)
-    assert any(name.startswith("client-") for name in found)
+    assert {"server.safetensors", "state.json", "vaults"} <= seen
+    assert any(name.startswith("client-") for name in seen)
     final, folder = (tmp_path / "run" / "final.safetensors").stat(), (tmp_path / "run" / "checkpoints").stat()
-    assert {(one.st_dev, one.st_ino) for one in (final, folder)} <= synced
+    assert all((made.st_dev, made.st_ino) in synced for made in (final, folder))
