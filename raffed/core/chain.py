@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raffed.core.pooling import hooked
+
 ELEMENTWISE: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     nn.ReLU: torch.relu, nn.Tanh: torch.tanh, nn.Sigmoid: torch.sigmoid,
 }  # fmt: skip
@@ -46,7 +48,7 @@ def chain_of(module: nn.Module) -> Chain | None:
     body = list(_leaves("body", module.get_submodule("body")))
     if not body or not _flattens(body[0][1]) or type(module.get_submodule("head")) is not nn.Linear:
         return None
-    if any(type(layer) is not nn.Linear and type(layer) not in ELEMENTWISE for _, layer in body[1:]) or _is_watched(module):
+    if any(type(layer) is not nn.Linear and type(layer) not in ELEMENTWISE for _, layer in body[1:]) or hooked(*module.modules()):
         return None
     return Chain(tuple(name if type(layer) is nn.Linear else ELEMENTWISE[type(layer)] for name, layer in body[1:]))
 
@@ -67,12 +69,6 @@ def _leaves(name: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         return
     for child, inner in layer.named_children():
         yield from _leaves(f"{name}.{child}", inner)
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Whether somebody is to be told of a layer's passes."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(layer, kind) for layer in module.modules() for kind in kinds)
 
 
 def _flattens(layer: nn.Module) -> bool:

@@ -16,7 +16,8 @@ from raffed.core.params import State
 @dataclass(frozen=True)
 class Score:
     """Per class: correct, total and predicted (how often it was the answer) [C] int64 on the CPU; loss: Σ cross-entropy over
-    the samples in float64, nats; observed: correct answers when only observed classes may be the answer."""
+    the samples in nats, of a chunk in float32 and over chunks in float64; observed: correct answers when only observed classes
+    may be the answer."""
 
     correct: Tensor
     total: Tensor
@@ -32,10 +33,6 @@ class Score:
     def accuracy(self) -> float:
         """Fraction in [0, 1]; NaN without samples."""
         return int(self.correct.sum()) / self.n if self.n else float("nan")
-
-    @property
-    def mean_loss(self) -> float:
-        return self.loss / self.n if self.n else float("nan")
 
 
 def evaluate(

@@ -130,7 +130,8 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
     """`partition` with the share f of each client's training samples moved to its validation part; UsageError in stages.
 
     max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others keep their order. A
-    client with one training sample keeps it. A partition that has validation parts already keeps those.
+    client with one training sample keeps it, and if all of them do that is a UsageError. A partition that has validation parts
+    already keeps those.
     """
     if share == 0 or partition.val:
         return partition
@@ -144,6 +145,8 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         chosen[draws.permutation(len(own))[:count]] = True
         train.append(own[~chosen])
         val.append(own[chosen])
+    if not any(len(part) for part in val):
+        raise UsageError(f"data.validation = {share}: no client has two training samples, so none can be held out; set it to 0")
     recipe: Recipe = {**partition.recipe, "validation": share}
     return replace(partition, train=tuple(train), val=tuple(val), recipe=recipe)
 

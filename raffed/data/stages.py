@@ -17,7 +17,6 @@ from raffed.data.randomness import stream
 
 ALGORITHMS = ("waterfill", "sorted_shards", "fedrep_shards")
 ORDERS = ("inner", "outer")
-MIXES = ("matched", "balanced")
 KEPT = 0.9  # of every class, when units are made equal
 SWAPS = 100  # tried swaps a unit towards a new class in every stage
 

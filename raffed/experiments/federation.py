@@ -257,7 +257,7 @@ class Federation:
         job = Job(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
         oracle = not self.method.has_global
         found = self.runtime.survey(job, self._oracle(last) if oracle else whole)
-        return survey_rows(self.server.round, found, oracle, never=sum(not version for version in versions))
+        return survey_rows(self.server.round, found, oracle, [version > 0 for version in versions])
 
     def _oracle(self, last: Job) -> Broadcast | None:
         """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator

@@ -75,16 +75,17 @@ def validation_rows(number: int, reports: list[Report], val: Tally | None) -> li
     return rows
 
 
-def survey_rows(number: int, standings: Iterable[Standing], oracle: bool, never: int = 0) -> list[Row]:
-    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. never: clients that have
-    taken part in no round so far."""
+def survey_rows(number: int, standings: Iterable[Standing], oracle: bool, visited: Sequence[bool]) -> list[Row]:
+    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. visited: of all clients,
+    whether they have taken part in a round so far."""
     found = list(standings)
     names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
     rows = []
     for model, name in names.items():
         own = [(one.client, one.scores[model]) for one in found if model in one.scores]
         rows += _each_and_mean(number, model, "local_test", name, own)
-    return [*rows, Row(number, "personal", "local_test", "never_selected", float(never), n=len(found))]
+    never = float(sum(not one for one in visited))
+    return [*rows, Row(number, "personal", "local_test", "never_selected", never, n=len(visited))]
 
 
 def _each_and_mean(number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, Tally]]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +41,7 @@ def sync_tree(folder: Path) -> None:
     Linux's sync(2) waits until all is written and takes 0.2 ms a file (1,000 vaults of 250 kB, one disk); fsync, file by file,
     took 5 ms.
     """
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         os.sync()
         return
     for path in sorted(folder.rglob("*")):

@@ -28,7 +28,7 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          accuracy_between: after aggregation, model global (the server's) and model personal (the server's
                          with what the client keeps). Where clients keep layers, model global has metric accuracy_oracle: its
                          layers completed by the participants' mean, which nobody in the federation could form. Client null,
-                         model personal, metric never_selected: how many of the n clients have taken part in no round so far
+                         model personal, metric never_selected: how many of all n clients have taken part in no round so far
     measures = spectrum  after the last round, metric eigenvalue_variance (core/spectrum.py): client null, model global, split
                          test, mean over full batches of 128 of the test set (n of them), and there also
                          eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw

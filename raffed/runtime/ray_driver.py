@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,9 +41,6 @@ class Driver:
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
         self._stop = threading.Event()
         configure()
-
-    def pid(self) -> int:
-        return os.getpid()
 
     def stop(self) -> None:
         """End after the current round, resumably."""

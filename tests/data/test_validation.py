@@ -82,6 +82,12 @@ def test_a_share_above_nine_tenths_is_refused_by_name() -> None:
         RunConfig(data=Data(validation=0.95))
 
 
+def test_where_no_client_can_hold_a_sample_out_the_run_is_refused() -> None:
+    """1,442 samples, one each: a validation set of nothing would have no accuracy."""
+    with pytest.raises(UsageError, match=r"data\.validation = 0\.2: no client has two training samples"):
+        prepare(RunConfig(data=Data("digits", "iid:1442", validation=0.2)))
+
+
 def test_data_that_come_in_stages_have_no_validation_part() -> None:
     with pytest.raises(UsageError, match=r"data\.validation = 0\.2: clients whose data come in stages"):
         prepare(RunConfig(data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)))

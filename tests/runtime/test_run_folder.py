@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,9 @@ def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped
     assert read_run(stopped)["state"] == "stopped"
 
 
-@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
 def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
-    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a loss of power could leave a name with nothing behind it."""
     fsync, sync, replace, seen = os.fsync, os.sync, Path.replace, set[str]()
@@ -97,7 +97,7 @@ def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
                 assert synced.get((found.st_dev, found.st_ino)) == found.st_size, path
         return replace(self, target)
 
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(os, "fsync", one)
     monkeypatch.setattr(os, "sync", everything)
     monkeypatch.setattr(Path, "replace", renamed)
