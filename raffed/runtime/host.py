@@ -31,6 +31,7 @@ from raffed.models import build
 from raffed.runtime.base import NO_MARKS, Entry, Extra, Marks, Report, Reports, Share, Standing, Tally
 from raffed.runtime.judge import Judge
 from raffed.runtime.outbox import Outbox
+from raffed.runtime.process import deterministic_kernels
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
@@ -66,6 +67,8 @@ class Host:
     ) -> None:
         self.setup, self.method = setup, setup.method
         self.device = torch.device(device)
+        if self.device.type == "cuda":
+            deterministic_kernels()
         self.store = VaultStore(vaults, keeps=self.method.keeps_state)
         self.transform = setup.transform
         self.net = make_network(setup, self.device)

@@ -73,6 +73,17 @@ def begin_training(threads: int) -> None:
     keep_freed_memory()
 
 
+def deterministic_kernels() -> None:
+    """Let a GPU compute the same bits every time, in this process, for good: cuDNN's and cuBLAS's kernels without atomic sums,
+    and torch's own where it has both kinds; where it has one only, torch warns. To be called before the first product there."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # of the sizes with which cuBLAS is deterministic, the faster
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads any
+
+
 def keep_freed_memory() -> bool:
     """Keep up to 1 GiB of freed memory in this process, for good, where its allocator is glibc's; whether that was done.
 

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
-from raffed.runtime.process import OWN, bf16_in_hardware, free_memory
+from raffed.runtime.process import OWN, bf16_in_hardware, deterministic_kernels, free_memory
 
 STEPS = """
 import json, resource
@@ -100,3 +101,23 @@ def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_pat
     (v2 / "memory.max").write_text("1000000000\n")
     assert free_memory(str(meminfo), str(v2)) == 0.0
     assert free_memory(str(tmp_path / "none")) is None
+
+
+def test_on_a_gpu_kernels_are_the_deterministic_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be told without a GPU: that torch is asked for them, and that a choice of the user's for cuBLAS stays."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    was = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    assert not torch.are_deterministic_algorithms_enabled()  # no run on a CPU asks for it
+    try:
+        deterministic_kernels()
+        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        deterministic_kernels()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = was
