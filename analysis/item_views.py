@@ -51,7 +51,8 @@ def item_view(item: Reproduction, runs: Runs) -> View:
 
 def has_table(item: Reproduction) -> bool:
     """Whether there is a finished run to compare, or what is printed is shown alone."""
-    return bool(run_folders(item)) or item.about.get("picture") in NEED_NO_RUN
+    drawn = item.about.get("picture") in NEED_NO_RUN and any(cell["printed"] for cell in item.about["cells"])
+    return bool(run_folders(item)) or drawn
 
 
 def showable(item: Reproduction) -> bool:
