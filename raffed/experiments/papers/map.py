@@ -28,7 +28,7 @@ METHODS = {
 GLOBAL = tuple(row for row in METHODS if row not in ("FedRep", "FedProto"))  # Table I's rows
 TABLE_3 = ("FedAvg", "FedProx", "Scaffold", "MOON", "FedDyn", "FedROD", "pFedMe", "Ditto", "FedPHP", "FedRS", "MAP")
 UNIFORM = "Scaffold, FedOpt, FedDyn, PerFedAvg, ScaRS, ScaMAP"  # their methods' default mean
-WEIGHTS = f"{UNIFORM} weight clients uniformly, as their own papers do, the others by samples"
+WEIGHTS = f"{UNIFORM} weight clients uniformly, the others by samples (FedProto averages no weights)"
 THREE = (("FaMnist", "LeNet"), ("CIFAR-10", "TFCNN"), ("CIFAR-100", "VGG8-BN"))
 SETTINGS: tuple[dict[str, float], ...] = (
     {}, {"alpha": 0.1}, {"alpha": 0.9}, {"lam": 0.01}, {"lam": 0.5}, {"mu": 0.1}, {"mu": 0.5},
