@@ -1,4 +1,4 @@
-"""MAP's Fig. 9: averages of Tables I and II against each other, as printed and as ours."""
+"""MAP's Figs. 9 and 11: mean aggregation against mean personalization, as ours and, where there is one, as printed (Fig. 9)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,27 @@ class Pair(NamedTuple):
 
 
 def averages_view(item: Reproduction, runs: Runs) -> tuple[list[Drawn], dict[str, Sheet]]:
-    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto front."""
+    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto front.
+
+    A row of which the paper prints no cell has no printed average; Fig. 11 has none.
+    """
     rows = list(dict.fromkeys(cell["row"] for cell in item.about["cells"]))
-    printed = {row: pair for row in rows if not math.isnan(sum(pair := _printed(item, row)))}
+    told = {cell["row"] for cell in item.about["cells"] if cell["printed"]}
+    printed = {row: pair for row in rows if row in told and not math.isnan(sum(pair := _printed(item, row)))}
     ours, columns = _ours(item, runs)
-    found = [Drawn(_plane(printed, rows), "Printed averages over all benchmarks: Avg of Table I and of Table II.", "natural")]
+    found = []
+    if printed:
+        caption = "Printed averages over all benchmarks: Avg of Table I and of Table II."
+        found.append(Drawn(_plane(printed, rows), caption, "natural"))
     if ours:
         where = ", ".join(columns)
         found.append(Drawn(_plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"))
-    lines = [[row, *_cells(printed, row), *_cells(ours, row)] for row in rows]
-    titles = [f"{whose}: {what}" for whose in ("Paper", "Ours") for what in ("aggregation %", "personalization %", "front")]
-    words = frozenset({"Method", "Paper: front", "Ours: front"})
-    return found, {"Pareto front: no other method is as good in both and better in one": Sheet(["Method", *titles], lines, words)}
+    columns_of = {whose: pairs for whose, pairs in (("Paper", printed), ("Ours", ours)) if pairs or whose == "Ours"}
+    lines = [[row, *(cell for pairs in columns_of.values() for cell in _cells(pairs, row))] for row in rows]
+    titles = [f"{whose}: {what}" for whose in columns_of for what in ("aggregation %", "personalization %", "front")]
+    words = frozenset({"Method", *(f"{whose}: front" for whose in columns_of)})
+    sheet = Sheet(["Method", *titles], lines, words)
+    return found, {"Pareto front: no other method is as good in both and better in one": sheet} if found else {}
 
 
 def front(pairs: Mapping[str, Pair]) -> set[str]:

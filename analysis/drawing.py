@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .figures import LIGHT, Theme, dress, look, percent, place, style
+from .figures import LIGHT, Theme, class_look, dress, look, percent, place, style
 from .studies import Study, records
 
-WIDE, HIGH = 2.75, 2.45  # inches of a panel in a grid, its margins in it
+WIDE, HIGH = 2.85, 2.85  # inches of a panel in a grid, its margins in it
 ARROW = 10.0  # proxies are drawn this much longer, as in MAP's Fig. 5
 
 
@@ -36,21 +36,30 @@ def planes(study: Study, rows: Sequence[Sequence[str]], classes: Sequence[int], 
 def _plane(axes: Axes, rows: pd.DataFrame, theme: Theme) -> None:
     features = rows[rows["kind"] == "feature"]
     for label, points in features.groupby("label"):
-        colour, marker, _ = look(int(str(label)), theme)
-        axes.plot(
-            points["x"], points["y"], linestyle="", marker=marker, markersize=2.6, color=colour, alpha=0.55, markeredgewidth=0
-        )
-    for row in records(rows[rows["kind"] != "feature"]):
+        colour, marker = class_look(int(str(label)), theme)
+        drawn = axes.plot(points["x"], points["y"], linestyle="", marker=marker, color=colour, alpha=0.5)[0]
+        drawn.set(markersize=3.4 * _size(int(str(label)), theme), markeredgewidth=0)
+    # Proxies may coincide: the large marks below, and each a little smaller than the one before, so that all are seen.
+    proxies = sorted(records(rows[rows["kind"] != "feature"]), key=lambda row: -_size(row["label"], theme))
+    for number, row in enumerate(proxies):
         x, y, missing = ARROW * row["x"], ARROW * row["y"], row["kind"] == "missing proxy"
-        colour = theme.ink if missing else look(row["label"], theme)[0]
-        face = theme.paper if missing else colour
+        colour, marker = class_look(row["label"], theme)
+        edge, face, colour = (theme.ink, theme.paper, theme.ink) if missing else (theme.paper, colour, colour)
+        size = ((8.0 if missing else 10.0) - 4.0 * number / len(proxies)) * _size(row["label"], theme)
         axes.plot([0, x], [0, y], color=colour, linewidth=0.8 if missing else 1.5, zorder=4)
-        axes.plot([x], [y], marker=look(row["label"], theme)[1], markersize=6, color=colour, markerfacecolor=face, zorder=5)
+        drawn = axes.plot([x], [y], marker=marker, markersize=size, zorder=5)[0]
+        drawn.set(markeredgecolor=edge, markerfacecolor=face, markeredgewidth=0.8)
     axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
+    axes.set_aspect("equal", adjustable="datalim")  # lengths and angles are what the plane is for
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     dress(axes, theme, grid=False)
+
+
+def _size(label: int, theme: Theme) -> float:
+    """What makes a class's mark look as large as the others'."""
+    return {"*": 1.7, "D": 0.85}.get(class_look(label, theme)[1], 1.0)
 
 
 def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
@@ -59,16 +68,19 @@ def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
     axes.set(xlim=(0, max(len(classes), 6)), ylim=(0, 1))
     axes.set_axis_off()
     for number, label in enumerate(classes):
-        colour, marker, _ = look(label, theme)
-        axes.plot([number + 0.1], [0.5], marker=marker, markersize=6, color=colour)
+        colour, marker = class_look(label, theme)
+        axes.plot([number + 0.1], [0.5], marker=marker, markersize=6 * _size(label, theme), color=colour, markeredgewidth=0)
         axes.text(number + 0.2, 0.47, f"class {label}", va="center", fontsize=8.5, color=theme.ink)
 
 
 def lines(
     groups: Mapping[str, Mapping[str, pd.Series[Any]]], x: str, theme: Theme = LIGHT, *, share: bool = False,
-    looks: Mapping[str, int] | None = None,
+    looks: Mapping[str, int] | None = None, ticks: Sequence[float] = (),
 ) -> Figure:  # fmt: skip
-    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions, shown in per cent."""
+    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions, shown in per cent.
+
+    ticks: where the axis of x is labelled; round numbers if none are given.
+    """
     names = list(dict.fromkeys(name for curves in groups.values() for name in curves))
     number = {name: i for i, name in enumerate(names)} | dict(looks or {})
     columns = min(3, len(groups))
@@ -84,6 +96,8 @@ def lines(
                 drawn = axes.plot(curve.index, curve.to_numpy(float), color=colour, marker=marker, linestyle=dash, linewidth=1.6)
                 drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
             _scales(axes, x, share)
+            if ticks:
+                axes.set_xticks(ticks)
             axes.set_title(heading, loc="left", fontsize=10)
             dress(axes, theme, grid=True)
         _names(figure, {name: number[name] for name in names}, theme)

@@ -34,10 +34,13 @@ class Theme(NamedTuple):
     ink: str
     grid: str
     colours: tuple[str, ...]
+    more: tuple[str, ...]  # where ten are to be told apart: of classes
 
 
-LIGHT = Theme("#ffffff", "#1c2127", "#e3e6ea", ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"))
-DARK = Theme("#161a1f", "#e4e7eb", "#2d333b", ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"))
+LIGHT = Theme("#ffffff", "#1c2127", "#e3e6ea", ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"),
+              ("#6a3d9a", "#8a1c1c", "#8fbc1e"))  # fmt: skip
+DARK = Theme("#161a1f", "#e4e7eb", "#2d333b", ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"),
+             ("#a584dd", "#cf5b5b", "#c3e35a"))  # fmt: skip
 
 
 class Curve(NamedTuple):
@@ -158,6 +161,12 @@ def look(style: int, theme: Theme) -> tuple[str, str, str]:
     return theme.colours[style % colours], MARKERS[style % len(MARKERS)], "--" if style // colours % 2 else "-"
 
 
+def class_look(label: int, theme: Theme) -> tuple[str, str]:
+    """Colour and marker of a class: ten of each."""
+    colours = theme.colours + theme.more
+    return colours[label % len(colours)], MARKERS[label % len(colours)]
+
+
 def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     """Write each name beside the end of its line, pushed apart where ends are close."""
     low, high = axes.get_ylim()
@@ -250,7 +259,7 @@ def svg(figure: Figure) -> str:
 
 def in_the_dark(drawing: str) -> str:
     """An SVG drawn with LIGHT as DARK would have drawn it."""
-    pairs = zip((*LIGHT[:3], *LIGHT.colours), (*DARK[:3], *DARK.colours), strict=True)
+    pairs = zip((*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True)
     dark = dict(pairs)
     return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
 

@@ -70,7 +70,7 @@ def _key_below(figure: Figure, names: Sequence[str], across: int, theme: Theme) 
 
 
 def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
-    """column → method → gains of the clients: each sorted from the largest down; beside it how many gain."""
+    """column → method → gains of the clients of all seeds: each sorted from the largest down; beside it how many gain."""
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     high = max(3.0, 0.24 * len(names) + 1.0)
     with style(theme):

@@ -11,7 +11,7 @@ from .gains import client_gains
 from .item_plots import Cost, cost_panels, gain_curves, line_panels, stage_curves
 from .load import Runs
 from .measures import measures
-from .plots import gains
+from .plots import gains, per_seed
 from .reproductions import ROUNDS, Reproduction, cell_names, measure_of, printed_value, result_lines, run_folders, shown
 from .sheet import Sheet
 from .stages import a_sel, forgetting
@@ -51,7 +51,8 @@ def item_view(item: Reproduction, runs: Runs) -> View:
 
 def has_table(item: Reproduction) -> bool:
     """Whether there is a finished run to compare, or what is printed is shown alone."""
-    return bool(run_folders(item)) or item.about.get("picture") in NEED_NO_RUN
+    drawn = item.about.get("picture") in NEED_NO_RUN and any(cell["printed"] for cell in item.about["cells"])
+    return bool(run_folders(item)) or drawn
 
 
 def showable(item: Reproduction) -> bool:
@@ -107,8 +108,8 @@ def rounds_view(item: Reproduction, runs: Runs) -> View:
     return View(found, {})
 
 
-def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[float]]:
-    """(row, column) → gains of all clients over the baseline row, of the last survey, over all seeds."""
+def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[float]]]:
+    """(row, column) → gains of all clients over the baseline row, of the last survey, a list a seed."""
     cells = _cells(item, runs)
     base = {cell["column"]: names for cell, names in cells if cell["row"] == item.about["baseline"]}
     rivals = [(cell, names) for cell, names in cells if cell["row"] != item.about["baseline"] and cell["column"] in base]
@@ -118,14 +119,16 @@ def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[float]]
     return {key: values for key, values in found.items() if values}
 
 
-def _gain_sheet(found: Mapping[tuple[str, str], Sequence[float]]) -> dict[str, Sheet]:
+def _gain_sheet(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, Sheet]:
+    """Counted in each seed, then the mean over seeds."""
     lines = []
-    for (row, column), values in found.items():
-        above, below = (sum(value * sign > 0 for value in values) for sign in (1, -1))
-        mean = 100 * sum(values) / len(values)
-        lines.append([row, column, str(len(values)), shown([mean], 2, sign=True), str(above), str(below),
-                      f"{100 * above / len(values):.0f}"])  # fmt: skip
-    titles = ["Method", "Column", "Clients", "Mean gain, points", "gain", "lose", "gain %"]
+    for (row, column), seeds in found.items():
+        above, below = ([sum(value * sign > 0 for value in values) for values in seeds] for sign in (1, -1))
+        clients = [len(values) for values in seeds]
+        counts = [per_seed(sum(one) / len(seeds)) for one in (clients, above, below)]
+        mean = shown([100 * sum(values) / len(values) for values in seeds], 2, sign=True)
+        lines.append([row, column, str(len(seeds)), counts[0], mean, *counts[1:], f"{100 * sum(above) / sum(clients):.0f}"])
+    titles = ["Method", "Column", "Seeds", "Clients", "Mean gain, points", "gain", "lose", "gain %"]
     return {"Who gains": Sheet(titles, lines, WORDS)} if lines else {}
 
 
@@ -134,17 +137,18 @@ def gain_bars_view(item: Reproduction, runs: Runs) -> View:
     found = _gains(item, runs)
     if not found:
         return View([], {})
-    caption = f"Gain of every client over {item.about['baseline']} after the last round, in points, bins of 5; all seeds."
+    baseline = item.about["baseline"]
+    caption = f"Gain of every client over {baseline} after the last round, in points, bins of 5; counts are means over seeds."
     named = {f"{row}, {column}": values for (row, column), values in found.items()}
-    return View([Drawn(gains(named), caption)], _gain_sheet(found))
+    return View([Drawn(gains(named, baseline), caption)], _gain_sheet(found))
 
 
 def gain_curves_view(item: Reproduction, runs: Runs) -> View:
     """The clients' gains, sorted, a line a method."""
     found = _gains(item, runs)
     panels: dict[str, dict[str, list[float]]] = {}
-    for (row, column), values in found.items():
-        panels.setdefault(column, {})[row] = values
+    for (row, column), seeds in found.items():
+        panels.setdefault(column, {})[row] = [value for values in seeds for value in values]
     if not panels:
         return View([], {})
     caption = f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; all seeds."

@@ -49,6 +49,7 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "accuracy_last": recent(accuracy, 1),
         "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
+        "accuracy_mean": by_run(accuracy)["value"].mean(),
         "personal_last": recent(personal, 1),
         "personal_mean10": recent(personal, LAST_ROUNDS),
         "personal_observed": recent(runs.series("personal", "local_test", "accuracy_observed"), 1),

@@ -36,7 +36,7 @@ def scatter(points: Sequence[Point], theme: Theme = LIGHT) -> Figure:
         height = max(3.6, 0.2 * len(points) + 0.9)
         figure = Figure(figsize=(6.4, height))
         names = 0.5 + 0.075 * max(len(short(point.label, 30)) for point in points)
-        axes = place(figure, 0.7, 0.55, 6.4 - 0.8 - names, height - 0.8)
+        axes = place(figure, 0.9, 0.55, 6.4 - 1.0 - names, height - 0.8)
         for point in points:
             colour, marker, _ = look(point.style, theme)
             axes.errorbar(point.x, point.y, xerr=_known(point.dx), yerr=_known(point.dy), fmt=marker, color=colour, markersize=7,
@@ -108,36 +108,48 @@ def _ranked(
     axes.text(edge + 0.16 * away, drop[1], text, ha=side, va="center", fontsize=9, color=theme.ink)
 
 
-def gains(differences: Mapping[str, Sequence[float]], theme: Theme = LIGHT) -> Figure:
-    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one panel a method."""
+def gains(differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, theme: Theme = LIGHT) -> Figure:
+    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one panel a method.
+
+    Of each method a list a seed: clients are counted seed by seed, and shown is the mean over seeds.
+    """
     names = list(differences)
-    columns = min(3, len(names))
+    columns = 2 if len(names) == 4 else min(3, len(names))  # four stand better in a square
     rows = math.ceil(len(names) / columns)
-    found = [np.asarray(values, float) for values in differences.values()]
+    found = [np.concatenate([np.asarray(values, float) for values in seeds]) for seeds in differences.values()]
+    seeds = [len(values) for values in differences.values()]
     low, high = min(-BIN, *(float(values.min()) for values in found)), max(BIN, *(float(values.max()) for values in found))
     first, last = math.floor(round(low / BIN, 9)), math.ceil(round(high / BIN, 9))
     edges = np.round(np.arange(first, last + 1) * BIN, 10)
     with style(theme):
-        figure = Figure(figsize=(3.3 * columns + 0.3, 2.5 * rows + 0.2))
-        for number, (name, values) in enumerate(zip(names, found, strict=True)):
-            left, bottom = 0.5 + 3.3 * (number % columns), 0.55 + 2.5 * (rows - 1 - number // columns)
+        figure = Figure(figsize=(3.75 * columns + 0.45, 2.65 * rows + 0.05))
+        for number, (name, values, of) in enumerate(zip(names, found, seeds, strict=True)):
+            left, bottom = 0.65 + 3.75 * (number % columns), 0.6 + 2.65 * (rows - 1 - number // columns)
             axes = place(figure, left, bottom, 2.85, 1.6)
-            counts = count_bins(values, edges)
+            counts = [count / of for count in count_bins(values, edges)]
             centres = (edges[:-1] + edges[1:]) / 2
             colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
             bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
             for bar, count in zip(bars, counts, strict=True):
                 if count:
                     middle = bar.get_x() + bar.get_width() / 2
-                    axes.text(middle, count, str(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
+                    axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
             axes.axvline(0, color=theme.ink, linewidth=0.8)
-            axes.set_title(f"{short(name, 24)}: {int((values < 0).sum())} of {len(values)} lose", loc="left", fontsize=9.5)
+            lose, clients = (per_seed(count / of) for count in (int((values < 0).sum()), len(values)))
+            axes.set_title(f"{short(name, 24)}: {lose} of {clients} lose", loc="left", fontsize=9)
+            axes.set_xlabel(f"Gain over {short(baseline, 24)}, points", fontsize=9)
+            axes.set_ylabel("Clients" if of == 1 else f"Clients, mean of {of} seeds", fontsize=9)
             axes.xaxis.set_major_formatter(FuncFormatter(_gain))
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             axes.margins(y=0.15)
             dress(axes, theme, grid=False)
     return figure
+
+
+def per_seed(count: float) -> str:
+    """A count, a mean of counts over seeds with one digit."""
+    return f"{count:.0f}" if count == int(count) else f"{count:.1f}"
 
 
 def _gain(value: float, _: object) -> str:

@@ -25,9 +25,10 @@ from .targets import first_reaching
 PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", "mpfedcon": "gldp-mpfedcon.csv"}
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
-    "accuracy_last", "accuracy_best", "accuracy_mean10", "personal_last", "personal_mean10", "between_last", "between_mean10",
-    "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up", "eigenvalue_variance", "eigenvalue_variance_class",
-    "eigenvalue_variance_client", "eigenvalue_variance_raw", "rounds_to_baseline", "personal_rounds_to_baseline",
+    "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "personal_last", "personal_mean10", "between_last",
+    "between_mean10", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up", "eigenvalue_variance",
+    "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw", "rounds_to_baseline",
+    "personal_rounds_to_baseline",
 )  # fmt: skip
 ROUNDS = {  # what counts rounds: of which accuracy
     "rounds_to_baseline": ("global", "test", "accuracy"),
@@ -102,14 +103,13 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     """One line a cell and one for each cell of a column of averages."""
     paper, baseline = item.about["paper"], item.about["baseline"]
-    ours = {key: cell_values(item, key, runs) for key in _keys(item)}
     printed = {(c["row"], c["column"]): printed_value(paper, c["printed"]) for c in item.about["cells"]}
+    rows = dict.fromkeys(row for row, _ in printed)
     for average in item.about["averages"]:
-        for row in dict.fromkeys(row for row, _ in list(ours)):
-            seeds = [ours.get((row, column), {}) for column in average["of"]]
-            common = set.intersection(*map(set, seeds)) if seeds else set()
-            ours[row, average["column"]] = {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
-            printed[row, average["column"]] = printed_value(paper, {**average["printed"], "method": row})
+        where = average["printed"]
+        for row in rows:
+            printed[row, average["column"]] = printed_value(paper, {**where, "method": row} if where else {})
+    ours = {key: values_of(item, key, runs) for key in printed}
     lines = []
     for (row, column), values in ours.items():
         against = ours.get((baseline, column), {})
@@ -119,8 +119,15 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     return lines
 
 
-def _keys(item: Reproduction) -> list[tuple[str, str]]:
-    return [(cell["row"], cell["column"]) for cell in item.about["cells"]]
+def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
+    """cell_values, also of an average's column: the mean of its columns, of the seeds that all of them have."""
+    row, column = key
+    average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
+    if average is None:
+        return cell_values(item, key, runs, measure)
+    seeds = [cell_values(item, (row, one), runs, measure) for one in average["of"]]
+    common = set.intersection(*map(set, seeds)) if seeds else set()
+    return {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
 
 
 def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
@@ -128,12 +135,13 @@ def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
     return str(cell.get("measure") or item.about["measure"])
 
 
-def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs) -> dict[int, float]:
-    """Seed → the measure of a cell's runs, in the unit the paper prints."""
+def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
+    """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints; empty without the cell."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
-    names, measure = cell_names(item, cells[key], runs), measure_of(item, cells[key])
+    names = cell_names(item, cells[key], runs) if key in cells else []
     if not names:
         return {}
+    measure = measure or measure_of(item, cells[key])
     if measure in ROUNDS:
         baseline = cells.get((item.about["baseline"], key[1]))
         return _rounds_to(runs, names, cell_names(item, baseline, runs) if baseline else [], measure)
@@ -206,9 +214,10 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
     digits = DIGITS.get(item.about["measure"], 2)
     title, said = _asides(item, runs)
-    lines = []
+    parts, lines = _parts(item), []
     for line in result_lines(item, runs):
-        cells = [line.row, line.column, shown([line.printed], digits), shown(line.ours, digits), str(len(line.ours))]
+        cells = [line.row, parts.get(line.column, line.column), shown([line.printed], digits), shown(line.ours, digits)]
+        cells.append(str(len(line.ours)))
         if scale == "full":
             cells.append(shown([line.mean - line.printed], digits, sign=True))
         else:
@@ -218,6 +227,12 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
     titles += [title] if title else []
     whole = Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", title, "Verdict"}))
     return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict"})
+
+
+def _parts(item: Reproduction) -> dict[str, str]:
+    """What a column of averages is called where the scale has only some of its columns."""
+    averages = [(one["column"], len(one["of"]), one.get("whole", 0)) for one in item.about["averages"]]
+    return {column: f"{column} of {of} of {whole} columns" for column, of, whole in averages if of < whole}
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:

@@ -166,6 +166,7 @@ def _gains(runs: Runs, members: Sequence[Group]) -> str:
         return ""
     caption = (
         f"What a client gains over {baseline.label}, in points: difference of its personal models' accuracies on its own test "
-        "part when it last took part; clients of all common seeds. Bins of 5 points."
+        "part when it last took part; counts are means over common seeds. Bins of 5 points."
     )
-    return f"<h3>Who gains, who loses</h3>{drawing(gains(dict(list(differences.items())[:6])), caption, css='classes')}"
+    figure = gains(dict(list(differences.items())[:6]), baseline.label)
+    return f"<h3>Who gains, who loses</h3>{drawing(figure, caption, css='classes')}"

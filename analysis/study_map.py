@@ -121,7 +121,7 @@ def targeted_classes(study: Study) -> Painted:
         checks.append(Check(f"M1 above {name} for every n", f"{shown} points", bool((gap > 0).all())))
         falls = bool((gap.diff().dropna() < 0).all())
         checks.append(Check(f"The gap between M1 and {name} grows as n falls", f"{shown} points, n rising", falls))
-    figure = lines({"Accuracy on the targeted classes": curves}, "Targeted classes n", share=True)
+    figure = lines({"Accuracy on the targeted classes": curves}, "Targeted classes n", share=True, ticks=list(curves["M1"].index))
     return Painted([Drawn(figure, caption, "natural")], checks)
 
 
@@ -198,11 +198,12 @@ def _saw(study: Study, methods: Sequence[str], theme: Theme = LIGHT) -> Figure:
                 down = study.curve(method, name, "accuracy, downloaded")
                 personal = study.curve(method, name, "accuracy, personalized")
                 for round in down.index:
-                    axes.plot([round - 1, round], [down[round], personal[round]], color=colour, linewidth=1.6)
+                    axes.plot([round - 1, round], [down[round], personal[round]], color=colour, linewidth=1.6, alpha=0.7)
                     if round + 1 in down.index:
-                        axes.plot([round, round], [personal[round], down[round + 1]], color=colour, linestyle=":", linewidth=1.3)
-                axes.plot(personal.index, personal, linestyle="", marker=marker, markersize=4, color=colour)
-                axes.plot([], [], color=colour, marker=marker, markersize=4, label=name)
+                        between = [personal[round], down[round + 1]]
+                        axes.plot([round, round], between, color=colour, linestyle=":", linewidth=1.3, alpha=0.7)
+                axes.plot(personal.index, personal, linestyle="", marker=marker, markersize=4, color=colour, alpha=0.7)
+                axes.plot([], [], color=colour, marker=marker, markersize=4, linestyle="", label=name)
             axes.set_title(method, loc="left", fontsize=10)
             axes.set_xlabel("Round", fontsize=9)
             axes.set_ylim(-0.03, 1.03)
@@ -210,8 +211,10 @@ def _saw(study: Study, methods: Sequence[str], theme: Theme = LIGHT) -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             dress(axes, theme, grid=True)
             if not number:
+                axes.plot([], [], color=theme.ink, linewidth=1.6, label="within a round")
+                axes.plot([], [], color=theme.ink, linewidth=1.3, linestyle=":", label="between rounds, to the next download")
                 axes.legend(
-                    loc="upper left", bbox_to_anchor=(0.0, -0.24), ncols=2, frameon=False, fontsize=9, labelcolor=theme.ink
+                    loc="upper left", bbox_to_anchor=(0.0, -0.24), ncols=4, frameon=False, fontsize=9, labelcolor=theme.ink
                 )
     return figure
 

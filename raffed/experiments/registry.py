@@ -40,6 +40,7 @@ MEASURES = {  # what analysis/reproductions.py can read off runs; a contract tes
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "the same at its best round, %",
     "accuracy_mean10": "the same, mean over the last ten evaluated rounds, %",
+    "accuracy_mean": "the same, mean over all evaluated rounds: the higher, the sooner, %",
     "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
     "personal_mean10": "the same, mean over the last ten evaluated rounds, %",
     "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
@@ -76,28 +77,43 @@ class Cell:
 
 @dataclass(frozen=True)
 class Average:
-    """A column that is the mean of others, row by row; `printed` lacks the method only."""
+    """A column that is the mean of others, row by row, at a scale without some of them of the rest.
+
+    `printed` lacks the method only; empty where nothing is printed.
+    """
 
     column: str
     of: tuple[str, ...]
     printed: Mapping[str, str]
 
 
+Term = tuple[float, str, str] | tuple[float, str, str, str]  # factor, row, column, and a measure where it is not the cell's
+
+
 @dataclass(frozen=True)
 class Claim:
-    """What is said of an item's cells: Σ factor · value of the cell (row, column) is above 0. Judged seed by seed, in pairs.
+    """What is said of an item's cells: Σ factor · value of the cell (row, column) − minus > 0. Judged seed by seed, in pairs.
 
+    A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are the same numbers.
     given: terms of a premise, whose sum must be above 0 for the claim to say anything: half of a gain, where there is a gain.
     """
 
     text: str
-    terms: tuple[tuple[float, str, str], ...]
-    given: tuple[tuple[float, str, str], ...] = ()
+    terms: tuple[Term, ...]
+    given: tuple[Term, ...] = ()
+    minus: float = 0.0
+    within: float | None = None
 
     @staticmethod
     def above(text: str, better: str, worse: str, column: str) -> Claim:
         """One row's value is above another's in a column."""
         return Claim(text, ((1.0, better, column), (-1.0, worse, column)))
+
+    @staticmethod
+    def near(text: str, one: str, other: str, column: str, within: float, measure: str = "") -> Claim:
+        """Two rows' values are no farther apart in a column; within 0: they are equal."""
+        asked = (measure,) if measure else ()
+        return Claim(text, ((1.0, one, column, *asked), (-1.0, other, column, *asked)), within=within)
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,12 @@ class Item:
             config = smoke(cell.config)
         return config if config is None else replace(config, seed=seed)
 
+    def averaged(self, scale: str) -> list[tuple[Average, tuple[str, ...]]]:
+        """The averages, each with those of its columns that the scale has; without those that it has nothing of."""
+        there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
+        parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
+        return [(one, of) for one, of in parts if of]
+
 
 def lacking(config: RunConfig) -> list[str]:
     """The names in a configuration that no registry holds: `method flda`, `model wrn28`, `data set cinic10`, `split stages:…`."""
@@ -181,6 +203,7 @@ def smoke(config: RunConfig) -> RunConfig:
     rounds, held_out = 2 * stages_of(split), None if split.partition(":")[0] in BRINGS_TESTS else 0.2
     return replace(
         config,
+        args={name: min(value, 1.0) if name.endswith("epochs") else value for name, value in config.args.items()},
         data=replace(config.data, dataset="digits", split=split, transform="auto", local_test=held_out),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),

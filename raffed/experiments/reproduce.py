@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -247,22 +247,26 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), []),
               **({"measure": cell.measure} if cell.measure else {})} for (row, column), cell in kept.items()]  # fmt: skip
     columns = {column for _, column in kept}
-    averages = [{"column": one.column, "of": list(one.of), "printed": dict(one.printed)}
-                for one in item.averages if columns >= set(one.of)]  # fmt: skip
-    claims = [{"text": one.text, "terms": [list(term) for term in one.terms], "given": [list(term) for term in one.given]}
-              for one in item.claims
-              if kept.keys() >= {(row, column) for _, row, column in (*one.terms, *one.given)}]  # fmt: skip
+    averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
     left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
              "unit": _unit(item, kept.values()), "tolerance": item.tolerance,
-             "baseline": item.baseline, "note": item.note, "cells": cells, "averages": averages,
-             "claims": claims, "picture": item.picture,
+             "baseline": item.baseline, "note": item.note, "cells": cells,
+             "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
+             "claims": _claims(item, kept.keys(), {one.column: of for one, of in averages}), "picture": item.picture,
              "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
+
+
+def _claims(item: Item, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """The claims all of whose cells were asked for; behind an average are the cells of its columns."""
+    behind = [{(row, part) for _, row, column, *_ in (*one.terms, *one.given) for part in averages.get(column, (column,))}
+              for one in item.claims]  # fmt: skip
+    return [asdict(one) for one, cells in zip(item.claims, behind, strict=True) if cells <= set(kept)]
 
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:

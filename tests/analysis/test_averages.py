@@ -8,6 +8,7 @@ import pytest
 
 from analysis.averages import Pair, averages_view, front
 from analysis.figures import svg
+from analysis.item_views import showable
 from analysis.load import load_runs
 from analysis.reproductions import Reproduction, load_item
 from raffed.experiments.registry import find_item
@@ -15,9 +16,34 @@ from raffed.experiments.reproduce import jobs, write_item
 from raffed.results import MetricsWriter, Row, write_json
 
 
+def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
+    """A run of one round."""
+    writer = MetricsWriter(parent / name, name, "m", "d", "s", 0)
+    writer.add([Row(1, "global", "test", "accuracy", accuracy, n=1), Row(1, "personal", "local_test", "accuracy", personal, n=1)])
+    writer.flush()
+    write_json(parent / name / "run.json", {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1})
+    return parent / name
+
+
 def test_the_front_is_what_nobody_beats_in_both() -> None:
     pairs = {"a": Pair(0.5, 0.9), "b": Pair(0.9, 0.5), "c": Pair(0.5, 0.8), "d": Pair(0.6, 0.6), "e": Pair(0.6, 0.6)}
     assert front(pairs) == {"a", "b", "d", "e"}
+
+
+def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> None:
+    """Fig. 11: its FedAvg is no row of a table, though Tables I and II have averages of a FedAvg."""
+    item = find_item("map/fig11")
+    found = load_item(write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1)))
+    assert averages_view(found, load_runs([])) == ([], {})
+    assert not showable(found)
+    for cell in found.about["cells"]:
+        if cell["row"] in ("FedAvg", "MAP (lam = 0.5)") and cell["column"] == "FaMnist LeNet":
+            cell["runs"].append(str(written(tmp_path, cell["row"].partition(" ")[0], 0.5, 0.25)))
+    (drawn,), sheets = averages_view(found, load_runs([tmp_path]))
+    (sheet,) = sheets.values()
+    assert sheet.titles == ["Method", "Ours: aggregation %", "Ours: personalization %", "Ours: front"]
+    assert next(line for line in sheet.lines if line[0] == "MAP (lam = 0.5)")[1:] == ["50.0", "25.0", "yes"]
+    assert "MAP (lam = 0.5)" in svg(drawn.figure)
 
 
 @pytest.fixture
@@ -44,12 +70,7 @@ def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(figure:
               ("MAP", "FaMnist LeNet"): (0.7, 1.0)}.get((cell["row"], cell["column"]))  # fmt: skip
         if at is None:
             continue
-        name = f"{cell['row']}-{cell['column']}".replace(" ", "-")
-        writer = MetricsWriter(tmp_path / name, name, "m", "d", "s", 0)
-        writer.add([Row(1, "global", "test", "accuracy", at[0], n=1), Row(1, "personal", "local_test", "accuracy", at[1], n=1)])
-        writer.flush()
-        write_json(tmp_path / name / "run.json", {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1})
-        cell["runs"].append(str(tmp_path / name))
+        cell["runs"].append(str(written(tmp_path, f"{cell['row']}-{cell['column']}".replace(" ", "-"), *at)))
     drawn, sheets = averages_view(figure, load_runs([tmp_path]))
     (sheet,) = sheets.values()
     lines = {line[0]: line[4:] for line in sheet.lines}

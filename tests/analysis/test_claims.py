@@ -35,6 +35,19 @@ def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float]
     assert Judged("", [1.0, 1.1, 0.9], given).verdict == word
 
 
+@pytest.mark.parametrize(
+    ("values", "within", "word"),
+    [([0.0], 0.0, "holds"), ([0.0, 0.0], 0.0, "holds"), ([0.0, 1e-9], 0.0, "fails"), ([1e-9], 0.0, "fails"), ([], 0.0, "not run"),
+     ([0.1], 0.3, "one seed"), ([0.1, 0.1], 0.3, "holds"), ([-0.1, -0.1], 0.3, "holds"), ([0.4, 0.4], 0.3, "fails"),
+     ([-0.4, -0.4], 0.3, "fails"), ([0.0, 0.1], 0.3, "not separated")],
+)  # fmt: skip
+def test_what_is_near_holds_where_the_whole_interval_is_and_what_is_equal_in_every_seed(
+    values: list[float], within: float, word: str
+) -> None:
+    """The interval of 0 and 0.1 is 0.05 ± 0.64."""
+    assert Judged("", values, (), within).verdict == word
+
+
 def test_the_interval_is_student_s() -> None:
     one = Judged("", [1.0, 2.0, 3.0])
     assert one.mean == 2.0
@@ -70,6 +83,27 @@ def test_a_premise_is_read_off_the_same_seeds(item: Reproduction) -> None:
     (found,) = judged(Reproduction(item.folder, {**item.about, "claims": claims}), load_runs(run_folders(item)))
     assert found.values == pytest.approx([50.0, 60.0])  # of seeds 0 and 1
     assert found.given == pytest.approx([30.0, 10.0])
+
+
+def test_terms_may_be_of_averages_and_of_another_measure_and_a_number_is_taken_off(item: Reproduction) -> None:
+    """The column m is the mean of c alone; the last accuracy is the best one here, so that their difference is 0."""
+    terms = [[1.0, "a", "m"], [-1.0, "b", "c", "accuracy_best"]]
+    claims = [{"text": "", "terms": terms, "minus": 20.0, "within": 15.0}, {"text": "", "terms": [[1.0, "a", "nowhere"]]}]
+    averages = [{"column": "m", "of": ["c"], "whole": 1, "printed": {}}]
+    about = {**item.about, "claims": claims, "averages": averages}
+    found, absent = judged(Reproduction(item.folder, about), load_runs(run_folders(item)))
+    assert found.values == pytest.approx([10.0, -10.0])
+    assert found.within == 15.0
+    assert absent.verdict == "not run"
+
+
+def test_smoke_runs_say_what_is_equal_and_nothing_else(item: Reproduction) -> None:
+    same = [[1.0, "a", "c"], [-1.0, "a", "c"]]
+    claims = [*item.about["claims"], {"text": "a is a", "terms": same, "minus": 0.0, "within": 0.0}]
+    smoke = Reproduction(item.folder, {**item.about, "scale": "smoke", "claims": claims})
+    sheet = claim_sheet(smoke, load_runs(run_folders(item)))
+    assert sheet is not None
+    assert [(line[0], line[-1]) for line in sheet.lines] == [("a is a", "holds")]
 
 
 def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction) -> None:

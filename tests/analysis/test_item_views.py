@@ -79,7 +79,7 @@ def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: s
             for name, values in {"SOLO": solo, "MpFedcon": ours}.items()}  # fmt: skip
     found, runs = item(tmp_path, rows, "between_last", baseline="SOLO", picture=picture)
     view = item_view(found, runs)
-    assert view.tables["Who gains"].lines == [["MpFedcon", "CIFAR10 (100,5)", "4", "+6.25", "2", "1", "50"]]
+    assert view.tables["Who gains"].lines == [["MpFedcon", "CIFAR10 (100,5)", "1", "4", "+6.25", "2", "1", "50"]]
     (drawn,) = view.figures
     assert ("MpFedcon: 50 % gain" if picture == "gain_curves" else "1 of 4 lose") in svg(drawn.figure)
 

@@ -128,6 +128,16 @@ def test_the_average_needs_every_column_of_a_seed(item_file: Path) -> None:
     assert found["FedMR", "avg"].printed == 83.45
 
 
+def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_number_compares_with_none(item_file: Path) -> None:
+    about = json.loads(item_file.read_text())
+    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2"], "whole": 5, "printed": {}}]
+    item_file.write_text(json.dumps(about))
+    item = load_item(item_file)
+    lines = {line[1]: line for line in paper_sheet(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"}
+    assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00 ± 12.71"]
+    assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
+
+
 def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path, tmp_path: Path) -> None:
     (item,) = find_items([item_file.parent])
     text = write_loaded(load_runs(run_folders(item)), tmp_path / "report", [item]).read_text()

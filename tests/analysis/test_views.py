@@ -88,7 +88,7 @@ def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_sp
     write_run("n", [0.1, 0.1], personal=[0.4, 0.9], method="fedmr", partition_sha256="another split")
     runs = load_runs([tmp_path])
     by_label = {group.label: group for group in groups(runs)}
-    assert client_gains(runs, by_label["map"].used, by_label["fedavg"].used) == pytest.approx([0.25, 0.25])
+    assert client_gains(runs, by_label["map"].used, by_label["fedavg"].used) == [pytest.approx([0.25, 0.25])]
     assert client_gains(runs, by_label["fedmr"].used, by_label["fedavg"].used) == []
 
 
@@ -103,8 +103,21 @@ def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
     assert ">map<" in drawn
     drawn = svg(rank_diagram(Ranking({"a1": 1.25, "b2": 1.75, "c3": 3.0}, 1.2, 4)))
     assert all(text in drawn for text in ("a1  1.25", "b2", "c3", "critical difference 1.20"))
-    drawn = svg(gains({"map": [0.1, -0.1, 0.1]}))
+    drawn = svg(gains({"map": [[0.1, -0.1, 0.1]]}, "fedavg"))
     assert "map: 1 of 3 lose" in drawn
+    assert "Gain over fedavg, points" in drawn
+    assert ">Clients<" in drawn
+
+
+def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_in_a_square() -> None:
+    """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10 points: a bar of 1.5."""
+    figure = gains({"map": [[0.11, -0.1, 0.11], [-0.1, -0.1, 0.11]]}, "fedavg")
+    drawn = svg(figure)
+    assert "map: 1.5 of 3 lose" in drawn
+    assert "Clients, mean of 2 seeds" in drawn
+    assert sorted(bar.get_height() for bar in figure.axes[0].patches)[-2:] == [1.5, 1.5]
+    four = gains({name: [[0.1]] for name in "abcd"}, "fedavg")
+    assert len({round(axes.get_position().x0, 6) for axes in four.axes}) == 2
 
 
 def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> None:

@@ -57,6 +57,17 @@ def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Pa
     assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
 
 
+def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> None:
+    """VGG8-BN is too large for the proxy; claims on the average go with it, and without it are not made."""
+    item = find_item("map/table3-aggregation")
+    for scale, columns in {"proxy": 2, "full": 3}.items():
+        about = json.loads(write_item(item, scale, tmp_path, jobs(item, scale, tmp_path, [], seeds=1)).read_text())
+        assert [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]] == [("mean", columns, 3)]
+        assert len(about["claims"]) == 9
+    about = json.loads(write_item(item, "proxy", tmp_path, jobs(item, "proxy", tmp_path, ["famnist"], seeds=1)).read_text())
+    assert about["averages"] == about["claims"] == []
+
+
 def test_columns_with_measures_of_their_own_say_what_each_is(tmp_path: Path) -> None:
     item = find_item("gldp/claims")
     about = json.loads(write_item(item, "proxy", tmp_path, jobs(item, "proxy", tmp_path, [], seeds=1)).read_text())

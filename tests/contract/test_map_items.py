@@ -1,0 +1,90 @@
+"""MAP's tables and figures: every printed number stands beside a cell or an average, and what is claimed is what is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.reproductions import printed_value, printed_values
+from raffed.experiments.papers.map import UNIFORM
+from raffed.experiments.registry import Claim, Item, find_item, items
+from raffed.methods import build_method
+
+TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
+KEYS = ("table", "dataset", "network", "method", "metric")
+
+
+def places(item: Item) -> dict[tuple[str, str], dict[str, str]]:
+    """(row, column) → where the paper prints it, averages too."""
+    found = {(cell.row, cell.column): dict(cell.printed) for cell in item.cells}
+    rows = list(dict.fromkeys(cell.row for cell in item.cells))
+    return found | {(row, one.column): {**one.printed, "method": row} for one in item.averages if one.printed for row in rows}
+
+
+def test_every_printed_number_stands_beside_a_cell_or_an_average() -> None:
+    printed = {tuple(row) for row in printed_values("map")[list(KEYS)].itertuples(index=False)}
+    bound = {tuple(where[key] for key in KEYS) for name in TABLES for where in places(find_item(name)).values() if where}
+    assert len(printed) == 418
+    assert bound == printed
+
+
+def left(item: Item, claim: Claim) -> float:
+    """The claim's sum of printed numbers; of Table I for what another measure than Table II's is asked for."""
+    where = places(item)
+    if any(len(term) > 3 for term in claim.terms):
+        where |= {(row, column, "accuracy_last"): one for (row, column), one in places(find_item("map/table1")).items()}  # type: ignore[misc]
+    return sum(term[0] * printed_value("map", where[term[1:]]) for term in claim.terms) - claim.minus  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("name", "count"), [("map/table1", 43), ("map/table2", 49), (TABLES[2], 9), (TABLES[3], 9)])
+def test_the_tables_claims_hold_of_the_printed_numbers(name: str, count: int) -> None:
+    """All but that MAP aggregates as FedRS: the paper prints the best of three settings each.
+
+    Table I: 9 (1), 17 + 4 + 8 (2), 1 (5), 4 (6). Table II: 21 + 2 (3), 2 (4), 1 (5), 2 (6), 21 (7). Table III: 11 rows, two lead.
+    """
+    item = find_item(name)
+    assert len(item.claims) == count
+    for claim in item.claims:
+        value = left(item, claim)
+        if claim.within is None:
+            assert value > 0, claim.text
+        elif claim.within:
+            assert abs(value) <= claim.within + 1e-9, claim.text
+
+
+@pytest.mark.parametrize("key", sorted(items()))
+def test_a_claim_is_of_cells_and_averages_that_its_item_has(key: str) -> None:
+    """A claim of something else would be left out without a word."""
+    item = items()[key]
+    cells = {(cell.row, cell.column) for cell in item.cells}
+    known = cells | {(row, one.column) for one in item.averages for row, _ in cells if {(row, of) for of in one.of} <= cells}
+    assert {(term[1], term[2]) for claim in item.claims for term in (*claim.terms, *claim.given)} <= known
+
+
+def test_the_note_names_whom_the_mean_weights_uniformly() -> None:
+    runs = {cell.row: cell.config for cell in find_item("map/table1").cells}
+    uniform = [row for row, run in runs.items() if build_method(run.method, run.args).mean.by == "clients"]
+    assert ", ".join(uniform) == UNIFORM
+
+
+def test_columns_that_differ_in_epochs_differ_at_every_scale_that_has_them() -> None:
+    item = find_item("map/fig12")
+    for scale in ("proxy", "full"):
+        runs = [item.at(cell, scale) for cell in item.cells]
+        assert len({run.identity() for run in runs if run is not None}) == len(item.cells) == 16
+
+
+def test_fine_tuning_is_as_long_as_local_training_at_every_scale() -> None:
+    item = find_item("map/fig10")
+    for scale in ("smoke", "proxy", "full"):
+        runs = [item.at(cell, scale) for cell in item.cells if cell.row == "FedAvg"]
+        assert {run.args["epochs"] == run.local.epochs for run in runs if run is not None} == {True}
+
+
+def test_settings_that_act_in_stage_2_alone_are_said_to_aggregate_as_the_default() -> None:
+    """lam and mu, two values each, in six benchmarks; all seven settings are said to beat FedAvg on both axes."""
+    claims = find_item("map/fig11").claims
+    equal = [claim for claim in claims if claim.within == 0]
+    assert len(equal) == 4 * 6
+    assert not any("alpha" in claim.text for claim in equal)
+    assert all(term[3:] == ("accuracy_last",) for claim in equal for term in claim.terms)
+    assert len(claims) - len(equal) == 2 * 7
