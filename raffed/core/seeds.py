@@ -17,7 +17,7 @@ import torch
 
 Purpose = Literal[
     "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server",
-    "spectrum", "noise", "faults", "privacy", "masks",
+    "spectrum", "noise", "faults", "privacy", "masks", "expert",
 ]  # fmt: skip
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

@@ -86,4 +86,5 @@ def feddc(
     check_choice("beta", beta, BETAS)
     check_choice("score", score, SCORED)
     terms = (DriftControl(alpha, beta, scaled), *prototype_terms(prototypes))
-    return Method("FedDC", terms=terms, mean=Mean(by="clients"), server=DriftCorrected(score))
+    mean = Mean(by="clients", fixed=True)  # the server's drift counts on them
+    return Method("FedDC", terms=terms, mean=mean, server=DriftCorrected(score))

@@ -61,7 +61,7 @@ class Drift(Private):
 
 
 class DriftCorrected(ServerRule):
-    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k, means unweighted; the sum needs only |S| and the mean.
+    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k; the sum needs only |S| and the mean, which must be unweighted.
 
     Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code plots, or the
     broadcast point, which extrapolates.
@@ -106,4 +106,5 @@ def feddyn(
     theirs = by_authors(preset)
     terms = (DynamicPull(alpha, scaled, theirs), *prototype_terms(prototypes))
     server = ShareOfTheWay() if theirs else DriftCorrected(score)
-    return Method("FedDyn", terms=terms, mean=Mean(by="clients"), server=server)
+    mean = Mean(by="clients", fixed=not theirs)  # the drift counts on them; the authors' server does not
+    return Method("FedDyn", terms=terms, mean=mean, server=server)

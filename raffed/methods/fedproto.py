@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from raffed.core.boundary import Wire
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_range
+from raffed.core.errors import by_authors, check_range
 from raffed.core.maths import one_hot
 from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.methods.memory import ClassSums, Prototypes, class_sums
+from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, class_sums
 from raffed.methods.solo import PRIVATE
 
 
@@ -22,21 +23,29 @@ class PrototypePull(Term):
     are their sample-weighted means over the participants, and a class that none of them holds keeps its last one. A class
     never seen has none: it pulls nothing (no zero vectors, no halving). Sums and counts of all C classes travel, C·(d + 1)
     numbers; a sparse encoding would send |C_k|·(d + 1).
+
+    halfway: MAP's released code. The pull is `class_pull`; the server goes half of the way to the unweighted mean of the
+    prototypes of the participants that hold the class, all of it at the class's first time, and no counts are told.
     """
 
     lam: float
+    halfway: bool = False
 
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
     def loss(self, f: Forward, k: Context) -> Tensor:
-        return self.lam * prototype_pull(f.z, f.y, k.server.mean, k.server.known)
+        pull = class_pull if self.halfway else prototype_pull
+        return self.lam * pull(f.z, f.y, k.server.mean, k.server.known)
 
     def finish(self, k: Context) -> tuple[None, Wire]:
-        return None, class_sums(k, k.state)
+        return None, class_mean_sums(k) if self.halfway else class_sums(k, k.state)
 
     def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+        if not isinstance(got.sum, ClassSums):
+            return s
+        new = s.updated(got.sum)
+        return Prototypes(torch.where(s.known[:, None], (s.mean + new.mean) / 2, new.mean), new.known) if self.halfway else new
 
 
 def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
@@ -47,11 +56,24 @@ def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
     return (anchor * (z - own).square().mean(-1)).sum() / anchor.sum().clamp(min=1)
 
 
-def fedproto(lam: float = 1.0) -> Method:
+def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
+    """Mean over the classes c of the batch that have a prototype of ‖z̄_c − g_c‖², z̄_c [D] the mean of the batch's class c; not
+    divided by D. Shapes as `prototype_pull`; 0 where no class counts.
+    """
+    label = one_hot(y, g.shape[0]).to(z.dtype)
+    size = label.sum(0)  # [C]
+    mean = label.T @ z / size.clamp(min=1)[:, None]
+    counts = known.to(z.dtype) * (size > 0).to(z.dtype)
+    gap = (mean - g.masked_fill(~known[:, None], 0.0).to(z.dtype)).square().sum(-1)
+    return (counts * gap).sum() / counts.sum().clamp(min=1)
+
+
+def fedproto(lam: float = 1.0, preset: str = "original") -> Method:
     """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's Table II.
 
     Every client keeps its whole model, all from the same initial one. Scored with the client's own classifier; the server
-    holds no model.
+    holds no model. preset "authors" is MAP's released code (`PrototypePull`, halfway) but for its zero vectors, which pull at
+    classes that nobody has seen and halve absent ones every round; it searches λ in 0.1, 0.01, 0.001.
     """
     check_range("lam", lam, 0.0, 1e6)
-    return Method("FedProto", terms=(PrototypePull(lam),), split=PRIVATE, mean=Mean(by="clients"))
+    return Method("FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients"))

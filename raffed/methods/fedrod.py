@@ -17,8 +17,8 @@ from raffed.methods.memory import Companion
 class BalancedSoftmax(Head):
     """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and no gradient.
 
-    multiplicative: (C·n_c/Σn)^γ z_c instead (MAP's released code has 4 for C; its constant is kept): not a balanced softmax,
-    a missing class keeps logit 0.
+    multiplicative: (4·n_c/Σn)^γ z_c instead, as in MAP's released code, whose 4 is kept for every C: not a balanced softmax;
+    a missing class has logit 0.
     """
 
     gamma: float
@@ -34,8 +34,9 @@ class BalancedSoftmax(Head):
 class PersonalHead(Personal):
     """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k stays private.
 
-    joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code. V_k starts as the initial head, which is
-    fresh and the same for everybody.
+    joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code. V_k starts at the initial value of W_g, the
+    same for everybody. This departs from the sheet, where V_k is a draw of its own from N(0, 0.01): the first logits z_g + V_k h
+    are 2 z_g here, a difference of the order of 0.01.
     """
 
     joint: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from raffed.core import seeds
 from raffed.core.context import Context, Forward
 from raffed.core.errors import by_authors
 from raffed.core.maths import cross_entropy
@@ -19,9 +20,10 @@ GATE = ("gate.weight", "gate.bias")
 class MixedExperts(Personal):
     """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G, π_k and the gate.
 
-    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as the
-    run's initial model, so it equals G in round 0 only. G alone is sent. π_k's BatchNorm uses batch statistics in training
-    and re-estimates them on the client's data for scoring. `times`: how often the cross-entropy counts.
+    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as an initial
+    model of its own (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the
+    gate would stay. G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's
+    data for scoring. `times`: how often the cross-entropy counts.
     """
 
     times: int = 1
@@ -31,7 +33,7 @@ class MixedExperts(Personal):
     def client_init(self, k: Context) -> Companion:
         zero = {"gate.weight": torch.zeros(k.spec.feature_dim), "gate.bias": torch.zeros(1)}
         on = {name: t.to(k.class_counts.device) for name, t in zero.items()}
-        return Companion(Params({**k.initial.w.tensors, **on}).clone())
+        return Companion(Params({**fresh(k.initial.w, k.run_seed).tensors, **on}).clone())
 
     def companion(self, k: Context) -> Params:
         own: Companion = k.mine
@@ -54,6 +56,21 @@ class MixedExperts(Personal):
         shared, z = k.net(k.state, x)
         expert = k.reestimate(State(_expert(own.own).clone(), k.state.b))
         return mixture(shared, k.net(expert, x)[0], z, own.own)
+
+
+def fresh(initial: Params, run_seed: int) -> Params:
+    """Another draw of an initial model: the entries of every tensor in another random order, one for the run.
+
+    As good as a draw of its own where a layer's initial entries are i.i.d., as they are in all layers of raffed's networks;
+    a tensor of constants (BatchNorm's, biases of 0) stays.
+    """
+    stream = seeds.generator(run_seed, "expert")
+
+    def mixed(t: Tensor) -> Tensor:
+        order = torch.randperm(t.numel(), generator=stream)
+        return t.reshape(-1)[order.to(t.device)].view(t.shape)
+
+    return Params({name: mixed(t) for name, t in initial.tensors.items()}).clone()
 
 
 def _expert(own: Params) -> Params:

@@ -19,7 +19,7 @@ from raffed.methods.scaffold import scaffold
 
 
 class InheritedModel(Inheritance):
-    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, momentum 0.9, from a copy of ω_k; then eq. 10.
+    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of ω_k; then eq. 10.
 
     n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's (map.md §3.2).
     """

@@ -37,7 +37,8 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
        for lp in ("feature_softmax_class", "logits", "mse")},
     "mpfedcon, previous": ("mpfedcon", {"negative": "previous_local", "head_epochs": 1.0}),
     "flda, authors": ("flda", {"preset": "authors"}), "fedprox, authors": ("fedprox", {"mu": 50.0, "preset": "authors"}),
-    "fedrod, authors": ("fedrod", {"preset": "authors"}), "apfl, adaptive": ("apfl", {"adaptive": True}),
+    "fedrod, authors": ("fedrod", {"preset": "authors"}), "fedproto, authors": ("fedproto", {"preset": "authors"}),
+    "apfl, adaptive": ("apfl", {"adaptive": True}),
 }  # fmt: skip
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {}, "ditto, authors": {"preset": "authors"}, "dittors": {}, "finetune": {},

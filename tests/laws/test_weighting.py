@@ -44,11 +44,25 @@ def test_fedavg_with_uniform_means_is_fedavgm_without_momentum_to_rounding() -> 
     assert one.to_pandas()["value"].iloc[0] == pytest.approx(two.to_pandas()["value"].iloc[0], rel=1e-6)
 
 
-def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs() -> None:
-    """FedNova's τ_eff has the same weights."""
-    with pytest.raises(UsageError, match="FedNova counts on the weights"):
-        prepare(replace(BASE, method="fednova", federation=Federation(2, weighting="clients")))
-    prepare(replace(BASE, method="fednova", federation=Federation(2, weighting="samples")))
+COUNTING = [("fednova", "FedNova", "samples"), ("feddyn", "FedDyn", "clients"), ("feddc", "FedDC", "clients")]
+
+
+@pytest.mark.parametrize(("method", "title", "own"), COUNTING)
+def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs(method: str, title: str, own: str) -> None:
+    """FedNova's τ_eff has the same weights; the drift of FedDyn and FedDC is a mean over all clients, from uniform means."""
+    (other,) = {"samples", "clients"} - {own}
+    with pytest.raises(UsageError, match=f"{title} counts on the weights '{own}'"):
+        prepare(replace(BASE, method=method, federation=Federation(2, weighting=other)))
+    prepare(replace(BASE, method=method, federation=Federation(2, weighting=own)))
+
+
+def test_methods_that_count_on_no_weights_take_either() -> None:
+    """FedDyn as MAP's code has it keeps no drift; SCAFFOLD's controls have a mean of their own."""
+    for method, args in (("feddyn", {"preset": "authors"}), ("scaffold", {})):
+        prepare(replace(BASE, method=method, args=args, federation=Federation(2, weighting="samples")))
+
+
+def test_a_weighting_that_there_is_not_is_refused() -> None:
     with pytest.raises(UsageError, match=r"federation\.weighting"):
         replace(BASE, federation=Federation(2, weighting="uniform"))
 

@@ -15,7 +15,7 @@ from raffed.methods.fedmmd import fedmmd
 from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
 from raffed.methods.memory import ClassSums, Prototypes
 from raffed.methods.solo import solo
-from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, forward, leaves, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 
@@ -69,6 +69,18 @@ def test_collapsed_rows_stay_together() -> None:
     assert float((after[1] - w[1]).abs().max()) > 0.1
 
 
+def test_the_spreadout_steps_are_those_of_sgd_with_momentum() -> None:
+    """Momentum 0.9, as in MAP's code: three steps against torch's own, from which plain SGD departs in the second."""
+    w = torch.randn(6, 8, generator=torch.Generator().manual_seed(4))
+    live = w.clone().requires_grad_()
+    sgd = torch.optim.SGD([live], lr=0.5, momentum=0.9)
+    for steps in (1, 2, 3):
+        sgd.zero_grad()
+        spreadout(live, 0.9).backward()
+        sgd.step()
+        torch.testing.assert_close(spread(w, 0.9, steps, 0.5), live.detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> None:
     """(b): MMD = 0 with zero gradient while local and global features agree; training statistics break that."""
     local = replace(PLAIN, epochs=1, batch_size=64)
@@ -76,6 +88,14 @@ def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> No
         mine, plain = (Tiny(m, net=network(norm), local=local).visit(1) for m in (fedmmd(5.0), fedavg()))
         gap = float((mine.trained.w - plain.trained.w).sq_norm())
         assert gap > 1e-8 if norm else gap < 1e-14
+
+
+def test_fedmmds_frozen_stream_is_the_downloaded_model_also_at_a_first_visit_in_a_later_round() -> None:
+    """(b) again: the server has moved on for two rounds, so features under the run's initial model would not agree."""
+    local = replace(PLAIN, epochs=1, batch_size=64)
+    mine, plain = Tiny(fedmmd(5.0), local=local).run(2, [1, 2, 3]), Tiny(fedavg(), local=local)
+    plain.server = mine.server
+    assert float((mine.visit(0).trained.w - plain.visit(0).trained.w).sq_norm()) < 1e-14
 
 
 def test_fedmmds_frozen_stream_stays_as_it_was_downloaded() -> None:
@@ -139,3 +159,68 @@ def test_prototypes_are_pooled_class_means_and_an_absent_class_keeps_its_last_on
     first = ClassSums(torch.tensor([[0.0], [0.0], [5.0]]), torch.tensor([0, 0, 1]))
     later = term.server_step(after, Received(1, sum=first), spec)
     assert later.mean.tolist() == [[1.0], [7.0], [5.0]]  # not averaged with zeros
+
+
+def class_mean(tiny: Tiny, client: int, label: int) -> torch.Tensor:
+    """The mean feature of a class [D] under the model that the client trained in the last round."""
+    data = tiny.data[client]
+    return tiny.net.apply(tiny.last[client].trained, data.x)[1][data.y == label].mean(0)
+
+
+def known(tiny: Tiny) -> Prototypes:
+    """The server's prototypes."""
+    held = tiny.server.slots["term-PrototypePull"]
+    assert isinstance(held, Prototypes)
+    return held
+
+
+def close(got: torch.Tensor, *rows: torch.Tensor) -> None:
+    """Sums travel in steps of 2^-24."""
+    torch.testing.assert_close(got, torch.stack(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_prototypes_are_those_of_the_trained_models_pooled_over_the_participants_samples() -> None:
+    """(b), through the round: class 1 is held by client 0 (4 samples of 8) and by client 1 (5 of 10)."""
+    tiny = Tiny(fedproto())
+    tiny.step([0, 1])
+    both = (4 * class_mean(tiny, 0, 1) + 5 * class_mean(tiny, 1, 1)) / 9
+    close(known(tiny).mean, class_mean(tiny, 0, 0), both, class_mean(tiny, 1, 2))
+
+
+def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_prototypes() -> None:
+    """Classes 0 (rows 0, 3) and 1 (row 1) of [C]'s mean over classes; class 2 has no prototype: a row of NaN that pulls nothing.
+
+    L = λ/2 (‖z̄_0 − g_0‖² + ‖z_1 − g_1‖²), so ∂L/∂z_0 = ∂L/∂z_3 = λ (z̄_0 − g_0)/2 and ∂L/∂z_1 = λ (z_1 − g_1).
+    """
+    draw = torch.Generator().manual_seed(5)
+    z, y = torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_(), torch.tensor([0, 1, 2, 0, 2])
+    g = torch.randn(3, 4, generator=draw, dtype=torch.float64)
+    g[2] = float("nan")
+    (term,) = fedproto(0.3, preset="authors").terms
+    told = Prototypes(g, torch.tensor([True, True, False]))
+    loss = term.loss(forward(z, y), bare_context(server=told))
+    d = z.detach()
+    first, second = (d[0] + d[3]) / 2 - g[0], d[1] - g[1]
+    assert float(loss.detach()) == pytest.approx(0.15 * float(first.square().sum() + second.square().sum()), rel=1e-12)
+    (slope,) = torch.autograd.grad(loss, z)
+    nothing = torch.zeros(4, dtype=torch.float64)
+    torch.testing.assert_close(slope, 0.3 * torch.stack([first / 2, second, nothing, first / 2, nothing]))
+    nobody = term.loss(forward(z, y), bare_context(server=told.but(known=torch.zeros(3, dtype=torch.bool))))
+    assert float(nobody.detach()) == 0.0
+
+
+def test_the_authors_server_goes_half_of_the_way_to_the_unweighted_mean_and_keeps_absent_classes() -> None:
+    """All of it at a class's first time, so that no zero vector enters; class 2, which client 0 lacks, keeps its bits."""
+    tiny = Tiny(fedproto(preset="authors"))
+    tiny.step([0])
+    assert known(tiny).known.tolist() == [True, True, False]
+    old = [class_mean(tiny, 0, c) for c in (0, 1)]
+    close(known(tiny).mean[:2], *old)
+    tiny.step([0, 1])
+    new = (class_mean(tiny, 0, 1) + class_mean(tiny, 1, 1)) / 2
+    close(known(tiny).mean, (old[0] + class_mean(tiny, 0, 0)) / 2, (old[1] + new) / 2, class_mean(tiny, 1, 2))
+    before = known(tiny).mean
+    tiny.step([0])
+    after = known(tiny).mean
+    assert torch.equal(after[2], before[2])
+    close(after[:2], *((before[c] + class_mean(tiny, 0, c)) / 2 for c in (0, 1)))

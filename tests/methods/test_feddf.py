@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,7 +12,10 @@ import torch.nn.functional as F
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.core.boundary import Upload
 from raffed.core.fold import Fold
+from raffed.core.method import Received
+from raffed.core.params import Params
 from raffed.core.server import Mean, ServerData
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
@@ -23,24 +28,72 @@ def test_0_steps_are_fedavg_bit_for_bit() -> None:
     assert same_bits(mine.server, plain.server)
 
 
-def test_one_client_alone_is_its_own_teacher_so_nothing_moves() -> None:
-    """(b): the gradient at step 1 is 0; only Adam's decay of 1e-6·w is left, so all stays within a few steps of 1e-3."""
-    mine, plain = Tiny(feddf(server_steps=1), net=network(True)).run(1, [0]), Tiny(fedavg(), net=network(True)).run(1, [0])
-    student = Tiny(fedavg(), net=network(True))
-    student.server = plain.server
-    z = student.net.differentiable(student.visit(0).start, student.data[0].x)[0]
-    target = ensemble_target(z, 1.0)
-    loss = F.kl_div(z.log_softmax(-1), target, reduction="batchmean")
-    assert float(loss) == pytest.approx(0.0, abs=1e-6)
-    assert float((mine.server.w - plain.server.w).flat.abs().max()) <= 1.01e-3  # Adam's first step is lr·sign at most
+class Watched(torch.optim.Adam):
+    """Adam that notes the gradient and the rate of every step."""
+
+    seen: ClassVar[list[tuple[list[torch.Tensor], float]]] = []
+
+    def step(self, closure: Any = None) -> Any:
+        group = self.param_groups[0]
+        self.seen.append(([p.grad.clone() for p in group["params"]], float(group["lr"])))
+        return super().step(closure)
 
 
-def test_logits_are_averaged_not_probabilities() -> None:
-    """(c): teachers (4, 0), (0, 0): 0.8808; the mean of probabilities would be 0.7410."""
-    mean = (torch.tensor([[4.0, 0.0]]) + torch.tensor([[0.0, 0.0]])) / 2
-    assert float(ensemble_target(mean, 1.0)[0, 0]) == pytest.approx(0.8808, abs=5e-5)
-    probabilities = (torch.tensor([4.0, 0.0]).softmax(-1)[0] + 0.5) / 2
-    assert float(probabilities) == pytest.approx(0.7410, abs=5e-5)
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[torch.Tensor], float]]:
+    """(gradients, rate) of every step that the rule's Adam takes."""
+    Watched.seen.clear()
+    monkeypatch.setattr(torch.optim, "Adam", Watched)
+    return Watched.seen
+
+
+def test_one_client_alone_is_its_own_teacher_so_the_first_gradient_is_0(watched: list[tuple[list[torch.Tensor], float]]) -> None:
+    """(b): teacher and student are one model with one set of BatchNorm statistics, both in evaluation mode."""
+    tiny = Tiny(feddf(server_steps=1), net=network(True)).run(1, [0])
+    ((grads, _),) = watched
+    assert len(grads) == len(tiny.net.initial.w)
+    assert max(float(g.abs().max()) for g in grads) < 1e-6
+
+
+def distilled(rule: EnsembleDistillation, student: list[float], *teachers: list[float]) -> torch.Tensor:
+    """What the rule makes of a model that is nothing but its logits, the same for every image; float64."""
+    at = lambda z: Params({"z": torch.tensor(z, dtype=torch.float64)})  # noqa: E731
+    uploads = tuple(Upload(1, at(z), Params({}), {}) for z in teachers)
+    k = server_context(
+        received={"server": Received(len(uploads), each=uploads)}, public=torch.zeros(3, 1),
+        net=lambda state, x: (state.w["z"].expand(len(x), -1), x),
+    )  # fmt: skip
+    return rule.step(None, at(student), at(student), k)[1]["z"]
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0])
+def test_the_targets_are_the_teachers_mean_logits(tau: float, watched: list[tuple[list[torch.Tensor], float]]) -> None:
+    """(c): teachers (4, 0), (0, 0) and student (0, 0): ∂/∂z KL(σ(z̄/τ) ‖ σ(z/τ)) = (½ − σ(2/τ))/τ, with σ(2) = 0.8808.
+
+    The mean of probabilities would have 0.7410 in its place.
+    """
+    distilled(EnsembleDistillation(1, 0.1, 64, tau, 3), [0.0, 0.0], [4.0, 0.0], [0.0, 0.0])
+    (((slope,), _),) = watched
+    wanted = (0.5 - 1 / (1 + math.exp(-2.0 / tau))) / tau
+    assert slope.tolist() == pytest.approx([wanted, -wanted], rel=1e-9)
+    if tau == 1.0:
+        assert wanted == pytest.approx(0.5 - 0.8808, abs=5e-5)
+
+
+def test_the_rate_falls_from_lr_to_1e_8_as_a_cosine(watched: list[tuple[list[torch.Tensor], float]]) -> None:
+    """Step t of 4: 1e-8 + (η − 1e-8)(1 + cos(πt/4))/2."""
+    distilled(EnsembleDistillation(4, 0.01, 64, 1.0, 3), [0.0, 0.0], [4.0, 0.0])
+    half = math.sqrt(0.5)
+    wanted = [1e-8 + (0.01 - 1e-8) * share for share in (1.0, (1 + half) / 2, 0.5, (1 - half) / 2)]
+    assert [rate for _, rate in watched] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_where_the_student_agrees_only_adams_weight_decay_is_left() -> None:
+    """MAP's code: wd 1e-6 enters as a gradient 1e-6·w, of which Adam's first step is η g/(|g| + 1e-8)."""
+    after = distilled(EnsembleDistillation(1, 0.1, 64, 1.0, 3), [2.0, -1.0], [2.0, -1.0])
+    pull = [1e-6 * w for w in (2.0, -1.0)]
+    wanted = [w - 0.1 * g / (abs(g) + 1e-8) for w, g in zip((2.0, -1.0), pull, strict=True)]
+    assert after.tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_distillation_moves_the_student_towards_the_ensemble() -> None:

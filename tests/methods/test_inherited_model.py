@@ -149,6 +149,19 @@ def test_stage_2_starts_at_a_copy_of_the_stage_1_result() -> None:
     torch.testing.assert_close(got.w.flat, mixed.w.flat, rtol=1e-5, atol=1e-6)
 
 
+def test_fedphps_hpm_inherits_the_model_that_was_uploaded() -> None:
+    """§2.4: eq. 10 with ω^per = ω_k: ω_k itself at the first visit, then 0.225 of it and 0.775 of the second ω_k."""
+    tiny = Tiny(fedphp())
+    first = tiny.step([0])[0]
+    assert same_bits(first.upload.w, first.trained.w)
+    assert same_bits(first.vault.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
+    second = tiny.step([0])[0]
+    mixed = 0.225 * first.trained + 0.775 * second.trained  # μ_k = 0.9·1/4
+    got: State = second.vault.slots["personal"].model  # type: ignore[attr-defined]
+    torch.testing.assert_close(got.w.flat, mixed.w.flat, rtol=1e-5, atol=1e-6)
+    assert not same_bits(first.trained.w, second.trained.w)
+
+
 def test_stage_2_does_move_and_what_is_uploaded_is_stage_1() -> None:
     """§3.1: ω_k is uploaded, ω^per is not."""
     done = Tiny(map_()).visit(0)

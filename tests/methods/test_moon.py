@@ -45,6 +45,15 @@ def test_a_first_visit_adds_log_2_and_trains_fedavgs_model_bit_for_bit(mu: float
     assert mine.loss - plain.loss == pytest.approx(mu * math.log(2), abs=1e-5)
 
 
+def test_a_first_visit_in_a_later_round_takes_both_frozen_models_from_what_was_downloaded() -> None:
+    """The same after two rounds without the client: neither of them is the run's initial model."""
+    tiny, plain = Tiny(moon()).run(2, [1, 2, 3]), Tiny(fedavg())
+    plain.server = tiny.server
+    mine, theirs = tiny.visit(0), plain.visit(0)
+    assert same_bits(mine.trained, theirs.trained)
+    assert mine.loss - theirs.loss == pytest.approx(math.log(2), abs=1e-5)
+
+
 def test_the_gradient_of_the_term_with_equal_models_is_0_and_its_value_log_2() -> None:
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
     other = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))

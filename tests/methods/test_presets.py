@@ -27,7 +27,7 @@ def test_every_one_of_them_takes_uniform_means(name: str) -> None:
 
 
 def test_it_is_known_which_methods_have_it() -> None:
-    assert len(PRESET) == 14
+    assert len(PRESET) == 15
     assert not {"fedrs", "fedphp", "map"} & set(PRESET)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.context import ClientData, Context
+from raffed.core.context import ClientData, Context, Forward
 from raffed.core.maths import mmd
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training import Guest, train_private
 from raffed.methods.fedphp import Heirloom, Inheritance, InheritedWhileTraining, fedphp
@@ -140,6 +142,31 @@ def test_the_transfer_compares_features_for_mmd_and_logits_for_kd() -> None:
     assert abs(float(Inheritance(transfer="mmd").teach(f, same))) < 1e-12
     torch.testing.assert_close(Inheritance(transfer="mmd").teach(f, taught_by(other, z=other)), mmd(z, other))
     assert float(Inheritance().teach(f, same)) == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("transfer", ["kd", "mmd"])
+@pytest.mark.parametrize("factory", [fedphp, map_])
+def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(factory: Callable[..., Method], transfer: str, norm: bool) -> None:
+    """H4: ψ_k as found, in evaluation mode, on the batch's inputs; not the downloaded model, nor the initial or trained one."""
+    tiny = Tiny(factory(lam=0.3, transfer=transfer), net=network(norm)).run(2, [0, 1, 2, 3])
+    kept, x, y = tiny.vaults[0].slots["personal"], tiny.data[0].x, tiny.data[0].y
+    assert isinstance(kept, Heirloom)
+    view = tiny.visit(0).views["personal"].but(mine=kept)
+    g = torch.Generator().manual_seed(9)
+    logits, z = torch.randn(8, 3, generator=g), torch.randn(8, 5, generator=g)
+    f = Forward(x, y, z, logits, view.w0)
+    taught_logits, taught_z = tiny.net.apply(kept.model, x)
+    cross = -((taught_logits / 4).softmax(-1) * logits.log_softmax(-1)).sum(-1).mean()
+    wanted = cross if transfer == "kd" else mmd(z, taught_z)
+    personal = tiny.method.personal
+    assert isinstance(personal, Inheritance)
+    torch.testing.assert_close(personal.teach(f, view), wanted)
+    ce = view.ce(f)
+    if factory is map_:
+        torch.testing.assert_close(personal.private_loss(f, view), 0.7 * ce + 0.3 * wanted)
+    else:
+        torch.testing.assert_close(personal.loss(f, view), 0.3 * (wanted - ce))
 
 
 @pytest.mark.parametrize("transfer", ["kd", "mmd"])

@@ -1,0 +1,86 @@
+"""FLDA's private expert and gate beyond `test_fedrod_flda_apfl.py`: where they start, and one visit by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raffed.core.params import Params
+from raffed.methods.flda import GATE, flda
+from raffed.methods.memory import Companion
+from tests.tiny import PLAIN, Tiny, network, same_bits
+
+STILL = replace(PLAIN, lr=0.0)
+ONE_STEP = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
+
+
+def own(tiny: Tiny, client: int) -> Params:
+    kept = tiny.vaults[client].slots["personal"]
+    assert isinstance(kept, Companion)
+    return kept.own
+
+
+def gate(p: Params) -> Params:
+    return p.only(GATE)
+
+
+def test_the_private_expert_starts_as_a_fresh_draw_that_is_the_same_for_all_clients_and_in_all_rounds() -> None:
+    """Independent of G: every tensor has G's entries in another order, so that it is as wide; constants stay."""
+    tiny = Tiny(flda(), net=network(norm=True), local=STILL)
+    tiny.step([0, 1])
+    tiny.server = Tiny(flda(), net=network(norm=True)).run(2, [0, 1]).server
+    tiny.step([2])  # a first visit in round 2, when G has moved
+    first, initial = own(tiny, 0), tiny.net.initial.w
+    assert same_bits(first, own(tiny, 1))
+    assert same_bits(first, own(tiny, 2))
+    assert set(first.names) == {*initial.names, *GATE}
+    for n in initial.names:
+        assert torch.equal(first[n].flatten().sort().values, initial[n].flatten().sort().values)
+        assert torch.equal(first[n], initial[n]) == n.startswith("body.norm.")
+    other = Tiny(flda(), net=network(norm=True), local=STILL, seed=1)
+    other.step([0])
+    assert not same_bits(own(other, 0), first)
+
+
+def test_the_gate_moves_in_a_clients_first_visit() -> None:
+    """From an expert that is G it could not: both would get the same gradient, and the gate none."""
+    tiny = Tiny(flda())
+    tiny.step([0])
+    assert float(gate(own(tiny, 0)).flat.abs().max()) > 1e-3
+
+
+def by_hand(shared: Params, private: Params, x: Tensor) -> Tensor:
+    """The mixture's logits from the formula, the gate on the shared features."""
+    z, own_z = (torch.tanh(x @ p["body.fc.weight"].T + p["body.fc.bias"]) for p in (shared, private))
+    logits, expert = (h @ p["head.weight"].T + p["head.bias"] for h, p in ((z, shared), (own_z, private)))
+    alpha = 1 / (1 + (-(z @ private["gate.weight"] + private["gate.bias"])).exp())
+    return alpha[:, None] * logits + (1 - alpha[:, None]) * expert
+
+
+@pytest.mark.parametrize(("preset", "times"), [("original", 1.0), ("authors", 2.0)])
+def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(preset: str, times: float) -> None:
+    """With a gate that is not at 0: G, π_k, u_k and b_k step along the gradient of the mixture's CE; scored is the mixture."""
+    tiny = Tiny(flda(preset), local=ONE_STEP).run(1, [0, 1])
+    g = torch.Generator().manual_seed(3)
+    vault = tiny.vaults[1]
+    turned = {"gate.weight": torch.randn(5, generator=g), "gate.bias": torch.tensor([0.3])}
+    kept = Params({**own(tiny, 1).tensors, **turned}).clone()
+    tiny.vaults[1] = vault.but(slots={"personal": Companion(kept)})
+    done, x, y = tiny.visit(1), tiny.data[1].x, tiny.data[1].y
+    assert done.steps == 1
+    live = [Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept)]
+    loss = times * F.cross_entropy(by_hand(*live, x), y)
+    assert done.loss == pytest.approx(float(loss.detach()), rel=1e-5)
+    after = done.vault.slots["personal"]
+    assert isinstance(after, Companion)
+    for point, moved in zip(live, (done.trained.w, after.own), strict=True):
+        grads = torch.autograd.grad(loss, list(point.tensors.values()), retain_graph=True)
+        for (n, t), slope in zip(point.tensors.items(), grads, strict=True):
+            torch.testing.assert_close(moved[n], t.detach() - 0.1 * slope, rtol=1e-5, atol=1e-6)
+    personal = tiny.method.personal
+    assert personal is not None
+    torch.testing.assert_close(done.personal_logits(personal, x), by_hand(done.trained.w, after.own, x), rtol=1e-5, atol=1e-6)
