@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from .groups import Group, groups
 from .load import Runs, by_run
@@ -246,6 +247,13 @@ def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
     for (i, j), value in np.ndenumerate(table.to_numpy(np.float64)):
         text = "–" if np.isnan(value) else f"{100 * value:.0f}"
         axes.text(j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4")
+
+
+def plain_decades(axis: Axis) -> None:
+    """Powers of ten on a logarithmic axis as plain numbers, and nothing between: as TeX, which is never parsed here, they would
+    stand there as source text."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def svg(figure: Figure) -> str:

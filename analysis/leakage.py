@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .figures import LIGHT, Theme, dress, look, place, spread, style
+from .figures import LIGHT, Theme, dress, look, place, plain_decades, spread, style
 from .sheet import Sheet
 from .studies import Check, Drawn, Painted, Study, records
 
@@ -124,6 +124,7 @@ def _curves(study: Study, panel: str, groups: Sequence[Sequence[str]], theme: Th
         for number, names in enumerate(groups):
             axes = place(figure, 0.7 + number * (width + beside + 0.7), 0.55, width, height)
             axes.set(yscale="log", ylim=(1e-4, CAP * 1.3))
+            plain_decades(axes.yaxis)
             ends = []
             for at, name in enumerate(names):
                 curve = study.curve(panel, name, "trace").replace(np.inf, CAP).clip(1e-4, CAP)

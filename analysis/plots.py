@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .compare import Ranking
-from .figures import LIGHT, MARKERS, Theme, dress, look, percent, place, short, spread, style
+from .figures import LIGHT, MARKERS, Theme, dress, look, percent, place, plain_decades, short, spread, style
 
 BIN = 0.05  # width of a histogram's bars, as a share of the samples
 
@@ -207,6 +207,7 @@ def _strip(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
             positive = not plain.isna().any() and plain.min() > 0 and plain.max() / plain.min() >= 10
             if positive:
                 axes.set_xscale("log")
+                plain_decades(axes.xaxis)
             axes.set_xlabel(name)
             axes.yaxis.set_major_formatter(FuncFormatter(percent))
             axes.yaxis.set_major_locator(MaxNLocator(4))

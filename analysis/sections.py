@@ -78,7 +78,7 @@ def study_section(item: Reproduction) -> str:
     about, shown = studies[0].about, painted(studies[0])
     seeds = ", ".join(str(study.about["seed"]) for study in studies)
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(STUDY_SCALES[item.about['scale']])} {text(item.about['note'])} "
-    body += f"Seeds finished: {seeds}; drawn is seed {about['seed']}.</p>\n"
+    body += f"Finished: seed {seeds}; drawn is seed {about['seed']}.</p>\n"
     body += "".join(drawing(one.figure, one.caption, css=one.css) for one in shown.figures)
     sheets = {"What the paper says of it": check_sheet(studies), **shown.tables}
     for heading, sheet in sheets.items():

@@ -62,7 +62,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.weighting", "--weighting", str, FED, "Weights of the mean, whatever the method's: samples or clients."),
     Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
     Flag("federation.measures", "--measures", str, FED, "Measured after the last round besides.", ",".join(MEASURES)),
-    Flag("faults", "--faults", str, FED, "What goes wrong on purpose: a TOML file with [faults].", "PLAN.toml"),
+    Flag("faults", "--faults", str, FED, "What goes wrong on purpose: a TOML file with \\[faults].", "PLAN.toml"),
     Flag("privacy.clip", "--clip-update", float, PRIVATE, "Largest norm of a client's update."),
     Flag("privacy.noise", "--noise", float, PRIVATE, "Gaussian noise, in units of --clip-update; 0: none."),
     Flag("privacy.noise_at", "--noise-at", str, PRIVATE, "Noise on the mean, or on every upload.", "|".join(PLACES)),

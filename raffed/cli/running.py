@@ -139,7 +139,10 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
 
 
 def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
-    """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end."""
+    """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end.
+
+    again: the command that continues, where this run is one of several: a signal in its last round keeps others from beginning.
+    """
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
     with StopSignals(screen.stopping) as signals:
 
@@ -157,6 +160,9 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code or 1)
     screen.finished(result, brief=again is not None)
+    if again is not None and signals.asked():  # this run needed no stop any more; those after it do
+        screen.stopped(str(folder), continues)
+        raise typer.Exit(signals.code)
 
 
 def free_folder(config: RunConfig) -> Path:

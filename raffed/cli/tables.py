@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -64,6 +65,8 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     if brief:
         print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
         return
+    if math.isnan(result.personalization):
+        accuracies["personalization"] += " (no client has a test part of its own: --local-test 0.2)"
     up, down = traffic(result)
     pairs = [("rounds", f"{about.get('rounds_done', 0)}"), *accuracies.items(),
              ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", named(result.folder))]  # fmt: skip

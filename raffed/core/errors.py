@@ -31,7 +31,7 @@ class UnknownNameError(UsageError):
     def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(got.lower(), names, n=3, cutoff=0.5)
-        hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
+        hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names) or 'none'}"
         super().__init__(f"unknown {kind} {got!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UsageError], tuple[object, ...]]:

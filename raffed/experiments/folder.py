@@ -82,8 +82,11 @@ class RunFolder:
             self._check_same()
         else:
             check_free(path, setup.config)
-            path.mkdir(parents=True, exist_ok=True)
             self._about = _new_run(setup)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunFolderError(f"{path}: cannot be made ({error.strerror}); choose another --out") from error
         self._earlier = float(self._about.get("seconds", 0.0))
         if not resume:
             self._write(state="running", error=None)  # first of all: from here on the folder can be resumed

@@ -38,11 +38,11 @@ SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
 MEASURES = {  # what analysis/reproductions.py can read off runs; a contract test compares
     "accuracy_last": "global model on the test set after the last round, %",
-    "accuracy_best": "the same at its best round, %",
-    "accuracy_mean10": "the same, mean over the last ten evaluated rounds, %",
-    "accuracy_mean": "the same, mean over all evaluated rounds: the higher, the sooner, %",
+    "accuracy_best": "global model on the test set at its best round, %",
+    "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
+    "accuracy_mean": "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %",
     "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
-    "personal_mean10": "the same, mean over the last ten evaluated rounds, %",
+    "personal_mean10": "personal models on their local tests, mean over participants and the last ten evaluated rounds, %",
     "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
     "between_mean10": "all clients' models between rounds on their local tests, mean over all clients and the last ten rounds, %",
     "a_loc": "clients' own models after local training on the tests of all their stages, mean over all clients, last score, %",

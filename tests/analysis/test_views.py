@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from analysis.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
 from analysis.compare import Ranking
-from analysis.figures import svg
+from analysis.figures import plain_decades, svg
 from analysis.gains import client_gains
 from analysis.groups import groups
 from analysis.load import load_runs
@@ -144,3 +145,15 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path
     # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
     assert sheet.lines == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+
+
+def test_a_logarithmic_axis_has_plain_numbers_and_no_tex() -> None:
+    """SVG text is never parsed as TeX here, so that a power of ten would stand there as `$\\mathdefault{10^{-2}}$`."""
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([0.001, 0.1], [1, 2])
+    axes.set_xscale("log")
+    plain_decades(axes.xaxis)
+    drawn = svg(figure)
+    assert "mathdefault" not in drawn
+    assert ">0.01<" in drawn

@@ -111,6 +111,15 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
     assert (tmp_path / "mine" / "notes.txt").read_text() == "dear diary"
 
 
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_folder_below_a_file_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+    method = ["--method", "fedavg"] if command == "compare" else []
+    done = cli(command, *method, *QUICK, "--rounds", "1", "--out", tmp_path / "file" / "run")
+    assert done.code == 2
+    assert "cannot be made (Not a directory); choose another --out" in done.err
+
+
 def test_the_same_run_in_its_folder_is_told_to_resume(cli: Cli, finished: Path) -> None:
     again = ["run", "--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK, "--out", finished]
     done = cli(*again)

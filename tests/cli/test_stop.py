@@ -87,6 +87,20 @@ def test_a_stopped_comparison_says_how_to_go_on(cli: Cli, tmp_path: Path, monkey
     ]  # fmt: skip
 
 
+def test_a_signal_in_the_last_round_of_one_run_keeps_the_next_from_beginning(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 2, *QUICK, "--out", tmp_path / "both"]
+    with monkeypatch.context() as patched:
+        _signal_at(patched, 2, signal.SIGINT)
+        stopped = cli(*asked)
+    assert stopped.code == 130
+    assert "the same command" in stopped.err
+    assert read_run(tmp_path / "both" / "fedavg")["state"] == "finished"
+    assert not (tmp_path / "both" / "fedrs").exists()
+    assert cli(*asked).code == 0
+
+
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "raffed", "run", "--rounds", "500", "--json", *QUICK, "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
