@@ -62,6 +62,8 @@ def reproduce(
         planned = work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
         _announce(found, scale, planned)
         if not plan:
+            if all(job.left_out and not job.done for job in planned):
+                raise UsageError(f"{found.key}: nothing of it {'is finished' if tables else 'can be run'} here, as said above")
             _reproduce(found, scale, out, planned, seconds, flags, screen)
 
 

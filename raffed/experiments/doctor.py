@@ -139,7 +139,7 @@ def _dataset(name: str, root: str) -> Finding:
 
     if name != "digits" and (not root or not _traces(name, Path(root).expanduser())):
         info = DATASETS[name]
-        how = f"put there: {info.origin}" if info.folder else f"raffed run --dataset {name} --download"
+        how = f"put there: {info.origin}" if info.folder else f"raffed run --dataset {name} --download --data-root DIR"
         return Finding(name, "not here", "absent", how)
     try:
         pool = load_dataset(name, root or None)

@@ -139,3 +139,14 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
     found = seconds_left(job, Speed(step=0.01, evaluation=1.0))
     steps = found / 2 - 1.0
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)
+
+
+def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """A job script would take a 0 for success; what stands in the way is said first."""
+    gone, out = tmp_path / "gone", tmp_path / "out"
+    none = cli("reproduce", "map/table1", "--scale", "proxy", "--only", "FaMnist LeNet", "--data-root", gone, "--out", out)
+    empty = cli("reproduce", "map/table1", "--tables", "--out", out)
+    assert (none.code, empty.code) == (2, 2)
+    assert "map/table1: nothing of it can be run here" in none.err
+    assert str(gone) in none.err
+    assert "map/table1: nothing of it is finished here" in empty.err
