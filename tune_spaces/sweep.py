@@ -16,6 +16,7 @@ from ray.tune.schedulers import ASHAScheduler
 
 from raffed.core.config import Runtime
 from raffed.core.errors import UsageError
+from raffed.data.partition import Partition
 from raffed.experiments.sweep import (
     Request,
     SweepFolder,
@@ -39,6 +40,7 @@ QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes Parquet of its own
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would take Ctrl-C for the end of a search, from which a setting is chosen
 }
 
 
@@ -64,17 +66,25 @@ def budget_of(request: Request) -> int:
 
 
 def check(request: Request) -> None:
-    """Names, and that every point of every grid makes a run, before the first one starts."""
+    """Names, that every point of every grid makes a run, and one whose score is asked for, before the first one starts."""
     from raffed.methods import build_method
 
     for method in request.methods:
         for point in points(space_of(request, method)):
-            build_method(method, request.config(method, point).args)
+            built = build_method(method, request.config(method, point).args)
+            if request.select != "personal" and not built.has_global:
+                raise UsageError(f"{method} has no global model: give --select personal")
     taken = {name for method in request.methods for name in space_of(request, method)}
     for name in request.grid:
         if name not in taken and name.rpartition(".")[2] not in taken:
             methods = ", ".join(request.methods)
             raise UsageError(f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot")
+
+
+def check_parts(request: Request, partition: Partition) -> None:
+    """That the papers' protocol has local test parts for personal models; validation parts were held out, or refused."""
+    if request.select != "global" and request.protocol == "paper" and not any(len(part) for part in partition.test):
+        raise UsageError(f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from raffed.core.config import RunConfig, Runtime
 from raffed.experiments.sweep import Request, recorded, score, trial_name
 
 if TYPE_CHECKING:
@@ -33,7 +35,10 @@ class Task:
 
 
 def federation(config: dict[str, Any], task: Task) -> None:
-    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either way."""
+    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either way.
+
+    A folder with another run is emptied first: that of a final seed holds the runs of an earlier choice.
+    """
     import raffed
     from raffed.results.runfile import RUN_FILE
 
@@ -49,12 +54,25 @@ def federation(config: dict[str, Any], task: Task) -> None:
         if any(value is not None for value in values.values()):
             tune.report(_report(task.request, event.round, values))
 
+    if (folder / RUN_FILE).exists() and _other(folder, asked):
+        shutil.rmtree(folder)
     if not (folder / RUN_FILE).exists():
         raffed.run(asked, folder, watch=watch)
         return
     for report in _again(task.request, folder):
         tune.report(report)
     raffed.resume(folder, watch=watch, runtime=asked.runtime)
+
+
+def _other(folder: Path, asked: RunConfig) -> bool:
+    """Whether a folder holds another run than the one asked for. Where it ran does not count, nor stacks that a probe chose."""
+    from raffed.experiments.folder import run_config
+    from raffed.results.runfile import read_run
+
+    kept = run_config(folder)
+    if "auto" in read_run(folder):
+        asked = replace(asked, numerics=replace(asked.numerics, cohort=kept.numerics.cohort))
+    return replace(kept, runtime=Runtime()).identity() != replace(asked, runtime=Runtime()).identity()
 
 
 def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:

@@ -73,14 +73,15 @@ def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.sweep import SweepFolder
         from raffed.runtime.setup import prepare
-        from raffed.tune_spaces.sweep import Search, carry_out, check
+        from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
 
         check(request)
-        clients = prepare(request.config(request.methods[0], {})).partition.num_clients
+        partition = prepare(request.config(request.methods[0], {})).partition
+        check_parts(request, partition)
         folder = SweepFolder(out, request, resume)
         session.wait()
         board.start(request, out)
-        search = Search(request, folder, board.trial, clients, at_once, seconds)
+        search = Search(request, folder, board.trial, partition.num_clients, at_once, seconds)
         try:
             complete = carry_out(search)
         except KeyboardInterrupt:

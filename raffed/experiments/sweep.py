@@ -65,8 +65,8 @@ class Request:
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("protocol paper chooses on test data: leave data.validation at 0")
         for name, value in (("trials", self.trials), ("seeds", self.seeds)):
-            if value is not None and value < (1 if name == "trials" else 0):
-                raise UsageError(f"{name} = {value} is below {1 if name == 'trials' else 0}")
+            if value is not None and value < 1:
+                raise UsageError(f"{name} = {value} is below 1")
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("search", self.search, SEARCHES)
 
@@ -208,14 +208,17 @@ class SweepFolder:
         return self.path / method / "final" / f"seed-{seed}"
 
     def note(self, method: str, **changes: Any) -> None:
-        """Record something about a method."""
-        self._about["methods"][method] = {**self._about["methods"].get(method, {}), **changes}
+        """Record something about a method; with another choice, the final runs of the last one are no longer its own."""
+        before = self._about["methods"].get(method, {})
+        after = {**before, **changes}
+        if _settings(after) != _settings(before) and "final" not in changes:
+            after.pop("final", None)
+        self._about["methods"][method] = after
         self.write()
 
     def chosen(self, method: str) -> Settings | None:
         """The setting that was chosen for a method, None where there is none."""
-        found = self._about["methods"].get(method, {}).get("chosen")
-        return dict(found["settings"]) if found else None
+        return _settings(self._about["methods"].get(method, {}))
 
     def end(self, state: str) -> dict[str, Any]:
         """The sweep is finished, or stopped; returns what sweep.json holds."""
@@ -225,6 +228,11 @@ class SweepFolder:
 
     def write(self) -> None:
         write_json(self.path / SWEEP_FILE, self._about)
+
+
+def _settings(about: Mapping[str, Any]) -> Settings | None:
+    found = about.get("chosen")
+    return dict(found["settings"]) if found else None
 
 
 def read_sweep(path: Path) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from raffed.tune_spaces.sweep import budget_of, check, space_of
+from raffed.tune_spaces.sweep import budget_of, check, check_parts, space_of
 
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes, seconds_of
 from raffed.core.errors import RunFolderError, UnknownNameError, UsageError
+from raffed.data.partition import Partition
 from raffed.experiments.sweep import (
     Request,
     SweepFolder,
@@ -97,6 +99,43 @@ def test_a_protocol_without_the_data_it_needs_is_refused() -> None:
         asked("map", protocol="paper")
     with pytest.raises(UnknownNameError, match="nearest: global"):
         asked("map", select="globl")
+
+
+@pytest.mark.parametrize("method", ["solo", "fedrep", "fedproto", "gldp", "mpfedcon"])
+def test_a_method_without_a_global_model_is_not_chosen_by_one(method: str) -> None:
+    for select in ("global", "mean"):
+        with pytest.raises(UsageError, match=f"{method} has no global model: give --select personal"):
+            check(asked("fedavg", method, select=select))
+    check(asked("fedavg", method, select="personal"))
+
+
+def test_personal_models_need_local_test_parts_in_the_papers_protocol() -> None:
+    paper = {"protocol": "paper", "base": replace(BASE, data=Data())}
+    without, own = (Partition((np.arange(4),), (np.arange(4, 4 + n),), 2) for n in (0, 2))
+    for select in ("personal", "mean"):
+        with pytest.raises(UsageError, match=f"--select {select}: no client has a local test part; give --local-test"):
+            check_parts(asked("map", select=select, **paper), without)
+        check_parts(asked("map", select=select, **paper), own)
+        check_parts(asked("map", select=select), without)  # scored on validation parts
+    check_parts(asked("map", **paper), without)
+
+
+@pytest.mark.parametrize("name", ["seeds", "trials"])
+def test_fewer_than_one_seed_or_trial_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} = 0 is below 1"):
+        asked("fedmr", **{name: 0})
+    assert getattr(asked("fedmr", **{name: 1}), name) == 1
+
+
+def test_with_another_choice_the_final_runs_of_the_last_one_are_dropped(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s", asked("fedmr"), resume=False)
+    folder.note("fedmr", chosen={"settings": {"mu1": 0.1}})
+    folder.note("fedmr", final=[{"seed": 1}])
+    folder.note("fedmr", chosen={"settings": {"mu1": 0.1}}, budget=2)
+    assert read_sweep(tmp_path / "s")["methods"]["fedmr"]["final"] == [{"seed": 1}]
+    folder.note("fedmr", chosen={"settings": {"mu1": 1.0}})
+    assert "final" not in read_sweep(tmp_path / "s")["methods"]["fedmr"]
+    assert folder.chosen("fedmr") == {"mu1": 1.0}
 
 
 def test_the_best_finished_trial_is_chosen_of_equals_the_first_and_failures_never() -> None:

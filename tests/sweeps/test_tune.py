@@ -98,7 +98,7 @@ def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_se
 
 @pytest.mark.slow
 def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
-    done = cli("tune", "--method", "fedmr", "--set", "mu2=0.1", "--grid", "mu1=0.01", "--grid", "local.lr=0.05", "--seeds", 0,
+    done = cli("tune", "--method", "fedmr", "--set", "mu2=0.1", "--grid", "mu1=0.01", "--grid", "local.lr=0.05", "--seeds", 1,
                "--local-test", 0.2, "--clip-norm", "1e9", "--actors", 2, *QUICK, "--out", tmp_path / "b")  # fmt: skip
     assert done.code == 0
     name = "mu1=0.01,local.lr=0.05"
@@ -110,7 +110,7 @@ def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swe
 @pytest.mark.slow
 def test_asha_ends_bad_trials_early_and_still_chooses_a_finished_one(tmp_path: Path, cli: Cli) -> None:
     done = cli("tune", "--method", "fedprox", "--grid", "mu=0.01,1.0,300.0,1000.0", "--scheduler", "asha",
-               "--seeds", 0, "--rounds", 9, "--at-once", 1, *QUICK[:4], *QUICK[6:], "--out", tmp_path / "a")  # fmt: skip
+               "--seeds", 1, "--rounds", 9, "--at-once", 1, *QUICK[:4], *QUICK[6:], "--out", tmp_path / "a")  # fmt: skip
     assert done.code == 0
     about = read_sweep(tmp_path / "a")["methods"]["fedprox"]
     assert min(trial["rounds"] for trial in about["trials"]) < 9
@@ -128,6 +128,25 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
     last = rows[(rows["split"] == "test") & rows["class"].isna() & (rows["metric"] == "accuracy") & (rows["round"] == 2)]
     assert best["score"] == last["value"].item()
     assert "final" not in about["methods"]["fedrs"]
+
+
+def test_ctrl_c_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    words = [sys.executable, "-m", "raffed", "tune", "--method", "fedavg", "--grid", "local.lr=0.01,0.1", "--at-once", "1",
+             "--seeds", "1", *QUICK, "--rounds", "100000", "--out", str(out)]  # fmt: skip
+    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = out / "fedavg" / "trials" / "local.lr=0.01"
+    deadline = time.monotonic() + 120
+    while _state(first) != "running" and time.monotonic() < deadline and started.poll() is None:
+        time.sleep(0.1)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=120)
+    assert started.returncode == 130, err
+    assert f"stopped; continue with: raffed tune --resume --out {out}" in err
+    about = read_sweep(out)
+    assert about["state"] == "stopped"
+    assert "chosen" not in about["methods"]["fedavg"]
+    assert not (out / "fedavg" / "final").exists()
 
 
 def command(out: Path, *more: str) -> list[str]:

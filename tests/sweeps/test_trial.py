@@ -1,0 +1,77 @@
+"""One trial, without Tune: which run its folder holds at the end, and what is kept of an earlier one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.tune_spaces.trial import Task, federation
+
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.experiments.folder import run_config
+from raffed.experiments.sweep import Request
+from raffed.results import read_run
+
+BASE = RunConfig(
+    data=Data(split="p4c5", validation=0.2), model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1),
+    federation=Federation(rounds=2), runtime=Runtime(execution="serial"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Tune would be told."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr("ray.tune.report", found.append)
+    return found
+
+
+def repeat(folder: Path, lr: float, **runtime: Any) -> Path:
+    """The final run with seed 1 of a choice."""
+    base = replace(BASE, runtime=replace(BASE.runtime, **runtime))
+    federation({"seed": 1}, Task(Request(base, ("fedavg",)), "fedavg", str(folder), {"local.lr": lr}))
+    return folder / "seed-1"
+
+
+def test_a_final_run_of_an_earlier_choice_is_run_again(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
+    kept = repeat(tmp_path / "a", 0.001)
+    first = read_run(kept)
+    assert repeat(tmp_path / "a", 0.1) == kept
+    second = read_run(kept)
+    assert (run_config(kept).local.lr, second["state"]) == (0.1, "finished")
+    assert second["run_id"] != first["run_id"]
+    assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
+
+
+def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
+    kept = repeat(tmp_path, 0.1)
+    before = (kept / "run.json").stat().st_mtime_ns
+    told = len(reports)
+    repeat(tmp_path, 0.1, threads=2, checkpoint_every=1)
+    assert (kept / "run.json").stat().st_mtime_ns == before
+    assert reports[told:] == reports[:told] != []
+
+
+def test_what_auto_chose_is_no_other_run(tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe's stacks are in the run's identity; asked again, with or without auto, they are not asked for."""
+    from raffed.runtime import autosize
+
+    monkeypatch.setattr(autosize, "measure", lambda *_: None)
+    monkeypatch.setattr(autosize, "choose", lambda *_: Chosen())
+    kept = repeat(tmp_path, 0.1, execution="auto")
+    assert run_config(kept).numerics.cohort == 2
+    before = (kept / "run.json").stat().st_mtime_ns
+    for execution in ("auto", "serial"):
+        repeat(tmp_path, 0.1, execution=execution)
+    assert (kept / "run.json").stat().st_mtime_ns == before
+
+
+class Chosen:
+    """A probe's answer: one process, clients in twos."""
+
+    execution, actors, cohort, why = "serial", 1, 2, "told so"
+
+    def describe(self, probe: object) -> dict[str, Any]:
+        return {"cohort": self.cohort}
