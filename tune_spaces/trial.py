@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from raffed.core.config import RunConfig, Runtime
+from raffed.core.config import RunConfig
 from raffed.experiments.sweep import Request, recorded, score, trial_name
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _other(folder: Path, asked: RunConfig) -> bool:
     kept = run_config(folder)
     if "auto" in read_run(folder):
         asked = replace(asked, numerics=replace(asked.numerics, cohort=kept.numerics.cohort))
-    return replace(kept, runtime=Runtime()).identity() != replace(asked, runtime=Runtime()).identity()
+    return kept.identity() != asked.identity()
 
 
 def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
