@@ -49,7 +49,7 @@ def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(tmp_path: Pa
     kept = repeat(tmp_path, 0.1)
     before = (kept / "run.json").stat().st_mtime_ns
     told = len(reports)
-    repeat(tmp_path, 0.1, threads=2, checkpoint_every=1)
+    repeat(tmp_path, 0.1, max_restarts=3, checkpoint_every=1)
     assert (kept / "run.json").stat().st_mtime_ns == before
     assert reports[told:] == reports[:told] != []
 
