@@ -73,8 +73,13 @@ def test_a_signal_in_the_last_round_changes_nothing(cli: Cli, tmp_path: Path, mo
     assert read_run(tmp_path / "run")["state"] == "finished"
 
 
-def test_a_stopped_comparison_says_how_to_go_on(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 3, *QUICK, "--out", tmp_path / "both"]
+@pytest.mark.parametrize(
+    ("rounds", "left"), [(3, [("fedavg", 3)]), (2, [])], ids=["amid its rounds", "in its last round, which leaves nothing of it"]
+)
+def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, left: list[tuple[str, int]]
+) -> None:
+    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", rounds, *QUICK, "--out", tmp_path / "both"]
     with monkeypatch.context() as patched:
         _signal_at(patched, 2, signal.SIGTERM)
         stopped = cli(*asked)
@@ -82,23 +87,8 @@ def test_a_stopped_comparison_says_how_to_go_on(cli: Cli, tmp_path: Path, monkey
     assert "the same command" in stopped.err
     assert not (tmp_path / "both" / "fedrs").exists()
     done = cli(*asked, "--json")
-    assert [(event["method"], event["round"]) for event in done.events if event["event"] == "round"] == [
-        ("fedavg", 3), ("fedrs", 1), ("fedrs", 2), ("fedrs", 3)
-    ]  # fmt: skip
-
-
-def test_a_signal_in_the_last_round_of_one_run_keeps_the_next_from_beginning(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 2, *QUICK, "--out", tmp_path / "both"]
-    with monkeypatch.context() as patched:
-        _signal_at(patched, 2, signal.SIGINT)
-        stopped = cli(*asked)
-    assert stopped.code == 130
-    assert "the same command" in stopped.err
-    assert read_run(tmp_path / "both" / "fedavg")["state"] == "finished"
-    assert not (tmp_path / "both" / "fedrs").exists()
-    assert cli(*asked).code == 0
+    found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
+    assert found == left + [("fedrs", number + 1) for number in range(rounds)]
 
 
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
