@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from .item_runs import Reproduction, cell_names
 from .load import Runs
 from .measures import measures
 from .plots import Point, scatter
-from .reproductions import Reproduction, cell_names, printed_value, shown
+from .reproductions import printed_value, shown
 from .sheet import Sheet
 from .studies import Drawn
 

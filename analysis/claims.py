@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .item_runs import Reproduction
 from .load import Runs
-from .reproductions import Reproduction, values_of
+from .reproductions import values_of
 from .sheet import Sheet
 from .stats import t_interval
 

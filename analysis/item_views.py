@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from .averages import averages_view
 from .gains import client_gains
 from .item_plots import Cost, cost_panels, gain_curves, line_panels, stage_curves
+from .item_runs import Reproduction, cell_names, measure_of, run_folders
 from .load import Runs
 from .measures import measures
 from .plots import gains, per_seed
-from .reproductions import ROUNDS, Reproduction, cell_names, measure_of, printed_value, result_lines, run_folders, shown
+from .reproductions import ROUNDS, printed_value, result_lines, shown
 from .sheet import Sheet
 from .stages import a_sel, forgetting
 from .studies import Drawn, study_folders

@@ -13,10 +13,10 @@ import pandas as pd
 
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
 from .groups import Group
+from .item_runs import Reproduction, load_item
 from .item_views import showable
 from .load import DAMAGED, NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
-from .reproductions import Reproduction, load_item
 from .sections import item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep
 from .tables import summary, to_html, to_markdown

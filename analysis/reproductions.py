@@ -7,14 +7,14 @@ proxy scale absolute numbers mean nothing: the sign of each difference to the ba
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
+from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means
 from .load import Runs
 from .measures import LAST_ROUNDS, measures
 from .sheet import Sheet, without_blank
@@ -39,18 +39,6 @@ ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
 
-class Reproduction(NamedTuple):
-    """An item.json and where it lies."""
-
-    folder: Path
-    about: Mapping[str, Any]
-
-    @property
-    def title(self) -> str:
-        about = self.about
-        return f"{about['paper']}/{about['name']}, {about['scale']}: {about['title']}"
-
-
 class Line(NamedTuple):
     """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN, empty: none)."""
 
@@ -64,20 +52,6 @@ class Line(NamedTuple):
     @property
     def mean(self) -> float:
         return sum(self.ours) / len(self.ours) if self.ours else math.nan
-
-
-def load_item(path: Path | str) -> Reproduction:
-    """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
-    about = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or "cells" not in about:
-        raise ValueError(f"{path}: no item of a reproduction")
-    return Reproduction(Path(path).parent, about)
-
-
-def run_folders(item: Reproduction) -> list[Path]:
-    """The folders of all runs behind the cells."""
-    names = {run for cell in item.about["cells"] for run in cell["runs"]}
-    return sorted((item.folder / name).resolve() for name in names)
 
 
 @functools.lru_cache(maxsize=4)
@@ -130,11 +104,6 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
     return {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
 
 
-def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
-    """What is read off a cell's runs: its own measure where its row has one, else the item's."""
-    return str(cell.get("measure") or item.about["measure"])
-
-
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
     """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints; empty without the cell."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
@@ -148,13 +117,6 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
-
-
-def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
-    """The runs behind a cell that were loaded."""
-    wanted = {str((item.folder / run).resolve()) for run in cell["runs"]}
-    places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
-    return [places[folder] for folder in sorted(wanted) if folder in places]
 
 
 def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measure: str) -> dict[int, float]:
@@ -213,7 +175,7 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
     digits = DIGITS.get(item.about["measure"], 2)
-    title, said = _asides(item, runs)
+    title, said = _settings(item, runs) or _asides(item, runs)
     parts, lines = _parts(item), []
     for line in result_lines(item, runs):
         cells = [line.row, parts.get(line.column, line.column), shown([line.printed], digits), shown(line.ours, digits)]
@@ -233,6 +195,20 @@ def _parts(item: Reproduction) -> dict[str, str]:
     """What a column of averages is called where the scale has only some of its columns."""
     averages = [(one["column"], len(one["of"]), one.get("whole", 0)) for one in item.about["averages"]]
     return {column: f"{column} of {of} of {whole} columns" for column, of, whole in averages if of < whole}
+
+
+def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:
+    """Beside the best of several settings: which it is, and what each of them scored. None for an item without settings."""
+    cells = [cell for cell in item.about["cells"] if cell.get("settings")]
+    if not cells:
+        return None
+    found = {}
+    for cell in cells:
+        means = setting_means(item, cell, runs)
+        each = " / ".join("–" if math.isnan(mean) else f"{mean:.2f}" for mean in means.values())
+        best = best_setting(item, cell, runs)
+        found[cell["row"], cell["column"]] = f"{best}: of {each}" if len(means) > 1 else best
+    return "Best setting", found
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:

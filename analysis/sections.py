@@ -12,12 +12,13 @@ from .compare import comparison_sheet, ranking
 from .figures import in_the_dark, looks, svg
 from .gains import client_gains
 from .groups import Group
+from .item_runs import Reproduction, run_folders
 from .item_views import has_table, item_view
 from .load import Runs
 from .measures import measures
 from .page import notice, pairs, picture, text
 from .plots import Point, gains, rank_diagram, scatter, setting_map
-from .reproductions import Reproduction, paper_sheet, run_folders, verdicts
+from .reproductions import paper_sheet, verdicts
 from .sheet import as_html
 from .stats import t_interval
 from .studies import check_sheet, load_studies, painted, study_folders

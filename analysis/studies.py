@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
-from .reproductions import Reproduction
+from .item_runs import Reproduction
 from .sheet import Sheet
 
 PARTS = ("values", "points", "images")

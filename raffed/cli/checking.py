@@ -140,10 +140,11 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     The table of an item that is a study alone is that of its claims."""
     from raffed.analysis.claims import claim_sheet
+    from raffed.analysis.item_runs import load_item, run_folders
     from raffed.analysis.item_views import has_table, showable
     from raffed.analysis.load import load_runs
     from raffed.analysis.report import write_loaded
-    from raffed.analysis.reproductions import load_item, paper_sheet, run_folders
+    from raffed.analysis.reproductions import paper_sheet
     from raffed.analysis.sheet import as_latex, as_markdown
     from raffed.analysis.studies import check_sheet, load_studies, values_sheet
 

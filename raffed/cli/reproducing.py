@@ -32,6 +32,9 @@ def reproduce(
     scale: Annotated[str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")] = "smoke",
     only: Annotated[list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
+    released: Annotated[
+        bool, typer.Option("--released", help="The authors' code: its best setting a row.")
+    ] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
     place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")] = "reproduce",
     plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
@@ -45,6 +48,7 @@ def reproduce(
     """
     from raffed.experiments import reproduce as work
     from raffed.experiments.registry import SCALES, SEEDS, find_item
+    from raffed.experiments.released import as_released
 
     if listed or item is None:
         with fetched(place) as out:
@@ -53,6 +57,7 @@ def reproduce(
     found, count = find_item(item), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
+    found = as_released(found) if released else found
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
@@ -91,7 +96,7 @@ def _run(job: Job, screen: Screen) -> None:
     from raffed.results.runfile import RUN_FILE
 
     config = job.config
-    where = ", ".join(dict.fromkeys(f"{cell.row} · {cell.column}" for cell in job.cells))
+    where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     screen.start(f"{where}, seed {job.seed} → {job.folder}", config.method, config.federation.rounds)
     begun = (job.folder / RUN_FILE).exists()
     run_one(
@@ -130,7 +135,8 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
         if job.left_out and not job.done:
             reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
     lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
-    total, here = len(item.cells), len({(c.row, c.column) for job in found if isinstance(job, Job) for c in job.cells})
+    total, here = (len({(c.row, c.column) for c in cells}) for cells in
+                   (item.cells, [c for job in found if isinstance(job, Job) for c in job.cells]))  # fmt: skip
     if here < total:
         lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
     typer.echo("\n".join(lines), err=True)

@@ -65,7 +65,7 @@ class Cell:
     """One number of a table: the run (at full scale, seed 0) behind it and where the paper prints it.
 
     printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed. measure: where the row is
-    read in another way than the item's others.
+    read in another way than the item's others. setting: which of several this run has; the number is that of the best.
     """
 
     row: str
@@ -73,6 +73,12 @@ class Cell:
     config: RunConfig
     printed: Mapping[str, str]
     measure: str = ""
+    setting: str = ""
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Row, column and, where there are several, setting."""
+        return (self.row, self.column, self.setting)[: 3 if self.setting else 2]
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,7 @@ class Item:
 
     picture: a name of PICTURES in analysis/item_views.py, drawn beside the table.
     study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no cells and no measure.
+    released: the runs that the paper's released code makes for a cell's, by setting, where the paper prints the best of them.
     """
 
     paper: str
@@ -137,6 +144,7 @@ class Item:
     study: str = ""
     claims: tuple[Claim, ...] = ()
     picture: str = ""
+    released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
 
     @property
     def key(self) -> str:

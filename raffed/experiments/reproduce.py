@@ -1,9 +1,9 @@
 """Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell, resumably.
 
-    OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
-    OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study share it
-    OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper prints them,
-                                                     and the folders of its study
+OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
+OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study share it
+OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper prints them,
+                                                 and the folders of its study
 """
 
 from __future__ import annotations
@@ -238,17 +238,19 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     found = [job for job in planned if isinstance(job, Job)]
     studies = [job for job in planned if isinstance(job, StudyJob)]
     folder.mkdir(parents=True, exist_ok=True)
-    runs: dict[tuple[str, str], list[str]] = {}
+    runs: dict[tuple[str, str], dict[str, list[str]]] = {}  # setting → folders
     for job in found:
         for cell in job.cells:
-            if job.done:
-                runs.setdefault((cell.row, cell.column), []).append(os.path.relpath(job.folder, folder))
+            of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
+            of += [os.path.relpath(job.folder, folder)] if job.done else []
     kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
-    cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": runs.get((row, column), []),
-              **({"measure": cell.measure} if cell.measure else {})} for (row, column), cell in kept.items()]  # fmt: skip
+    cells = [{"row": row, "column": column, "printed": dict(cell.printed),
+              "runs": [one for of in runs[row, column].values() for one in of],
+              **({"measure": cell.measure} if cell.measure else {}),
+              **({"settings": runs[row, column]} if cell.setting else {})} for (row, column), cell in kept.items()]  # fmt: skip
     columns = {column for _, column in kept}
     averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
-    left_out = sorted({f"{c.row}, {c.column}: {job.left_out}" for job in found if job.left_out for c in job.cells})
+    left_out = sorted({f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells})
     left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
     about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
              "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],

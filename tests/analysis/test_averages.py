@@ -8,9 +8,9 @@ import pytest
 
 from analysis.averages import Pair, averages_view, front
 from analysis.figures import svg
+from analysis.item_runs import Reproduction, load_item
 from analysis.item_views import showable
 from analysis.load import load_runs
-from analysis.reproductions import Reproduction, load_item
 from raffed.experiments.registry import find_item
 from raffed.experiments.reproduce import jobs, write_item
 from raffed.results import MetricsWriter, Row, write_json

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analysis.claims import Judged, claim_sheet, judged
+from analysis.item_runs import Reproduction, load_item, run_folders
 from analysis.load import load_runs
-from analysis.reproductions import Reproduction, load_item, run_folders
 
 WriteRun = Callable[..., Path]
 

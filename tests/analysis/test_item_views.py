@@ -10,9 +10,10 @@ import pytest
 
 from analysis.figures import svg
 from analysis.item_plots import Cost, cost_panels, gain_curves, stage_curves
+from analysis.item_runs import Reproduction
 from analysis.item_views import item_view
 from analysis.load import Runs, load_runs
-from analysis.reproductions import Reproduction, paper_sheet
+from analysis.reproductions import paper_sheet
 from analysis.sheet import Sheet
 from raffed.results import MetricsWriter, Row, write_json
 

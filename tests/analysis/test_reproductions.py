@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from analysis.item_runs import load_item, run_folders
 from analysis.load import load_runs
 from analysis.report import find_items, write_loaded
-from analysis.reproductions import Line, load_item, paper_sheet, result_lines, run_folders, verdict
+from analysis.reproductions import Line, paper_sheet, result_lines, verdict
 
 WriteRun = Callable[..., Path]
 
@@ -99,6 +100,23 @@ def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_fil
     sheet = paper_sheet(item, load_runs(run_folders(item)))
     assert "Δ" not in sheet.titles
     assert sheet.lines[1][-2:] == ["+9.50 ± 6.35", "same order"]
+
+
+def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_file: Path, write_run: WriteRun) -> None:
+    """FedMR scores 70 and 71 with its default; another setting has the best single run (74), a third none yet."""
+    about = json.loads(item_file.read_text())
+    wild = [write_run(f"wild-{seed}", [score], seed=seed, method="fedmr").name for seed, score in enumerate((0.74, 0.60))]
+    fedavg, fedmr = about["cells"]
+    fedavg["settings"] = {"defaults": fedavg["runs"]}
+    fedmr["settings"] = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}
+    fedmr["runs"] = [*wild, *fedmr["runs"]]
+    item_file.write_text(json.dumps(about))
+    item = load_item(item_file)
+    runs = load_runs(run_folders(item))
+    assert result_lines(item, runs)[1].ours == pytest.approx([70.0, 71.0])
+    sheet = paper_sheet(item, runs)
+    at = sheet.titles.index("Best setting")
+    assert [line[at] for line in sheet.lines] == ["defaults", "mu1 = 0.1: of 67.00 / 70.50 / –"]
 
 
 def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:

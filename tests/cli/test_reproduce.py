@@ -49,6 +49,21 @@ def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(r
     assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
 
 
+def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown(reproduced: Path) -> None:
+    """FedRS: three settings, in another mode; FedAvg, which that code repeats, one, weighted otherwise. All are new."""
+    only = ("--only", "famnist lenet", "--only", "fedavg,fedrs")
+    done = shell("reproduce", "map/table2", "--released", *only, "--out", reproduced)
+    assert done.returncode == 0, done.stderr
+    assert "4 runs, about" in done.stderr
+    folder = reproduced / "map" / "table2-released" / "smoke"
+    fedavg, fedrs = json.loads((folder / "item.json").read_text())["cells"]
+    assert {setting: len(runs) for setting, runs in fedrs["settings"].items()} == {f"alpha = {a}": 1 for a in (0.1, 0.5, 0.9)}
+    assert (list(fedavg["settings"]), len(fedavg["runs"]), len(fedrs["runs"])) == (["defaults"], 1, 3)
+    table = (folder / "table.md").read_text()
+    assert "| Best setting |" in table
+    assert " | defaults |" in table
+
+
 def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
     item = find_item("fedmr/table6")
     part = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))

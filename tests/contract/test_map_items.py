@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from analysis.reproductions import printed_value, printed_values
+from raffed.core.errors import UsageError
 from raffed.experiments.papers.map import UNIFORM
+from raffed.experiments.papers.map_released import PRESETS, SETTINGS
 from raffed.experiments.registry import Claim, Item, find_item, items
-from raffed.methods import build_method
+from raffed.experiments.released import as_released
+from raffed.methods import METHODS, build_method
+from raffed.methods.source import described
+from raffed.runtime.setup import method_of
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
 KEYS = ("table", "dataset", "network", "method", "metric")
@@ -88,3 +93,44 @@ def test_settings_that_act_in_stage_2_alone_are_said_to_aggregate_as_the_default
     assert not any("alpha" in claim.text for claim in equal)
     assert all(term[3:] == ("accuracy_last",) for claim in equal for term in claim.terms)
     assert len(claims) - len(equal) == 2 * 7
+
+
+def test_the_released_code_tries_three_settings_of_every_row_that_has_any() -> None:
+    """baselines-map.md §15: three settings a cell; FedAvg, FedRep and FLDA are repeated."""
+    item = as_released(find_item("map/table2"))
+    assert (item.key, len(item.cells)) == ("map/table2-released", 8 * (20 * 3 + 3))
+    runs = {cell.place: cell.config.identity() for cell in item.cells}
+    assert len(set(runs.values())) == len(runs) == len(item.cells)
+    one = {cell.row for cell in item.cells if cell.config.method not in SETTINGS}
+    assert one == {"FedAvg", "FedRep", "FLDA"}
+
+
+def test_released_runs_have_the_variants_weights_and_rates_of_the_released_code() -> None:
+    known = find_item("map/table1").cells + find_item("map/table2").cells
+    assert {cell.config.method for cell in known if "preset" in _takes(cell.config.method)} == set(PRESETS)
+    for cell in as_released(find_item("map/table2")).cells:
+        config = cell.config
+        by = method_of(config).mean.by  # also: every argument is taken
+        assert by == ("samples" if cell.row in ("FedRS", "FedPHP", "MAP") else "clients"), cell.place
+        assert [config.local.rate(t) / config.local.lr for t in (0, 3, 4, 149)] == pytest.approx([0.2, 0.8, 1.0, 1.0])
+        assert config.local.clip_norm == (None if cell.row in ("pFedMe", "PerFedAvg") else 100.0)
+        assert config.args.get("preset", "authors") == "authors"
+    modes = {row: {c.config.args.get("mode") for c in as_released(find_item("map/table1")).cells if c.row == row}
+             for row in ("FedRS", "MAP", "ScaRS")}  # fmt: skip
+    assert modes == {"FedRS": {"counts"}, "MAP": {"uniform_bug"}, "ScaRS": {None}}
+
+
+def _takes(method: str) -> set[str]:
+    info = METHODS[method]
+    return {name for name, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+
+
+def test_items_without_a_released_code_say_which_have_one() -> None:
+    with pytest.raises(UsageError, match=r"fedmr/table1: no settings .* they are for map/table1, map/table2$"):
+        as_released(find_item("fedmr/table1"))
+
+
+def test_rows_that_are_the_same_numbers_in_raffed_are_no_claim_of_the_released_code() -> None:
+    item = find_item("map/table1")
+    left_out = {claim.text for claim in item.claims} - {claim.text for claim in as_released(item).claims}
+    assert left_out == {claim.text for claim in item.claims if claim.within == 0.0} != set()
