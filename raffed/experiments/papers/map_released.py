@@ -1,8 +1,8 @@
 """What MAP's released code runs for Tables I and II: its variants of the methods and the settings whose best is printed.
 
 Three settings a method (map.md §2.4, §3.6, §4, §5; baselines-map.md §1 to §15); of methods without any it repeats one. All of it
-warms up for five rounds, clips gradients at norm 100, and weights clients uniformly but for FedRS, FedPHP and MAP. Two things
-differ still: knowledge is not distilled from a private model that does not exist yet, and FedDF distils on 500 test images.
+warms up for five rounds, clips gradients at norm 100, and weights clients uniformly but for FedRS, FedPHP and MAP. What still
+differs: its private models exist, untrained, before a client's first turn and teach it; and what the presets' docstrings name.
 """
 
 from __future__ import annotations
