@@ -43,9 +43,9 @@ def _show_method(name: str) -> None:
     found = described(f"raffed.methods.{info.module}", info.factory)
     typer.echo(f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}")
     if found.arguments:
-        show(("argument", "type", "default"), found.arguments)
-        first, _, default = found.arguments[0]
-        typer.echo(f"Set one: raffed run --method {name} --set {first}={default.strip(chr(39))}")
+        rows = [(argument, kind, default.strip("'")) for argument, kind, default in found.arguments]
+        show(("argument", "type or choices", "default"), rows)
+        typer.echo(f"Set one: raffed run --method {name} --set {rows[0][0]}={rows[0][2]}")
     else:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
 

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal, get_args
+
+Preset = Literal["original", "authors"]
 
 
 class RaffedError(Exception):
@@ -83,4 +86,4 @@ def by_authors(preset: str) -> bool:
 
     Raises UnknownNameError for any other name.
     """
-    return check_choice("preset", preset, ("original", "authors")) == "authors"
+    return check_choice("preset", preset, get_args(Preset)) == "authors"

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.maths import smooth_pull
 from raffed.core.method import Budget, Method, Personal
 from raffed.core.params import State
 from raffed.core.server import mean_of
-from raffed.methods.fedrs import restricted
+from raffed.methods.fedrs import AutoMode, restricted
 
 
 class PersonalModel(Private):
@@ -55,7 +55,7 @@ class PulledModel(Personal):
         return own.model
 
 
-def ditto(lam: float = 1.0, epochs: float = 0.0, preset: str = "original") -> Method:
+def ditto(lam: float = 1.0, epochs: float = 0.0, preset: Preset = "original") -> Method:
     """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and MpFedcon's Table 1.
 
     λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability. preset "authors": the far weaker
@@ -68,11 +68,13 @@ def ditto(lam: float = 1.0, epochs: float = 0.0, preset: str = "original") -> Me
 
 
 def dittors(
-    lam: float = 1.0, epochs: float = 0.0, alpha: float = 0.5, mode: str = "auto", n_min: int = 1, preset: str = "original"
-) -> Method:
+    lam: float = 1.0, epochs: float = 0.0, alpha: float = 0.5, mode: AutoMode = "auto", n_min: int = 1,
+    preset: Preset = "original",
+) -> Method:  # fmt: skip
     """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the plain one.
 
     Row DittoRS of MAP's Table II. preset "authors": Ditto's, and mode counts where none is named; its code tries (α, λ) =
     (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
     """
-    return replace(ditto(lam, epochs, preset), name="DittoRS", head=restricted(alpha, mode, n_min, preset, "counts"))
+    head = restricted(alpha, mode, n_min, auto="counts" if by_authors(preset) else "binary")
+    return replace(ditto(lam, epochs, preset), name="DittoRS", head=head)

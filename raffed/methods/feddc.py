@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from torch import Tensor
 
 from raffed.core.boundary import Private, Summable, Wire
@@ -11,10 +13,11 @@ from raffed.core.maths import momentum_sum
 from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.methods.feddyn import SCORED, DriftCorrected, client_weight
-from raffed.methods.fedproc import prototype_terms
+from raffed.methods.feddyn import SCORED, DriftCorrected, Scored, client_weight
+from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
-BETAS = ("a_norm", "steps")
+Beta = Literal["a_norm", "steps"]
+BETAS: tuple[str, ...] = get_args(Beta)
 
 
 class ServerCorrection(Wire):
@@ -76,7 +79,7 @@ class DriftControl(Term):
 
 
 def feddc(
-    alpha: float = 0.01, beta: str = "a_norm", scaled: bool = True, score: str = "active", prototypes: str = "none"
+    alpha: float = 0.01, beta: Beta = "a_norm", scaled: bool = True, score: Scored = "active", prototypes: PrototypeLoss = "none"
 ) -> Method:
     """FedDC, α in [0, 1e3]; default 0.01 from the official examples (CIFAR), 0.1 for MNIST. Row FedDC of FedMR's Table 1.
 

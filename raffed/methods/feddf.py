@@ -13,7 +13,7 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.boundary import Private, Upload
 from raffed.core.context import ServerContext
-from raffed.core.errors import UsageError, by_authors, check_range
+from raffed.core.errors import Preset, UsageError, by_authors, check_range
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
@@ -80,7 +80,7 @@ def ensemble_target(logits: Tensor, tau: float) -> Tensor:
 
 def feddf(
     server_steps: int = 300, server_lr: float = 1e-3, batch_size: int = 64, tau: float = 1.0, public: int = 500,
-    preset: str = "original",
+    preset: Preset = "original",
 ) -> Method:  # fmt: skip
     """FedDF as in MAP's comparison: Adam, 300 steps a round on 500 public images. 0 steps: FedAvg.
 

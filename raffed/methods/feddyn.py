@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
 from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.errors import by_authors, check_choice, check_range
+from raffed.core.errors import Preset, by_authors, check_choice, check_range
 from raffed.core.method import Method, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
-from raffed.methods.fedproc import prototype_terms
+from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
-SCORED = ("active", "broadcast")
+Scored = Literal["active", "broadcast"]
+SCORED: tuple[str, ...] = get_args(Scored)
 
 
 class ClientDual(Private):
@@ -89,8 +90,9 @@ class ShareOfTheWay(ServerRule):
 
 
 def feddyn(
-    alpha: float = 0.01, scaled: bool = True, score: str = "active", prototypes: str = "none", preset: str = "original"
-) -> Method:
+    alpha: float = 0.01, scaled: bool = True, score: Scored = "active", prototypes: PrototypeLoss = "none",
+    preset: Preset = "original",
+) -> Method:  # fmt: skip
     """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of FedMR's Table 1.
 
     score: "active" evaluates the mean of the round's local models and, as accuracy_broadcast, w^{t+1} besides; "broadcast"

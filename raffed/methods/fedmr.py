@@ -5,6 +5,8 @@ The released code holds the intra-class loss only; the inter-class loss is built
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -126,11 +128,11 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, known: Tensor, own: Tensor, kep
 def fedmr(
     mu1: float = 0.01,
     mu2: float = 0.1,
-    intra_norm: str = "official",
-    inter_negatives: str = "all",
-    inter_mode: str = "margin",
-    inter_space: str = "raw",
-    prototype_from: str = "local",
+    intra_norm: Literal["official", "paper"] = "official",
+    inter_negatives: Literal["all", "local"] = "all",
+    inter_mode: Literal["margin", "pull"] = "margin",
+    inter_space: Literal["raw", "l2"] = "raw",
+    prototype_from: Literal["local", "global"] = "local",
     share: float = 1.0,
     lite: int = 0,
     min_class_count: int = 2,

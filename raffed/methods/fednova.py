@@ -6,13 +6,13 @@ from typing import Any
 
 from raffed.core.boundary import Private, Summable
 from raffed.core.context import Context, ServerContext
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.maths import momentum_sum
 from raffed.core.method import Ingredient, Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedopt import Velocity
-from raffed.methods.fedproc import prototype_terms
+from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 from raffed.methods.fedprox import Proximal
 
 
@@ -87,7 +87,7 @@ class NormalisedStep(ServerRule):
         return Velocity(velocity), w - velocity
 
 
-def fednova(prototypes: str = "none", gmf: float = 0.0, mu: float = 0.0, preset: str = "original") -> Method:
+def fednova(prototypes: PrototypeLoss = "none", gmf: float = 0.0, mu: float = 0.0, preset: Preset = "original") -> Method:
     """FedNova for momentum SGD at a constant rate within the round. Row FedNova of FedMR's Table 1.
 
     gmf in [0, 1]: momentum on the server; mu ≥ 0: FedProx's term in local training. prototypes: none, fedproc or fedmr, as in

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
 
-WEIGHTINGS = ("clients", "samples")
+Weighting = Literal["clients", "samples"]
+WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
 Second = Literal["adagrad", "adam", "yogi"]
 
 
@@ -81,7 +82,7 @@ class ServerAdaptive(ServerRule):
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
-def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: str = "clients") -> Method:
+def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "clients") -> Method:
     """FedAvgM (Hsu et al. 2019): server momentum β in [0, 1]. MAP's row FedOpt, whose code searches η_g in 1, 0.1, 0.05.
 
     weighting: "clients" is the papers' uniform mean, "samples" FedAvg's p_k.
@@ -92,7 +93,7 @@ def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: str = "clients
 
 
 def fedadagrad(
-    server_lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, v0: float = 1e-6, weighting: str = "clients"
+    server_lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, v0: float = 1e-6, weighting: Weighting = "clients"
 ) -> Method:
     """FedAdagrad: β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of ten."""
     return _adaptive("FedAdagrad", "adagrad", server_lr, beta1, 0.0, tau, v0, weighting)
@@ -100,7 +101,7 @@ def fedadagrad(
 
 def fedadam(
     server_lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, v0: float = 1e-6,
-    weighting: str = "clients",
+    weighting: Weighting = "clients",
 ) -> Method:  # fmt: skip
     """FedAdam: β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of ten."""
     return _adaptive("FedAdam", "adam", server_lr, beta1, beta2, tau, v0, weighting)
@@ -108,7 +109,7 @@ def fedadam(
 
 def fedyogi(
     server_lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, v0: float = 1e-6,
-    weighting: str = "clients",
+    weighting: Weighting = "clients",
 ) -> Method:  # fmt: skip
     """FedYogi: as FedAdam, with a second moment that changes by at most (1 − β₂) Δ²."""
     return _adaptive("FedYogi", "yogi", server_lr, beta1, beta2, tau, v0, weighting)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,8 @@ from raffed.core.maths import mmd
 from raffed.core.method import Method, Personal
 from raffed.core.params import State
 
-TRANSFERS = ("kd", "mmd")
+Transfer = Literal["kd", "mmd"]
+TRANSFERS: tuple[str, ...] = get_args(Transfer)
 KD_TAU = 4.0  # teacher temperature, fixed in the paper
 
 
@@ -87,7 +90,7 @@ def check_inheritance(lam: float, mu: float, transfer: str, kd_student_tau: floa
 
 
 def fedphp(
-    lam: float = 0.1, mu: float = 0.9, transfer: str = "kd", kd_student_tau: float = 1.0, kd_tau_sq: bool = False
+    lam: float = 0.1, mu: float = 0.9, transfer: Transfer = "kd", kd_student_tau: float = 1.0, kd_tau_sq: bool = False
 ) -> Method:
     """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II.
 

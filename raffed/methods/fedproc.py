@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +17,8 @@ from raffed.core.params import Params
 from raffed.methods.fedmr import InterClass
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
-PROTOTYPES = ("none", "fedproc", "fedmr")
+PrototypeLoss = Literal["none", "fedproc", "fedmr"]
+PROTOTYPES: tuple[str, ...] = get_args(PrototypeLoss)
 
 
 class PrototypeContrast(Term):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raffed.core.boundary import Wire
 from raffed.core.context import Context, Forward
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.maths import one_hot
 from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
@@ -68,7 +68,7 @@ def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
     return (counts * gap).sum() / counts.sum().clamp(min=1)
 
 
-def fedproto(lam: float = 1.0, preset: str = "original") -> Method:
+def fedproto(lam: float = 1.0, preset: Preset = "original") -> Method:
     """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's Table II.
 
     Every client keeps its whole model, all from the same initial one. Scored with the client's own classifier; the server

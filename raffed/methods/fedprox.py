@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.maths import smooth_pull
 from raffed.core.method import Method, Term
 from raffed.core.server import mean_of
-from raffed.methods.fedproc import prototype_terms
+from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 
 class Proximal(Term):
@@ -25,7 +25,7 @@ class Proximal(Term):
         return self.mu * smooth_pull(f.w, k.w0) if self.smooth else self.mu / 2 * (f.w - k.w0).sq_norm()
 
 
-def fedprox(mu: float = 0.01, prototypes: str = "none", preset: str = "original") -> Method:
+def fedprox(mu: float = 0.01, prototypes: PrototypeLoss = "none", preset: Preset = "original") -> Method:
     """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
 
     prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors": the far weaker smooth-L1 pull of MAP's

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from raffed.core.errors import UsageError, by_authors, check_choice, check_range
+from typing import Literal
+
+from raffed.core.errors import Preset, UsageError, by_authors, check_choice, check_range
 from raffed.core.method import Method, Part, Pass, Split
 from raffed.core.server import mean_of
 
+Kept = Literal["head", "top"]
 PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
 
 
-def fedper(private: str = "head") -> Method:
+def fedper(private: Kept = "head") -> Method:
     """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's Tables 1 and 2.
 
     private: "head" is the output layer, "top" the projection before it as well, as in MpFedcon's comparison.
@@ -29,7 +32,7 @@ def alternating(head_epochs: float, body_epochs: float, private: str = "head") -
 
 
 def fedrep(
-    head_epochs: float = 10.0, body_epochs: float = 1.0, private: str = "head", preset: str = "original"
+    head_epochs: float = 10.0, body_epochs: float = 1.0, private: Kept = "head", preset: Preset = "original"
 ) -> Method:
     """FedRep; epochs over the client's data. Row FedRep of MAP's Table II, MpFedcon's Table 1 and GLDP's Table 2.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Head, Method, Personal, in_part
 from raffed.core.params import Params, State
@@ -68,7 +68,7 @@ def _linear(head: Params, z: Tensor) -> Tensor:
     return logits + head["head.bias"] if "head.bias" in head.names else logits
 
 
-def fedrod(gamma: float = 1.0, preset: str = "original") -> Method:
+def fedrod(gamma: float = 1.0, preset: Preset = "original") -> Method:
     """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of MAP's Tables I, II.
 
     preset "authors": MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads jointly and takes uniform means;

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, by_authors, check_choice, check_range
+from raffed.core.errors import UsageError, check_choice, check_range
 from raffed.core.method import Head, Method
 
-RS_MODES = ("binary", "counts", "uniform_bug")
+Mode = Literal["binary", "counts", "uniform_bug"]
+RS_MODES: tuple[str, ...] = get_args(Mode)
+AutoMode = Literal["auto", "binary", "counts", "uniform_bug"]
 AUTO = "auto"  # binary, or what a method's preset "authors" has
 
 
@@ -38,17 +42,16 @@ class RestrictedSoftmax(Head):
         return torch.where(kept, 1.0, self.alpha)
 
 
-def restricted(alpha: float, mode: str, n_min: int, preset: str = "original", theirs: str = "binary") -> RestrictedSoftmax:
-    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. theirs: what mode "auto" is with preset "authors"."""
+def restricted(alpha: float, mode: str, n_min: int, auto: Mode | None = None) -> RestrictedSoftmax:
+    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. auto: what mode "auto" is; without it there is no such mode."""
     check_range("alpha", alpha, 0.0, 1.0)
-    if mode == AUTO:
-        mode = theirs if by_authors(preset) else "binary"
-    check_choice("mode", mode, RS_MODES)
+    check_choice("mode", mode, get_args(AutoMode) if auto else RS_MODES)
+    mode = auto if auto and mode == AUTO else mode
     if n_min < 1:
         raise UsageError(f"n_min = {n_min}: a class is observed from at least 1 sample on")
     return RestrictedSoftmax(float(alpha), mode, n_min)
 
 
-def fedrs(alpha: float = 0.5, mode: str = "binary", n_min: int = 1) -> Method:
+def fedrs(alpha: float = 0.5, mode: Mode = "binary", n_min: int = 1) -> Method:
     """FedRS: FedAvg whose clients scale the logits of classes they miss by α. Row FedRS of MAP's Tables I and II."""
     return Method("FedRS", head=restricted(alpha, mode, n_min))

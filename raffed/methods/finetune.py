@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from raffed.core.context import Context
 from raffed.core.errors import check_choice, check_range
 from raffed.core.method import Budget, Method, Part, Personal
 from raffed.core.params import State
 
+Scope = Literal["head", "top", "all"]
 SCOPES: dict[str, Part] = {"head": "head", "top": "top", "all": "all"}
 
 
@@ -34,7 +37,7 @@ class FineTuned(Personal):
         return k.private
 
 
-def finetune(epochs: float = 10.0, scope: str = "head", every_round: bool = False) -> Method:
+def finetune(epochs: float = 10.0, scope: Scope = "head", every_round: bool = False) -> Method:
     """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's Table 1.
 
     In a round's rows the participants of the last round fine-tune what they downloaded for it; with federation.survey every

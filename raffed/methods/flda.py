@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
-from raffed.core.errors import by_authors
+from raffed.core.errors import Preset, by_authors
 from raffed.core.maths import cross_entropy
 from raffed.core.method import Method, Personal
 from raffed.core.params import Params, State
@@ -83,7 +83,7 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
     return alpha * shared + (1 - alpha) * private
 
 
-def flda(preset: str = "original") -> Method:
+def flda(preset: Preset = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
     preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice and takes uniform means.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
@@ -15,11 +17,16 @@ from raffed.core.server import Mean
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
-LP = ("feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse", "none")
-GP = ("class_mean", "per_sample", "none")
-ORDERS = ("body_first", "head_first")
-INFERENCES = ("lp", "gp")
-CANDIDATES = ("all", "seen")
+LocalForm = Literal["feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse", "none"]
+LP: tuple[str, ...] = get_args(LocalForm)
+GlobalForm = Literal["class_mean", "per_sample", "none"]
+GP: tuple[str, ...] = get_args(GlobalForm)
+Order = Literal["body_first", "head_first"]
+ORDERS: tuple[str, ...] = get_args(Order)
+Inference = Literal["lp", "gp"]
+INFERENCES: tuple[str, ...] = get_args(Inference)
+Candidates = Literal["all", "seen"]
+CANDIDATES: tuple[str, ...] = get_args(Candidates)
 L1_EPS = 1e-6
 
 
@@ -144,8 +151,8 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
 
 def gldp(
     lam: float = 0.5, beta: float = 0.5, body_epochs: float = 10.0, head_epochs: float = 20.0,
-    lp: str = "feature_softmax_sample", gp: str = "class_mean", temperature: float = 1.0,
-    order: str = "body_first", inference: str = "lp", candidates: str = "all",
+    lp: LocalForm = "feature_softmax_sample", gp: GlobalForm = "class_mean", temperature: float = 1.0,
+    order: Order = "body_first", inference: Inference = "lp", candidates: Candidates = "all",
 ) -> Method:  # fmt: skip
     """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and "gp" (C̃).
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import UsageError, check_range
+from raffed.core.errors import Preset, UsageError, by_authors, check_range
 from raffed.core.method import Budget, Method
-from raffed.methods.fedphp import Heirloom, Inheritance, check_inheritance
-from raffed.methods.fedrs import restricted
+from raffed.methods.fedphp import Heirloom, Inheritance, Transfer, check_inheritance
+from raffed.methods.fedrs import AutoMode, Mode, restricted
 from raffed.methods.scaffold import scaffold
 
 
@@ -56,8 +56,8 @@ def map_(
     alpha: float = 0.5,
     lam: float = 0.1,
     mu: float = 0.9,
-    transfer: str = "kd",
-    mode: str = "binary",
+    transfer: Transfer = "kd",
+    mode: Mode = "binary",
     n_min: int = 1,
     kd_student_tau: float = 1.0,
     kd_tau_sq: bool = False,
@@ -74,14 +74,14 @@ def map_(
 
 
 def scars(
-    alpha: float = 0.5, server_lr: float = 1.0, mode: str = "auto", n_min: int = 1, preset: str = "original"
+    alpha: float = 0.5, server_lr: float = 1.0, mode: AutoMode = "auto", n_min: int = 1, preset: Preset = "original"
 ) -> Method:
     """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
 
     mode as FedRS. preset "authors": SCAFFOLD's, and mode uniform_bug where none is named; its code tries (α, η_g) = (0.1, 0.5),
     (0.9, 0.75), (0.5, 0.9).
     """
-    head = restricted(alpha, mode, n_min, preset, "uniform_bug")
+    head = restricted(alpha, mode, n_min, auto="uniform_bug" if by_authors(preset) else "binary")
     return replace(scaffold(server_lr, preset), name="ScaRS", head=head)
 
 
@@ -89,16 +89,16 @@ def scamap(
     alpha: float = 0.5,
     lam: float = 0.1,
     mu: float = 0.9,
-    transfer: str = "kd",
+    transfer: Transfer = "kd",
     server_lr: float = 1.0,
-    mode: str = "auto",
+    mode: AutoMode = "auto",
     n_min: int = 1,
     kd_student_tau: float = 1.0,
     kd_tau_sq: bool = False,
     share: float = 0.2,
     lr_scale: float = 0.5,
     least: int = 5,
-    preset: str = "original",
+    preset: Preset = "original",
 ) -> Method:
     """ScaMAP: ScaRS (and its preset) as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP."""
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)

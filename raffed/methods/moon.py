@@ -10,7 +10,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.errors import check_range
 from raffed.core.method import Method, Term, in_part
 from raffed.core.params import Params, State
-from raffed.methods.fedproc import prototype_terms
+from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 
 class PreviousModel(Private):
@@ -57,7 +57,7 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
     return F.softplus((F.normalize(z, dim=-1) * away).sum(-1) / tau).mean()
 
 
-def moon(mu: float = 1.0, tau: float = 0.5, prototypes: str = "none") -> Method:
+def moon(mu: float = 1.0, tau: float = 0.5, prototypes: PrototypeLoss = "none") -> Method:
     """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3, 1e-2, 1e-1.
 
     Row MOON of FedMR's Table 1 and MAP's Tables I and II.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +16,8 @@ from raffed.core.params import Params, State
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel
 
-WEIGHTINGS = ("uniform", "party_size", "class_count")
+CentreWeight = Literal["uniform", "party_size", "class_count"]
+WEIGHTINGS: tuple[str, ...] = get_args(CentreWeight)
 
 
 class CentreContrast(Term):
@@ -67,6 +70,7 @@ class HeadContrast(CentreContrast):
         return State(Params({name: (k.w0 if in_part(name, "base") else f.w)[name] for name in k.w0.names}), k.start.b)
 
 
+Negative = Literal["round_start", "previous_local", "after_head"]
 CONTRASTS = {"round_start": CentreContrast, "previous_local": PreviousContrast, "after_head": HeadContrast}
 
 
@@ -85,7 +89,7 @@ def centre_contrast(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, z_con:
 
 def mpfedcon(
     mu: float = 10.0, tau: float = 0.5, head_epochs: float = 10.0, encoder_epochs: float = 1.0,
-    centre_weight: str = "uniform", negative: str = "round_start",
+    centre_weight: CentreWeight = "uniform", negative: Negative = "round_start",
 ) -> Method:  # fmt: skip
     """MpFedcon: head_epochs of CE on projection and output, then encoder_epochs of CE + μ l_con on the encoder.
 

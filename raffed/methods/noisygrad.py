@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,8 +12,10 @@ from raffed.core.context import Context, Forward
 from raffed.core.errors import check_choice, check_range
 from raffed.core.method import Method, Term
 
-KINDS = ("gaussian", "laplace")
-MEANINGS = ("variance", "scale")
+Kind = Literal["gaussian", "laplace"]
+KINDS: tuple[str, ...] = get_args(Kind)
+Meaning = Literal["variance", "scale"]
+MEANINGS: tuple[str, ...] = get_args(Meaning)
 
 
 def noise(count: int, kind: str, size: float, meaning: str, generator: torch.Generator) -> Tensor:
@@ -55,7 +58,7 @@ class GradientNoise(Term):
         return total
 
 
-def noisygrad(kind: str = "gaussian", size: float = 1e-4, meaning: str = "variance") -> Method:
+def noisygrad(kind: Kind = "gaussian", size: float = 1e-4, meaning: Meaning = "variance") -> Method:
     """FedAvg with noise of this kind and size on every entry of every gradient; size 0 is FedAvg.
 
     meaning: what size is, the "variance" as MpFedcon writes, or the "scale" (`noise`). Rows Gaussian and Laplace of MpFedcon's

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, by_authors, check_choice, check_range
+from raffed.core.errors import Preset, UsageError, by_authors, check_choice, check_range
 from raffed.core.frozen import Frozen
 from raffed.core.method import Budget, Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 
-MODES = ("fo", "hf")
+Mode = Literal["fo", "hf"]
+MODES: tuple[str, ...] = get_args(Mode)
 LEAK = 0.9  # momentum of MAP's released code
 
 
@@ -77,8 +80,8 @@ class Adapted(Personal):
 
 
 def perfedavg(
-    inner_lr: float = 0.01, outer_lr: float = 0.01, mode: str = "fo", delta: float = 1e-3, adapt_steps: int = 1,
-    adapt_epochs: float = 0.0, preset: str = "original",
+    inner_lr: float = 0.01, outer_lr: float = 0.01, mode: Mode = "fo", delta: float = 1e-3, adapt_steps: int = 1,
+    adapt_epochs: float = 0.0, preset: Preset = "original",
 ) -> Method:  # fmt: skip
     """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ); uniform means.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, by_authors, check_range
+from raffed.core.errors import Preset, UsageError, by_authors, check_range
 from raffed.core.frozen import Frozen
 from raffed.core.method import Gradient, LocalSolver, Method, Personal
 from raffed.core.params import Params, State
@@ -56,7 +56,7 @@ class EnvelopeModel(Personal):
 
 def pfedme(
     lam: float = 15.0, outer_lr: float = 0.005, personal_lr: float = 0.01, inner_steps: int = 5, beta: float = 1.0,
-    preset: str = "original",
+    preset: Preset = "original",
 ) -> Method:  # fmt: skip
     """pFedMe: λ, η (outer_lr), η_p (personal_lr), K (inner_steps), β: w^{t+1} = (1 − β) w^t + β mean. Row pFedMe of MAP.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
-from raffed.core.errors import by_authors, check_range
+from raffed.core.errors import Preset, by_authors, check_range
 from raffed.core.method import Correction, Method, Pass, Received, Spec
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerSGD
@@ -63,7 +63,7 @@ PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
 
 
 
-def scaffold(server_lr: float = 1.0, preset: str = "original") -> Method:
+def scaffold(server_lr: float = 1.0, preset: Preset = "original") -> Method:
     """SCAFFOLD: clients step by plain SGD (no momentum, no weight decay), uniform means, server rate η_g in (0, 10].
 
     The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either. preset

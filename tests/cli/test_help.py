@@ -11,9 +11,10 @@ import pytest
 from raffed.cli.listing import described
 from raffed.cli.options import FLAGS
 from raffed.core.config import RunConfig
+from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
-from raffed.methods import METHODS
+from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell
 
@@ -83,6 +84,20 @@ def test_arguments_read_from_the_source_are_those_of_the_factory(name: str) -> N
     assert [argument for argument, _, _ in found.arguments] == list(real)
     assert [default for _, _, default in found.arguments] == [repr(one.default) for one in real.values()]
     assert found.doc
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_choices_that_are_listed_are_those_that_are_taken(name: str) -> None:
+    info = METHODS[name]
+    for argument, kind, default in described(f"raffed.methods.{info.module}", info.factory).arguments:
+        if default.startswith("'"):
+            choices = kind.split(" | ")
+            assert len(choices) > 1, f"{argument}: {kind}"
+            for choice in choices:
+                build_method(name, {argument: choice})
+            with pytest.raises(UnknownNameError) as refused:
+                build_method(name, {argument: "?"})
+            assert all(choice in str(refused.value) for choice in choices)
 
 
 def test_an_unknown_method_gets_the_nearest_names(cli: Cli) -> None:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from raffed.core.errors import UnknownNameError
 from raffed.core.params import Params
+from raffed.methods import build_method
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from tests.tiny import OWNED, PLAIN, Tiny, bare_context, clients, network, same_bits
 
@@ -135,3 +137,16 @@ def test_restricting_pushes_missing_proxies_less() -> None:
         return tiny.visit(2).trained.w["head.weight"][1]
 
     torch.testing.assert_close(moved(0.1), 0.1 * moved(1.0), rtol=1e-5, atol=1e-8)
+
+
+def test_only_methods_with_a_preset_have_a_mode_that_depends_on_it() -> None:
+    """FedRS and MAP name theirs; DittoRS, ScaRS and ScaMAP take the preset's."""
+    for name in ("fedrs", "map"):
+        with pytest.raises(UnknownNameError, match="mode 'auto'"):
+            build_method(name, {"mode": "auto"})
+    theirs = {"dittors": "counts", "scars": "uniform_bug", "scamap": "uniform_bug"}
+    for name, mode in theirs.items():
+        for preset, wanted in (("original", "binary"), ("authors", mode)):
+            head = build_method(name, {"preset": preset}).head
+            assert isinstance(head, RestrictedSoftmax)
+            assert head.mode == wanted
