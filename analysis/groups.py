@@ -61,6 +61,20 @@ def _groups(runs: Runs) -> list[Group]:
     return sorted(found)
 
 
+def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
+    """Fields of the configuration in which the methods of a task differ, but for the method and its arguments: (field, who has
+    what). A difference of two methods is theirs alone only where this is empty."""
+    configs = {group.label: flatten(_experiment(runs.files[group.used[0]])) for group in members}
+    found = []
+    for name in sorted({name for config in configs.values() for name in config}):
+        values: dict[str, list[str]] = {}
+        for label, config in configs.items():
+            values.setdefault(str(config.get(name, "none")), []).append(label)
+        if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
+            found.append((name, "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items())))
+    return found
+
+
 def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
     data are, and settings that older runs do not have, where they ask for nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +72,15 @@ class Runs:
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
+
+    def without(self, names: Collection[str]) -> Runs:
+        """The same runs but for some."""
+        if not names:
+            return self
+        kept = {name: file for name, file in self.files.items() if name not in names}
+        metrics, clients, scores = (rows[rows["run"].isin(list(kept))] for rows in (self.metrics, self.clients, self.scores))
+        metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
+        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
     def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
         """The server's rows over all classes of one measurement, by round."""

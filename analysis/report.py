@@ -12,13 +12,13 @@ from pathlib import Path
 import pandas as pd
 
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
-from .groups import Group
+from .groups import Group, differing
 from .item_runs import Reproduction, load_item
 from .item_views import showable
 from .load import DAMAGED, NoRunsError, Runs, flatten, load_runs, section
 from .page import notice, page, pairs, picture, text
 from .sections import item_section, ranking_section, sweep_section, task_sections
-from .sweeps import Sweep
+from .sweeps import Sweep, trials_of
 from .tables import summary, to_html, to_markdown
 
 READING = (
@@ -43,7 +43,9 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
 def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()) -> Path:
     """As `write_report`, for runs that are loaded already, with the papers' tables, studies and sweeps that they belong to.
 
+    The trials of sweeps count in the sweeps' own sections alone, where there are other runs.
     Studies need no run, nor what is printed alone: a report on them has their sections and nothing else."""
+    whole, runs = runs, runs.without(trials_of(runs, sweeps))
     if runs.runs.empty and not any(showable(item) for item in items):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
         raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
@@ -57,7 +59,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
     table.to_csv(out / "summary.csv", index=False)
     curves(runs).savefig(out / "curves.png", dpi=110)
-    (out / "report.html").write_text(_html(runs, table, items, sweeps), encoding="utf-8")
+    (out / "report.html").write_text(_html(runs, table, items, sweeps, whole), encoding="utf-8")
     return out / "report.html"
 
 
@@ -74,10 +76,11 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
     return found
 
 
-def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep]) -> str:
+def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep], whole: Runs) -> str:
+    """whole: the runs, and the trials of sweeps."""
     body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
     body += "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
-    body += "".join(_readable(partial(sweep_section, one, runs), str(one.folder / "sweep.json")) for one in sweeps)
+    body += "".join(_readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json")) for one in sweeps)
     body += _readable(partial(ranking_section, runs), "the ranks of the methods")
     for task, members in tasks(runs).items():
         body += _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")
@@ -107,6 +110,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     rows = table[(table["dataset"] == dataset) & (table["partition"] == partition)].reset_index(drop=True)
     body = f"<h2>{text(dataset or 'unknown data')} · {text(partition or 'unknown partition')}</h2>\n"
     body += f'<div class="scroll">{to_html(rows, hide=["dataset", "partition"])}</div>\n'
+    body += notice("Not the same for all of these", differing(runs, members))
     body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
     panels = (_panel(runs, task, panel) for panel in PANELS)
     body += f'<h3>Accuracy against round</h3><div class="figures">{"".join(panels)}</div>\n'

@@ -57,6 +57,19 @@ def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
     return list(found.values())
 
 
+def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
+    """The runs that a setting was chosen from. They are no result beside the chosen setting's final runs, which are with the
+    papers' protocol the chosen trial; while there is no other run, there is nothing to keep them from, and none is named."""
+    places = {}
+    for sweep in sweeps:
+        for method in sweep.methods:
+            chosen = section(section(sweep.methods, method), "chosen").get("name") if sweep.protocol == "paper" else None
+            places[(sweep.folder / method / "trials").resolve()] = chosen
+    folders = {str(name): Path(folder).resolve() for name, folder in runs.runs["folder"].items()}
+    found = [name for name, folder in folders.items() if folder.parent in places and folder.name != places[folder.parent]]
+    return found if len(found) < len(folders) else []
+
+
 def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:
     """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the final accuracies."""
     finals = load_runs([sweep.folder]) if runs is None else runs

@@ -118,20 +118,20 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
     from raffed.analysis.load import NoRunsError, load_runs
     from raffed.analysis.report import find_items, write_loaded
-    from raffed.analysis.sweeps import find_sweeps
+    from raffed.analysis.sweeps import find_sweeps, trials_of
     from raffed.analysis.tables import cells, summary
 
-    loaded, items = load_runs(runs), find_items(runs)
+    loaded, items, sweeps = load_runs(runs), find_items(runs), find_sweeps(runs)
     if not loaded.runs.empty or not items:
         for name, reason in loaded.unreadable.items():
             print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
     try:
-        path = write_loaded(loaded, out, items, find_sweeps(runs))
+        path = write_loaded(loaded, out, items, sweeps)
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded))
+    titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
 
 

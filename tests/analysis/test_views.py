@@ -16,10 +16,11 @@ from analysis.classes import class_curves, class_groups, class_sheet, forgetting
 from analysis.compare import Ranking
 from analysis.figures import plain_decades, svg
 from analysis.gains import client_gains
-from analysis.groups import groups
+from analysis.groups import differing, groups
 from analysis.load import load_runs
 from analysis.plots import Point, count_bins, gains, rank_diagram, scatter, setting_map
-from analysis.sweeps import find_sweeps, trials_frame, tuning_sheet
+from analysis.report import write_loaded
+from analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_sheet
 from analysis.targets import first_reaching, target_sheet
 
 WriteRun = Callable[..., Path]
@@ -145,6 +146,42 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path
     # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
     assert sheet.lines == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+
+
+def sweep_of(folder: Path, protocol: str) -> None:
+    chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
+    about = {"request": {"protocol": protocol, "select": "global"}, "methods": {"fedmr": {"trials": [chosen], "chosen": chosen}}}
+    (folder / "sweep.json").write_text(json.dumps(about))
+
+
+def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    """The trial with the best test accuracy, 0.9, was not chosen; only the final run and a run outside the sweep count."""
+    write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr", args={"mu1": 0.1})
+    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr", args={"mu1": 9.0})
+    write_run("alone", [0.4], seed=1)
+    runs = {protocol: tmp_path / protocol for protocol in ("validation", "paper")}
+    sweep_of(tmp_path / "sweep", "paper")
+    page = write_loaded(load_runs([tmp_path]), runs["paper"], sweeps=find_sweeps([tmp_path])).parent
+    assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [0.4, 0.5]  # the chosen trial is the result
+    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
+    sweep_of(tmp_path / "sweep", "validation")
+    page = write_loaded(load_runs([tmp_path]), runs["validation"], sweeps=find_sweeps([tmp_path])).parent
+    assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [0.4, 0.7]
+
+
+def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr")
+    sweep_of(tmp_path / "sweep", "validation")
+    assert trials_of(load_runs([tmp_path]), find_sweeps([tmp_path])) == []
+
+
+def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_said(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5])
+    write_run("b", [0.6, 0.7], method="fedmr", args={"mu1": 0.1})
+    runs = load_runs([tmp_path])
+    assert differing(runs, groups(runs)) == [("federation.rounds", "1: fedavg; 2: fedmr")]
+    page = write_loaded(runs, tmp_path / "out").read_text()
+    assert "Not the same for all of these" in page
 
 
 def test_a_logarithmic_axis_has_plain_numbers_and_no_tex() -> None:
