@@ -75,7 +75,7 @@ A TOML file holds method and seed, then \\[args] for the method, \\[data],
 
 [bold]Stopping[/bold]
 
-Ctrl-C or SIGTERM once: finish the round, write a checkpoint, stop."""
+Ctrl-C or SIGTERM once: finish the round, write a checkpoint, stop; in the first round, stop at once."""
 COMPARE_EPILOG = """[bold]Example[/bold]
 
 raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both

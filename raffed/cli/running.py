@@ -147,7 +147,7 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
     with StopSignals(screen.stopping) as signals:
 
         def watch(event: object) -> None:
-            signals.listen_again()
+            signals.round_done()
             screen.round(event)  # type: ignore[arg-type]
 
         try:

@@ -1,4 +1,7 @@
-"""SIGTERM and the first Ctrl-C ask a run to stop after its round; the second signal stops it at once."""
+"""SIGTERM and the first Ctrl-C ask a run to stop after its round; the second signal stops it at once.
+
+Before its first round is done there is nothing to lose, and the first signal stops it at once.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ class StopSignals:
     def __init__(self, tell: Callable[[], None]) -> None:
         self.code = 0
         self._tell = tell
+        self._begun = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -29,13 +33,14 @@ class StopSignals:
     def asked(self) -> bool:
         return self.code != 0
 
-    def listen_again(self) -> None:
-        """Take the signals back: `ray.init` puts its own handler for SIGTERM in place."""
+    def round_done(self) -> None:
+        """From here on signals wait for a round's end. Takes them back: `ray.init` puts a handler of its own in place."""
+        self._begun = True
         for number in HEARD:
             signal.signal(number, self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        again, self.code = self.code != 0, 128 + number
-        if again:
+        at_once, self.code = self.code != 0 or not self._begun, 128 + number
+        if at_once:
             raise KeyboardInterrupt
         self._tell()

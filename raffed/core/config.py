@@ -124,6 +124,7 @@ class RunConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_local(self.local)
         _check_federation(self.federation)
         _check_runtime(self.runtime)
@@ -210,6 +211,17 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
         if kind in accepted and isinstance(value, accepted[kind]) and (kind == "bool") == isinstance(value, bool):
             return value
     raise UsageError(f"{name} = {value!r} is a {type(value).__name__}, wanted {text}")
+
+
+def _check_types(config: RunConfig) -> None:
+    """Every field of every section is of its type: ranges are compared next."""
+    for field_ in dataclasses.fields(config):
+        value = getattr(config, field_.name)
+        if dataclasses.is_dataclass(value):
+            for one in dataclasses.fields(value):
+                _typed(f"{field_.name}.{one.name}", getattr(value, one.name), one.type)
+        else:
+            _typed(field_.name, value, field_.type)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

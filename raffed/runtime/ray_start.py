@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
+
+from raffed.core.errors import UsageError
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
 }
+ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
 
 
 class RaySession:
@@ -26,27 +31,40 @@ class RaySession:
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._handlers = _handlers()
-        # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ray-session")
+        self._own: Future[bool] = Future()
+        self._over = threading.Event()
+        # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
+        # may be in a call to a cluster that does not answer when this process is told to stop.
+        self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
 
     def __enter__(self) -> RaySession:
         for name, value in QUIET_RAY.items():
             os.environ.setdefault(name, value)
-        self._own = self._thread.submit(_start, self._address)
+        self._thread.start()
         return self
 
     def wait(self) -> None:
-        """Until Ray is up; raises what kept it from starting."""
+        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there."""
         self._own.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if self._own.exception() is None and self._own.result():
+        self._over.set()
+        if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
+            self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            self._own.set_result(_start(self._address))
+        except BaseException as error:  # noqa: BLE001 (told where it is waited for)
+            self._own.set_exception(error)
+            return
+        self._over.wait()
+        if self._own.result():
             import ray
 
-            self._thread.submit(ray.shutdown).result()
-        self._thread.shutdown()
+            ray.shutdown()
 
 
 def _start(address: str | None) -> bool:
@@ -58,9 +76,26 @@ def _start(address: str | None) -> bool:
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
         ray.init(include_dashboard=False, **quiet)
-    else:
+        return True
+    check_answers(address)
+    try:
         ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(f"--address {address}: {error}") from error
     return True
+
+
+def check_answers(address: str) -> None:
+    """That something takes connections at HOST:PORT or ray://HOST:PORT; a UsageError if not. Ray itself may try for ever."""
+    match = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
+    if match is None:
+        return
+    try:
+        socket.create_connection((match["host"], int(match["port"])), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), or leave --address out"
+        ) from error
 
 
 def _handlers() -> dict[signal.Signals, Any]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import raffed
 from raffed.cli.config import args_for, assignments, read_config, read_value
 from raffed.cli.running import compared, free_folder
-from raffed.core.config import RunConfig
+from raffed.core.config import Federation, RunConfig
 from raffed.core.errors import UsageError
 from raffed.core.faults import Faults
+from raffed.core.local import Local
 
 TOML = """
 method = "fedmr"
@@ -79,6 +81,21 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
     assert config.args == {}
     assert config.model.args == {}
     assert read_config(file, {"method": "FedMR"}).args == {"mu1": 0.5, "mu2": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seed": "x"}, "seed = 'x' is a str, wanted int"),
+        ({"seed": True}, "seed = True is a bool, wanted int"),
+        ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, wanted float"),  # type: ignore[arg-type]
+        ({"local": {"lr": 0.1}}, "local = .* is a dict, wanted Local"),
+        ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, wanted int"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        RunConfig(**wrong)
 
 
 def test_spellings_of_one_run_have_one_identity() -> None:

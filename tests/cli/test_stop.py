@@ -13,6 +13,7 @@ import pytest
 
 from raffed.cli.screen import LineScreen
 from raffed.results import read_metrics, read_run
+from raffed.runtime.serial import SerialRuntime
 from tests.cli.conftest import QUICK, Cli
 
 MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
@@ -62,6 +63,31 @@ def test_a_second_ctrl_c_stops_at_once_and_keeps_the_rounds_before(
     assert f"raffed resume {out}" in stopped.err
     assert read_run(out)["state"] == "stopped"
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2}
+    assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_before_a_round_is_done_one_signal_stops_at_once(
+    cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """Nothing is lost by it, in a new run or in one that goes on."""
+    out = tmp_path / "run"
+    if done:
+        with monkeypatch.context() as patched:
+            _signal_at(patched, done, signal.SIGTERM)
+            cli("run", *MAP, "--out", out)
+    with monkeypatch.context() as patched:
+        trained = SerialRuntime.train
+
+        def train(self: SerialRuntime, *args: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return trained(self, *args)
+
+        patched.setattr(SerialRuntime, "train", train)
+        stopped = cli("resume", out) if done else cli("run", *MAP, "--out", out)
+    assert stopped.code == 143
+    assert f"raffed resume {out}" in stopped.err
+    assert (read_run(out)["state"], read_run(out)["rounds_done"]) == ("stopped", done)
     assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
 
 

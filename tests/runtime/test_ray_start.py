@@ -1,0 +1,87 @@
+"""Ray beside a run: what keeps it from starting is the user's to mend and is told at once; nothing waits for it for ever."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from raffed.core.errors import UsageError
+from raffed.runtime import ray_start
+from raffed.runtime.ray_start import RaySession, check_answers
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed(silent: str) -> str:
+    """An address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    return f"127.0.0.1:{free}"
+
+
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: str, silent: str) -> None:
+    for address in (closed, f"ray://{closed}"):
+        with pytest.raises(UsageError, match="nothing answers there"):
+            check_answers(address)
+    check_answers(silent)
+    for other in ("auto", "local", "nonsense"):
+        check_answers(other)  # Ray's to say
+
+
+def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+    def init(**kwargs: object) -> None:
+        raise ConnectionError("no such cluster")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster"):
+        session.wait()
+
+
+def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+    asked, let_go = threading.Event(), threading.Event()
+
+    def init(**kwargs: object) -> None:
+        asked.set()
+        let_go.wait(60)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+
+    def interrupted() -> None:
+        with RaySession(silent):
+            assert asked.wait(30)
+            raise KeyboardInterrupt
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - before < 30
+    let_go.set()
+
+
+def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends Ray's processes when the thread that forked them ends."""
+    threads: dict[str, int] = {}
+
+    def note(name: str) -> None:
+        threads[name] = threading.get_ident()
+
+    monkeypatch.setattr(ray_start, "_start", lambda address: note("start") or True)
+    monkeypatch.setattr(ray, "shutdown", lambda: note("shutdown"))
+    with RaySession(None) as session:
+        session.wait()
+        assert "shutdown" not in threads
+    assert threads["start"] == threads["shutdown"] != threading.get_ident()
