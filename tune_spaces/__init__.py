@@ -8,7 +8,7 @@ be given equal budgets. `continuous` is what a searcher that models the objectiv
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,11 @@ Space = dict[str, Any]
 Point = dict[str, Any]
 
 
+def has_space(method: str) -> bool:
+    """Whether there is a module for a method."""
+    return importlib.util.find_spec(f"{__name__}.{method}") is not None
+
+
 def load_space(method: str) -> Space:
     """The SPACE of a method; a UsageError says which file to write where there is none."""
     name = f"{__name__}.{method}"
@@ -31,8 +36,9 @@ def load_space(method: str) -> Space:
         if error.name != name:
             raise
         raise UsageError(
-            f"{method} has no search space: write tune_spaces/{method}.py with SPACE = {{keyword: tune.grid_search([...])}} "
-            "and the source of the values in its docstring; SPACE = {} for a method without hyper-parameters"
+            f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py with "
+            "SPACE = {keyword: tune.grid_search([...])} and the source of the values in its docstring; SPACE = {} for a method "
+            "without hyper-parameters"
         ) from error
     return dict(found)
 

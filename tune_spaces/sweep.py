@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ from raffed.experiments.sweep import (
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runtime.ray_nodes import check_shared
 
-from . import continuous, load_space, points, values
+from . import continuous, has_space, load_space, points, values
 from .progress import Progress, listening
 from .trial import POINT, SEED, Task, federation
 
@@ -48,16 +49,18 @@ def space_of(request: Request, method: str) -> dict[str, Any]:
     """What is searched for a method: its SPACE without what --set fixes, and the axes of --grid over it.
 
     `mu=…` is an axis of every method that takes mu, `fedmr.mu1=…` of fedmr alone, `local.lr=…` a field of the configuration.
+    With axes for its arguments a method needs no SPACE.
     """
     fixed, takes = request.args.get(method, {}), _keywords(method)
-    space = {name: axis for name, axis in load_space(method).items() if name not in fixed}
+    axes, own = dict[str, Any](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
         if owner == method or (not dot and name in takes):
-            space[argument] = tune.grid_search(list(among))
+            axes[argument], own = tune.grid_search(list(among)), True
         elif dot and owner not in request.methods:
-            space[name] = tune.grid_search(list(among))
-    return space
+            axes[name] = tune.grid_search(list(among))
+    space = {} if own and not has_space(method) else load_space(method)
+    return {**{name: axis for name, axis in space.items() if name not in fixed}, **axes}
 
 
 def budget_of(request: Request) -> int:
@@ -70,7 +73,11 @@ def check(request: Request) -> None:
     from raffed.methods import build_method
 
     for method in request.methods:
-        for point in points(space_of(request, method)):
+        every = points(space_of(request, method))
+        for name, count in Counter(map(trial_name, every)).items():
+            if count > 1:
+                raise UsageError(f"{method}: {count} settings of the grid are called {name}, as their folders are; leave one out")
+        for point in every:
             built = build_method(method, request.config(method, point).args)
             if request.select != "personal" and not built.has_global:
                 raise UsageError(f"{method} has no global model: give --select personal")

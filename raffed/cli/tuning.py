@@ -13,6 +13,7 @@ import typer
 from raffed.cli.board import Board, make_board
 from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_local, read_value
 from raffed.cli.options import Flags, run_options
+from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import RaffedError, RunFolderError, UsageError
 from raffed.results.storage import mirrored, named
@@ -70,7 +71,7 @@ def tune(
 def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
     from raffed.runtime.ray_start import RaySession
 
-    with RaySession(request.base.runtime.address) as session:
+    with StopSignals(lambda: None) as signals, RaySession(request.base.runtime.address) as session:
         from raffed.experiments.sweep import SweepFolder
         from raffed.runtime.setup import prepare
         from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
@@ -87,7 +88,7 @@ def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int
         except KeyboardInterrupt:
             folder.end("stopped")
             board.stopped(_again(out))
-            raise SystemExit(130) from None
+            raise SystemExit(signals.code or 130) from None
         found = folder.end("finished" if complete else "stopped")
         board.finished(found, out)
     if not complete:

@@ -43,7 +43,7 @@ def test_there_is_no_space_without_a_method() -> None:
 
 
 def test_a_missing_space_names_the_file_to_write() -> None:
-    with pytest.raises(UsageError, match=r"fednew has no search space: write tune_spaces/fednew\.py with SPACE = "):
+    with pytest.raises(UsageError, match=r"fednew has .*: give --grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: .*\}"):
         load_space("fednew")
 
 

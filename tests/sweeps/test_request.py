@@ -26,6 +26,7 @@ from raffed.experiments.sweep import (
     trial_name,
     within_budget,
 )
+from raffed.methods import METHODS
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 
@@ -63,6 +64,20 @@ def test_an_axis_of_one_method_is_not_one_of_another() -> None:
     request = asked("map", "fedphp", grid={"map.mu": [0.9]})
     assert space_of(request, "map")["mu"] == {"grid_search": [0.9]}
     assert "mu" not in space_of(request, "fedphp")
+
+
+def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
+    request = asked("mine", grid={"alpha": [0.1, 0.2], "local.lr": [0.1]})
+    assert space_of(request, "mine") == {"alpha": {"grid_search": [0.1, 0.2]}, "local.lr": {"grid_search": [0.1]}}
+    check(request)
+    with pytest.raises(UsageError, match="mine has no search space: give --grid"):
+        space_of(asked("mine", grid={"local.lr": [0.1]}), "mine")
+
+
+def test_settings_whose_folders_would_be_one_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"fedmr: 2 settings of the grid are called mu1=1\.0,mu2=0\.5"):
+        check(asked("fedmr", grid={"mu1": [1.0, 1.0, 2.0], "mu2": [0.5]}))
 
 
 def test_an_axis_that_nobody_takes_is_refused_before_anything_starts() -> None:

@@ -130,7 +130,10 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
     assert "final" not in about["methods"]["fedrs"]
 
 
-def test_ctrl_c_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_signal_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     out = tmp_path / "a"
     words = [sys.executable, "-m", "raffed", "tune", "--method", "fedavg", "--grid", "local.lr=0.01,0.1", "--at-once", "1",
              "--seeds", "1", *QUICK, "--rounds", "100000", "--out", str(out)]  # fmt: skip
@@ -139,9 +142,9 @@ def test_ctrl_c_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_path:
     deadline = time.monotonic() + 120
     while _state(first) != "running" and time.monotonic() < deadline and started.poll() is None:
         time.sleep(0.1)
-    started.send_signal(signal.SIGINT)
+    started.send_signal(number)
     _, err = started.communicate(timeout=120)
-    assert started.returncode == 130, err
+    assert started.returncode == code, err
     assert f"stopped; continue with: raffed tune --resume --out {out}" in err
     about = read_sweep(out)
     assert about["state"] == "stopped"
