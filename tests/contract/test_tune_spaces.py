@@ -43,7 +43,7 @@ def test_there_is_no_space_without_a_method() -> None:
 
 
 def test_a_missing_space_names_the_file_to_write() -> None:
-    with pytest.raises(UsageError, match=r"fednew has .*: give --grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: .*\}"):
+    with pytest.raises(UsageError, match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: .*\} and"):
         load_space("fednew")
 
 
