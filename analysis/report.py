@@ -24,10 +24,16 @@ from .tables import summary, to_html, to_markdown
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
     "server's test set: at the last evaluated round, at its best round (chosen on test data, so optimistic), and the mean "
-    "of the last 10 evaluated rounds. <em>Personalization</em> is the mean over clients of each client's own model on its "
-    "own local test set; beside it the same where only the classes of the client's training data may be the answer, and macro-F1 "
-    "over all classes. MB are 10<sup>6</sup> bytes a round that the method sends for all participants together; seconds "
-    "are the median wall time of a round on the machine that ran it. The highest mean of a task is marked.</p>\n"
+    "of the last 10 evaluated rounds, or of all where there are fewer. <em>Personalization</em> is the mean over clients of "
+    "each client's own model on its own local test set; beside it the same where only the classes of the client's training "
+    "data may be the answer, and macro-F1 over all classes. MB are 10<sup>6</sup> bytes a round that the method sends for "
+    "all participants together; seconds are the median wall time of a round on the machine that ran it. The highest mean of "
+    "a task is marked.</p>\n"
+    "<p>By classes, all of the last global model: <em>head</em>, <em>medium</em> and <em>tail</em> are the third of the "
+    "classes with most, middling and fewest training samples; <em>held</em> is the mean over all pairs of a client and a "
+    "class it has samples of, <em>missing</em> over all pairs of a client and a class it has none of; <em>forgetting</em> "
+    "is how far a class has fallen from its best earlier round, mean over classes. A <em>difference paired by seed</em> "
+    "compares runs with one split, one start and one order of batches.</p>\n"
 )
 
 

@@ -122,7 +122,11 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
 
     if not resumed:
         check_free(path, config)
-    return prepare(config)
+    setup = prepare(config)
+    if not setup.method.has_global and not any(len(part) for part in (*setup.partition.test, *setup.partition.val)):
+        log.warning("%s has no global model and no client has a local test part: no accuracy will be measured; "
+                    "give data.local_test (--local-test), such as 0.2", setup.method.name)  # fmt: skip
+    return setup
 
 
 def _decided(setup: Setup, resumed: bool) -> Setup:

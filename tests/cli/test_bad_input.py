@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from raffed.core.config import RunConfig, Runtime
+import raffed
+from raffed.core.config import Data, Federation, RunConfig, Runtime
 from raffed.core.errors import UsageError
 from raffed.results import read_metrics, read_run
 from raffed.runtime.setup import prepare
@@ -195,3 +196,15 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert json.loads(done.stdout)["kind"] == "UnknownNameError"
     assert done.stderr == f"raffed: {json.loads(done.stdout)['message']}\n"
+
+
+@pytest.mark.parametrize(("method", "share", "measured"), [("solo", 0.0, False), ("solo", 0.2, True), ("fedavg", 0.0, True)])
+def test_a_run_that_will_measure_nothing_is_told_before_it_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str, share: float, measured: bool
+) -> None:
+    """Separate models without local tests: there is nothing to score, on the server or at a client."""
+    config = RunConfig(method, data=Data(local_test=share), federation=Federation(1), runtime=Runtime(execution="serial"))
+    done = raffed.run(config, tmp_path / "run")
+    accuracies = done.to_pandas().query("metric == 'accuracy' and split in ('test', 'local_test')")
+    assert (len(accuracies) > 0) == measured
+    assert ("no accuracy will be measured" in caplog.text) == (not measured)
