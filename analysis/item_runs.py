@@ -45,18 +45,21 @@ def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
 
 def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
     """The runs behind a cell that were loaded; where it was tried with several settings, those of the best."""
-    return _names(item, cell["settings"][best_setting(item, cell, runs)] if cell.get("settings") else cell["runs"], runs)
+    if not cell.get("settings"):
+        return _names(item, cell["runs"], runs)
+    best = best_setting(item, cell, runs)
+    return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
 
 
 def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
     """The setting with the highest mean of the cell's measure; the first while none has a run."""
     means = {setting: mean for setting, mean in setting_means(item, cell, runs).items() if not math.isnan(mean)}
-    return max(means, key=lambda setting: means[setting]) if means else str(next(iter(cell["settings"])))
+    return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
 
 
 def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> dict[str, float]:
     """Setting → mean of the cell's measure over its seeds, an accuracy in percent; NaN where nothing is finished."""
-    names = {setting: _names(item, folders, runs) for setting, folders in cell["settings"].items()}
+    names = {one["setting"]: _names(item, one["runs"], runs) for one in cell["settings"]}
     found = measures(runs)[measure_of(item, cell)]
     return {setting: 100 * float(found.loc[of].mean()) if of else math.nan for setting, of in names.items()}
 

@@ -205,9 +205,9 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
     found = {}
     for cell in cells:
         means = setting_means(item, cell, runs)
-        each = " / ".join("–" if math.isnan(mean) else f"{mean:.2f}" for mean in means.values())
         best = best_setting(item, cell, runs)
-        found[cell["row"], cell["column"]] = f"{best}: of {each}" if len(means) > 1 else best
+        others = ", ".join("not run" if math.isnan(mean) else f"{mean:.2f}" for setting, mean in means.items() if setting != best)
+        found[cell["row"], cell["column"]] = f"{best} (others: {others})" if others else best
     return "Best setting", found
 
 

@@ -32,9 +32,7 @@ def reproduce(
     scale: Annotated[str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")] = "smoke",
     only: Annotated[list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
-    released: Annotated[
-        bool, typer.Option("--released", help="The authors' code: its best setting a row.")
-    ] = False,
+    released: Annotated[bool, typer.Option("--released", help="The authors' code: its best setting a row.")] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
     place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")] = "reproduce",
     plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
@@ -76,6 +74,7 @@ def _reproduce(
     item: Item, scale: str, out: Path, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
 ) -> None:
     from raffed.experiments import reproduce as work
+    from raffed.experiments.item_file import write_item
 
     def do(job: Planned) -> None:
         if isinstance(job, work.StudyJob):
@@ -85,7 +84,7 @@ def _reproduce(
 
     with _ray([job for job in found if isinstance(job, work.Job) and not job.left_out and not job.done]):
         found = work.carry_out(found, do, seconds)
-    written = work.write_item(item, scale, out, found)
+    written = write_item(item, scale, out, found)
     from raffed.cli.checking import write_paper_item
 
     write_paper_item(written, screen)

@@ -11,8 +11,9 @@ from analysis.figures import svg
 from analysis.item_runs import Reproduction, load_item
 from analysis.item_views import showable
 from analysis.load import load_runs
+from raffed.experiments.item_file import write_item
 from raffed.experiments.registry import find_item
-from raffed.experiments.reproduce import jobs, write_item
+from raffed.experiments.reproduce import jobs
 from raffed.results import MetricsWriter, Row, write_json
 
 

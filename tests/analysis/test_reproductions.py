@@ -107,8 +107,9 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_fil
     about = json.loads(item_file.read_text())
     wild = [write_run(f"wild-{seed}", [score], seed=seed, method="fedmr").name for seed, score in enumerate((0.74, 0.60))]
     fedavg, fedmr = about["cells"]
-    fedavg["settings"] = {"defaults": fedavg["runs"]}
-    fedmr["settings"] = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}
+    fedavg["settings"] = [{"setting": "defaults", "runs": fedavg["runs"]}]
+    tried = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}
+    fedmr["settings"] = [{"setting": setting, "runs": names} for setting, names in tried.items()]
     fedmr["runs"] = [*wild, *fedmr["runs"]]
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
@@ -116,7 +117,7 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_fil
     assert result_lines(item, runs)[1].ours == pytest.approx([70.0, 71.0])
     sheet = paper_sheet(item, runs)
     at = sheet.titles.index("Best setting")
-    assert [line[at] for line in sheet.lines] == ["defaults", "mu1 = 0.1: of 67.00 / 70.50 / –"]
+    assert [line[at] for line in sheet.lines] == ["defaults", "mu1 = 0.1 (others: 67.00, not run)"]
 
 
 def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:

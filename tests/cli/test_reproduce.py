@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raffed.experiments.item_file import write_item
 from raffed.experiments.registry import MEASURES, find_item
-from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget, write_item
+from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget
 from raffed.methods import METHODS
 from tests.cli.conftest import Cli, shell
 
@@ -57,8 +58,8 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
     assert "4 runs, about" in done.stderr
     folder = reproduced / "map" / "table2-released" / "smoke"
     fedavg, fedrs = json.loads((folder / "item.json").read_text())["cells"]
-    assert {setting: len(runs) for setting, runs in fedrs["settings"].items()} == {f"alpha = {a}": 1 for a in (0.1, 0.5, 0.9)}
-    assert (list(fedavg["settings"]), len(fedavg["runs"]), len(fedrs["runs"])) == (["defaults"], 1, 3)
+    assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [(f"alpha = {a}", 1) for a in (0.1, 0.5, 0.9)]
+    assert ([one["setting"] for one in fedavg["settings"]], len(fedavg["runs"]), len(fedrs["runs"])) == (["defaults"], 1, 3)
     table = (folder / "table.md").read_text()
     assert "| Best setting |" in table
     assert " | defaults |" in table
