@@ -105,7 +105,8 @@ def _readable(make: Callable[[], str], where: str) -> str:
 
 def _head(runs: Runs) -> str:
     states = Counter(state or "state unknown" for state in runs.runs["state"])
-    facts = [(len(runs.runs), "runs"), (runs.runs["method"].nunique(), "methods"), (runs.runs["seed"].nunique(), "seeds")]
+    counts = {"run": len(runs.runs), "method": runs.runs["method"].nunique(), "seed": runs.runs["seed"].nunique()}
+    facts = [(count, what if count == 1 else f"{what}s") for what, count in counts.items()]
     facts += [(count, state) for state, count in sorted(states.items())]
     items = "".join(f"<li><b>{count}</b> {text(what)}</li>" for count, what in facts)
     return f'<h1>Federated runs</h1>\n<ul class="facts">{items}</ul>\n'

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from raffed.cli.screen import duration, percent, plain
+from raffed.cli.screen import counted, duration, percent, plain
 from raffed.results.storage import named
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Board:
     def start(self, request: Request, out: Path) -> None:
         """The sweep begins."""
         data = request.base.data
-        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {request.base.federation.rounds} rounds"
+        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {counted(request.base.federation.rounds, 'round')}"
         print(f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy", flush=True)
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.options import Flags, run_options
-from raffed.cli.screen import Screen, duration, make_screen, plain
+from raffed.cli.screen import Screen, counted, duration, make_screen, plain
 from raffed.core.errors import UsageError
 from raffed.results.storage import fetched, mirrored, named
 
@@ -65,7 +65,7 @@ def _show_certificate(certificate: Certificate) -> None:
     """One line a file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
-    print(f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {certificate.rounds_done} rounds")
+    print(f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}")
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
@@ -73,7 +73,8 @@ def _show_certificate(certificate: Certificate) -> None:
     lines = [(what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"])) for what, old, new, ok in rows]
     show(("what", "recorded", "found", ""), lines, title="Certificate")
     wrong = sum(not check.ok for check in certificate.checks)
-    count = f"{len(certificate.checks)} checks, {len(certificate.rounds)} rounds executed again, {duration(certificate.seconds)}"
+    made, again = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
+    count = f"{made}, {again} executed again, {duration(certificate.seconds)}"
     print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
     if certificate.differs:
         print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))

@@ -12,7 +12,7 @@ import typer
 
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.running import carry_out as run_one
-from raffed.cli.screen import Screen, duration, make_screen
+from raffed.cli.screen import Screen, counted, duration, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import UsageError, check_choice
@@ -126,8 +126,8 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
     lines = [f"{item.key} ({item.title}), {scale}: {STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"]
     time = duration(sum(job.seconds for job in to_run))
     runs = sum(isinstance(job, Job) for job in to_run)
-    what = [f"{runs} runs"] if item.cells or not item.study else []
-    what += [f"study for {len(to_run) - runs} seeds (its time is stated for two slow cores)"] if item.study else []
+    what = [counted(runs, "run")] if item.cells or not item.study else []
+    what += [f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"] if item.study else []
     lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
     reasons: dict[str, int] = {}
     for job in found:

@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_config, read_local
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.cli.screen import Screen, make_screen
+from raffed.cli.screen import Screen, counted, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
@@ -180,8 +180,8 @@ def free_folder(config: RunConfig) -> Path:
 
 def headline(config: RunConfig, folder: Path) -> str:
     """One line about a run."""
-    data, rounds = config.data, config.federation.rounds
-    return f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds} rounds, seed {config.seed} → {folder}"
+    data, rounds = config.data, counted(config.federation.rounds, "round")
+    return f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} → {folder}"
 
 
 @contextlib.contextmanager

@@ -256,6 +256,11 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
+def counted(number: int, what: str) -> str:
+    """ "1 round", "2 rounds"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def duration(seconds: float) -> str:
     """3725 → "1:02:05"."""
     minutes, rest = divmod(round(seconds), 60)

@@ -29,7 +29,7 @@ def test_a_study_leaves_rows_item_table_and_report_and_is_not_made_twice(tmp_pat
     assert "45.000°" in (folder / "report" / "report.html").read_text()
     before = made(tmp_path)
     assert set(before) == {"study-averaged_classifiers-s0", "study-averaged_classifiers-s1"}
-    assert "study for 1 seeds" in cli("reproduce", FIGURE, "--seeds", "3", "--out", tmp_path).err
+    assert "study for 1 seed (" in cli("reproduce", FIGURE, "--seeds", "3", "--out", tmp_path).err
     after = made(tmp_path)
     assert {name: after[name] for name in before} == before
     assert len(after) == 3
