@@ -73,8 +73,8 @@ def _show_certificate(certificate: Certificate) -> None:
     lines = [(what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"])) for what, old, new, ok in rows]
     show(("what", "recorded", "found", ""), lines, title="Certificate")
     wrong = sum(not check.ok for check in certificate.checks)
-    made, again = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
-    count = f"{made}, {again} executed again, {duration(certificate.seconds)}"
+    checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
+    count = f"{checks}, {executed} executed again, {duration(certificate.seconds)}"
     print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
     if certificate.differs:
         print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
