@@ -12,6 +12,7 @@ from raffed.experiments.registry import Claim, Item, find_item, items
 from raffed.experiments.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.source import described
+from raffed.models import build
 from raffed.runtime.setup import method_of
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
@@ -115,6 +116,8 @@ def test_released_runs_have_the_variants_weights_and_rates_of_the_released_code(
         assert [config.local.rate(t) / config.local.lr for t in (0, 3, 4, 149)] == pytest.approx([0.2, 0.8, 1.0, 1.0])
         assert config.local.clip_norm == (None if cell.row in ("pFedMe", "PerFedAvg") else 100.0)
         assert config.args.get("preset", "authors") == "authors"
+        assert config.data.transform == "map-authors"
+        assert config.local.batch_size == (32 if config.data.dataset == "fashion-mnist" else 64)
     modes = {row: {c.config.args.get("mode") for c in as_released(find_item("map/table1")).cells if c.row == row}
              for row in ("FedRS", "MAP", "ScaRS")}  # fmt: skip
     assert modes == {"FedRS": {"counts"}, "MAP": {"uniform_bug"}, "ScaRS": {None}}
@@ -134,3 +137,20 @@ def test_rows_that_are_the_same_numbers_in_raffed_are_no_claim_of_the_released_c
     item = find_item("map/table1")
     left_out = {claim.text for claim in item.claims} - {claim.text for claim in as_released(item).claims}
     assert left_out == {claim.text for claim in item.claims if claim.within == 0.0} != set()
+
+
+def test_the_released_networks_have_the_sheet_s_parameter_counts() -> None:
+    """experiments-map.md §3: MLPNet [C] 1,985,920 and LeNet [C] 9,392 on 28x28; all other networks are the paper's."""
+    item = as_released(find_item("map/table1"))
+    models = {(cell.column, cell.config.model.name, str(cell.config.model.args)) for cell in item.cells}
+    ours = {(cell.column, cell.config.model.name) for cell in find_item("map/table1").cells}
+    assert {(column, name) for column, name, _ in models} - ours == {("FaMnist LeNet", "lenet_authors")}
+    counts = {}
+    for cell in item.cells:
+        model = cell.config.model
+        if cell.row == "FedAvg" and cell.config.data.dataset == "fashion-mnist":
+            net = build(model.name, (1, 28, 28), 10, 0, **model.args)
+            counts[cell.column] = sum(one.numel() for one in net.parameters())
+    assert counts == {"FaMnist MLPNet": 1_985_920, "FaMnist LeNet": 9_392}
+    small = {cell.column for cell in item.cells if item.at(cell, "proxy") is not None}
+    assert small == {"FaMnist MLPNet", "FaMnist LeNet", "CIFAR-10 TFCNN"}
