@@ -11,7 +11,13 @@ from .load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
-_YOUNGER = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}  # than the oldest runs
+_USUAL = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
+    "data": {"validation": 0, "samples": 0, "transform": "auto"},
+    "federation": {"survey": 0, "measures": "", "weighting": ""},
+    "numerics": {"cohort": 0, "precision": "fp32"},
+    "faults": {"drop": 0, "late": 0, "corrupt": 0, "straggle": 0, "straggle_share": 0.5, "corrupt_kind": "nan", "at": ""},
+    "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
+}
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
@@ -77,11 +83,10 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
 
 def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
-    data are, and settings that older runs do not have, where they ask for nothing."""
+    data are, and settings that older runs do not have, where they are as usual."""
     config = {key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
-    for name, younger in _YOUNGER.items():
-        part = section(config, name)
-        config[name] = {key: value for key, value in part.items() if value or key not in younger}
+    for name, usual in _USUAL.items():
+        config[name] = {key: value for key, value in section(config, name).items() if value != usual.get(key)}
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
 

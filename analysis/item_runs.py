@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,25 +43,39 @@ def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
     return str(cell.get("measure") or item.about["measure"])
 
 
-def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> list[str]:
-    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best."""
+def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> list[str]:
+    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best by the cell's measure,
+    or by the one named."""
     if not cell.get("settings"):
         return _names(item, cell["runs"], runs)
-    best = best_setting(item, cell, runs)
+    best = best_setting(item, cell, runs, measure)
     return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
 
 
-def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
-    """The setting with the highest mean of the cell's measure; the first while none has a run."""
-    means = {setting: mean for setting, mean in setting_means(item, cell, runs).items() if not math.isnan(mean)}
+def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> str:
+    """The setting with the highest mean of the measure, the first of equals, or of all while none has a run."""
+    means = {setting: mean for setting, mean in setting_means(item, cell, runs, measure).items() if not math.isnan(mean)}
     return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
 
 
-def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> dict[str, float]:
-    """Setting → mean of the cell's measure over its seeds, an accuracy in percent; NaN where nothing is finished."""
-    names = {one["setting"]: _names(item, one["runs"], runs) for one in cell["settings"]}
-    found = measures(runs)[measure_of(item, cell)]
-    return {setting: 100 * float(found.loc[of].mean()) if of else math.nan for setting, of in names.items()}
+def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> dict[str, float]:
+    """Setting → mean of the measure, an accuracy in percent, over the seeds that all settings with runs have; NaN without runs.
+
+    Where they share no seed, only those with the most seeds have a mean: a lucky seed makes no best setting.
+    """
+    scores, seeds = measures(runs)[measure or measure_of(item, cell)], runs.runs["seed"]
+    known: dict[str, dict[int, float]] = {}
+    for one in cell["settings"]:
+        found = {int(seeds[name]): float(scores[name]) for name in _names(item, one["runs"], runs)}
+        known[one["setting"]] = {seed: score for seed, score in found.items() if not math.isnan(score)}
+    there = [set(found) for found in known.values() if found]
+    common, most = set.intersection(*there) if there else set(), max(map(len, there), default=0)
+    counted = {name: common or (set(found) if len(found) == most else set()) for name, found in known.items()}
+    return {name: _percent([found[seed] for seed in counted[name]]) if found else math.nan for name, found in known.items()}
+
+
+def _percent(scores: Sequence[float]) -> float:
+    return 100 * sum(scores) / len(scores) if scores else math.nan
 
 
 def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:

@@ -77,6 +77,10 @@ class Runs:
         """The same runs but for some."""
         if not names:
             return self
+        found: Runs = self.once(("without", frozenset(names)), lambda: self._without(names))
+        return found
+
+    def _without(self, names: Collection[str]) -> Runs:
         kept = {name: file for name, file in self.files.items() if name not in names}
         metrics, clients, scores = (rows[rows["run"].isin(list(kept))] for rows in (self.metrics, self.clients, self.scores))
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())

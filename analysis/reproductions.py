@@ -107,7 +107,7 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
     """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints; empty without the cell."""
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
-    names = cell_names(item, cells[key], runs) if key in cells else []
+    names = cell_names(item, cells[key], runs, measure) if key in cells else []
     if not names:
         return {}
     measure = measure or measure_of(item, cells[key])
@@ -205,6 +205,8 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
     found = {}
     for cell in cells:
         means = setting_means(item, cell, runs)
+        if all(math.isnan(mean) for mean in means.values()):
+            continue
         best = best_setting(item, cell, runs)
         others = ", ".join("not run" if math.isnan(mean) else f"{mean:.2f}" for setting, mean in means.items() if setting != best)
         found[cell["row"], cell["column"]] = f"{best} (others: {others})" if others else best

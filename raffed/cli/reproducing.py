@@ -15,7 +15,7 @@ from raffed.cli.running import carry_out as run_one
 from raffed.cli.screen import Screen, counted, duration, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
-from raffed.core.errors import UsageError, check_choice
+from raffed.core.errors import NumericsError, UsageError, check_choice
 from raffed.results.storage import fetched, mirrored
 
 if TYPE_CHECKING:
@@ -85,9 +85,13 @@ def _reproduce(
     with _ray([job for job in found if isinstance(job, work.Job) and not job.left_out and not job.done]):
         found = work.carry_out(found, do, seconds)
     written = write_item(item, scale, out, found)
+    lost = [job for job in found if job.left_out.startswith(work.DIVERGED)]
     from raffed.cli.checking import write_paper_item
 
     write_paper_item(written, screen)
+    if lost:
+        folders = ", ".join(str(job.folder) for job in lost)
+        raise NumericsError(f"{counted(len(lost), 'run')} diverged, in no table: {folders}")
 
 
 def _run(job: Job, screen: Screen) -> None:

@@ -19,7 +19,7 @@ from raffed.core.errors import RaffedError, RunFolderError, UsageError
 from raffed.results.storage import mirrored, named
 
 if TYPE_CHECKING:
-    from raffed.experiments.sweep import Request
+    from raffed.experiments.sweep import Request, SweepFolder
 
 VALIDATION = 0.2  # share held out for choosing where nothing is said
 PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
@@ -69,9 +69,26 @@ def tune(
 
 
 def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
+    opened: list[SweepFolder] = []
+    with StopSignals(lambda: None) as signals:
+        try:
+            complete = _searched(request, out, resume, board, at_once, seconds, opened)
+        except KeyboardInterrupt:
+            for folder in opened:
+                folder.end("stopped")
+                board.stopped(_again(out))
+            raise SystemExit(signals.code or 130) from None
+    if not complete:
+        raise RaffedError(f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on")
+
+
+def _searched(
+    request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None, opened: list[SweepFolder]
+) -> bool:
+    """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this sweep's."""
     from raffed.runtime.ray_start import RaySession
 
-    with StopSignals(lambda: None) as signals, RaySession(request.base.runtime.address) as session:
+    with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.sweep import SweepFolder
         from raffed.runtime.setup import prepare
         from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
@@ -80,19 +97,12 @@ def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int
         partition = prepare(request.config(request.methods[0], {})).partition
         check_parts(request, partition)
         folder = SweepFolder(out, request, resume)
+        opened.append(folder)
         session.wait()
         board.start(request, out)
-        search = Search(request, folder, board.trial, partition.num_clients, at_once, seconds)
-        try:
-            complete = carry_out(search)
-        except KeyboardInterrupt:
-            folder.end("stopped")
-            board.stopped(_again(out))
-            raise SystemExit(signals.code or 130) from None
-        found = folder.end("finished" if complete else "stopped")
-        board.finished(found, out)
-    if not complete:
-        raise RaffedError(f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on")
+        complete: bool = carry_out(Search(request, folder, board.trial, partition.num_clients, at_once, seconds))
+        board.finished(folder.end("finished" if complete else "stopped"), out)
+    return complete
 
 
 def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]) -> Request:

@@ -107,6 +107,12 @@ class Runtime:
     keep_checkpoints: int = 3
 
 
+SECTIONS: dict[str, type[Any]] = {
+    "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "faults": Faults,
+    "privacy": Privacy, "runtime": Runtime,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """One run: a method with its arguments on a data set, a split, a model and a federation, with one seed."""
@@ -167,13 +173,9 @@ class RunConfig:
     def from_dict(values: Mapping[str, Any]) -> RunConfig:
         """From nested mappings (a TOML file, run.json); unknown keys are errors that list the nearest."""
         parts: dict[str, Any] = {}
-        sections = {
-            "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "faults": Faults,
-            "privacy": Privacy, "runtime": Runtime,
-        }  # fmt: skip
         _known("", values, [f.name for f in dataclasses.fields(RunConfig)])
         for name, value in values.items():
-            parts[name] = _section(name, sections[name], value) if name in sections else value
+            parts[name] = _section(name, SECTIONS[name], value) if name in SECTIONS else value
         if not isinstance(parts.get("args", {}), Mapping):
             raise UsageError(f"[args] is {parts['args']!r}, wanted a table of the method's arguments")
         for name, kind in (("method", str), ("seed", int)):
@@ -217,7 +219,9 @@ def _check_types(config: RunConfig) -> None:
     """Every field of every section is of its type: ranges are compared next."""
     for field_ in dataclasses.fields(config):
         value = getattr(config, field_.name)
-        if dataclasses.is_dataclass(value):
+        if field_.name in SECTIONS:
+            if not isinstance(value, SECTIONS[field_.name]):
+                raise UsageError(f"{field_.name} = {value!r}: wanted a {SECTIONS[field_.name].__name__}")
             for one in dataclasses.fields(value):
                 _typed(f"{field_.name}.{one.name}", getattr(value, one.name), one.type)
         else:

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raffed.core.config import Federation, RunConfig, Runtime
-from raffed.core.errors import UsageError
+from raffed.core.errors import NumericsError, UsageError
 from raffed.experiments.registry import MEASURES, SCALES, Cell, Item, chosen, lacking, stages_of
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.studies import STUDIES, STUDY_FILE
 
 START_SECONDS = 12.0  # of a run before its first round (README, Measured)
+DIVERGED = "diverged"
 PROBE_STEPS = 4  # per probe: the first one is slower, a large network needs seconds for each
 
 
@@ -208,7 +209,8 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
 
 
 def carry_out(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
-    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is left out."""
+    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is left out, and so is
+    what diverges."""
     began, spent, planned = time.monotonic(), 0.0, 0.0
     after: list[P] = []
     for job in found:
@@ -220,7 +222,10 @@ def carry_out(found: Sequence[P], run: Callable[[P], None], seconds: float | Non
             after.append(replace(job, left_out="did not fit any more: runs took longer than estimated"))
             continue
         start = time.monotonic()
-        run(job)
+        try:
+            run(job)
+        except NumericsError as error:  # others may converge
+            job = replace(job, left_out=f"{DIVERGED}: {error}")
         spent, planned = spent + time.monotonic() - start, planned + job.seconds
         after.append(job)
     return after

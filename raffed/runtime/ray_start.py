@@ -18,6 +18,7 @@ QUIET_RAY = {
     "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
 }
 ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
+CLIENT_PORT = 10001  # of ray:// where none is given
 
 
 class RaySession:
@@ -86,13 +87,14 @@ def _start(address: str | None) -> bool:
 
 
 def check_answers(address: str) -> None:
-    """That something takes connections at HOST:PORT or ray://HOST:PORT; a UsageError if not. Ray itself may try for ever."""
-    match = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
-    if match is None:
-        return
+    """That something takes connections at HOST:PORT or ray://HOST[:PORT]; a UsageError if not. Ray itself may try for ever."""
+    match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
+    if match is None or not (match["port"] or match["client"]):
+        return  # auto, local, or Ray's to refuse
     try:
-        socket.create_connection((match["host"], int(match["port"])), ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as error:
+        where = match["host"].strip("[]"), int(match["port"] or CLIENT_PORT)
+        socket.create_connection(where, ANSWER_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(
             f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), or leave --address out"
         ) from error

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from analysis.item_runs import load_item, run_folders
+from analysis.item_runs import Reproduction, best_setting, load_item, run_folders
 from analysis.load import load_runs
 from analysis.report import find_items, write_loaded
-from analysis.reproductions import Line, paper_sheet, result_lines, verdict
+from analysis.reproductions import Line, cell_values, paper_sheet, result_lines, verdict
 
 WriteRun = Callable[..., Path]
 
@@ -118,6 +118,56 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_fil
     sheet = paper_sheet(item, runs)
     at = sheet.titles.index("Best setting")
     assert [line[at] for line in sheet.lines] == ["defaults", "mu1 = 0.1 (others: 67.00, not run)"]
+
+
+def scored(write_run: WriteRun, name: str, by_seed: dict[int, tuple[float, float]]) -> dict[str, Any]:
+    """A setting whose runs have an aggregation and a personalization accuracy by seed."""
+    runs = [write_run(f"{name}-{seed}", [a], personal=[b], seed=seed).name for seed, (a, b) in by_seed.items()]
+    return {"setting": name, "runs": runs}
+
+
+def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduction:
+    cell = {"row": "FedAvg", "column": "c", "printed": {}, "runs": [run for one in settings for run in one["runs"]],
+            "settings": list(settings)}  # fmt: skip
+    about = {"paper": "map", "name": "n", "title": "t", "measure": measure, "scale": "full", "unit": "%", "tolerance": 2,
+             "baseline": "FedAvg", "note": "", "cells": [cell], "averages": [], "left_out": []}  # fmt: skip
+    (folder / "item.json").write_text(json.dumps(about))
+    return load_item(folder / "item.json")
+
+
+def test_settings_are_compared_over_the_seeds_that_all_of_them_have(tmp_path: Path, write_run: WriteRun) -> None:
+    """One setting has only the seed that is easy for all: 78 there, where the other has 80."""
+    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.70, 0.5), 2: (0.72, 0.5)})
+    other = scored(write_run, "b", {0: (0.78, 0.5)})
+    item = table_of(tmp_path, "accuracy_last", one, other)
+    runs = load_runs(run_folders(item))
+    assert result_lines(item, runs)[0].ours == pytest.approx([80.0, 70.0, 72.0])
+    assert "a (others: 78.00)" in paper_sheet(item, runs).lines[0]
+
+
+def test_without_a_common_seed_the_setting_with_most_of_them_counts(tmp_path: Path, write_run: WriteRun) -> None:
+    item = table_of(tmp_path, "accuracy_last", scored(write_run, "a", {0: (0.9, 0.5)}),
+                    scored(write_run, "b", {1: (0.7, 0.5), 2: (0.7, 0.5)}))  # fmt: skip
+    assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "b"
+
+
+def test_each_measure_has_its_own_best_setting(tmp_path: Path, write_run: WriteRun) -> None:
+    """As the paper prints the best of three in each of its tables: 80 of one setting, 79 of the other."""
+    settings = scored(write_run, "a", {0: (0.80, 0.70)}), scored(write_run, "b", {0: (0.78, 0.79)})
+    item = table_of(tmp_path, "personal_last", *settings)
+    runs = load_runs(run_folders(item))
+    key = ("FedAvg", "c")
+    assert cell_values(item, key, runs) == pytest.approx({0: 79.0})
+    assert cell_values(item, key, runs, "accuracy_last") == pytest.approx({0: 80.0})
+
+
+def test_a_cell_that_never_ran_has_no_best_setting(item_file: Path) -> None:
+    about = json.loads(item_file.read_text())
+    about["cells"][1] |= {"runs": [], "settings": [{"setting": "a", "runs": []}, {"setting": "b", "runs": []}]}
+    item_file.write_text(json.dumps(about))
+    item = load_item(item_file)
+    sheet = paper_sheet(item, load_runs(run_folders(item)))
+    assert sheet.lines[1][sheet.titles.index("Best setting")] == "–"
 
 
 def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:

@@ -22,6 +22,7 @@ from analysis.plots import Point, count_bins, gains, rank_diagram, scatter, sett
 from analysis.report import write_loaded
 from analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_sheet
 from analysis.targets import first_reaching, target_sheet
+from raffed.core.config import RunConfig
 
 WriteRun = Callable[..., Path]
 
@@ -182,6 +183,23 @@ def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_s
     assert differing(runs, groups(runs)) == [("federation.rounds", "1: fedavg; 2: fedmr")]
     page = write_loaded(runs, tmp_path / "out").read_text()
     assert "Not the same for all of these" in page
+
+
+def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(tmp_path: Path, write_run: WriteRun) -> None:
+    """A run of before a setting existed and one of today are the same experiment."""
+    usual = RunConfig().as_dict()
+    write_run("old", [0.5], seed=0)
+    write_run("new", [0.6], seed=1)
+    file = json.loads((tmp_path / "new" / "run.json").read_text())
+    for name in ("numerics", "faults", "privacy"):
+        file["config"][name] = usual[name]
+    for name in ("data", "federation"):
+        younger = {key: usual[name][key] for key in ("validation", "samples", "transform", "survey", "measures", "weighting")
+                   if key in usual[name]}  # fmt: skip
+        file["config"][name] |= younger
+    (tmp_path / "new" / "run.json").write_text(json.dumps(file))
+    (group,) = groups(load_runs([tmp_path]))
+    assert group.used == ("old", "new")
 
 
 def test_a_logarithmic_axis_has_plain_numbers_and_no_tex() -> None:

@@ -12,7 +12,7 @@ import pytest
 import raffed
 from raffed.cli.config import args_for, assignments, read_config, read_value
 from raffed.cli.running import compared, free_folder
-from raffed.core.config import Federation, RunConfig
+from raffed.core.config import Data, Federation, RunConfig
 from raffed.core.errors import UsageError
 from raffed.core.faults import Faults
 from raffed.core.local import Local
@@ -89,7 +89,9 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
         ({"seed": "x"}, "seed = 'x' is a str, wanted int"),
         ({"seed": True}, "seed = True is a bool, wanted int"),
         ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, wanted float"),  # type: ignore[arg-type]
-        ({"local": {"lr": 0.1}}, "local = .* is a dict, wanted Local"),
+        ({"local": {"lr": 0.1}}, "local = .*: wanted a Local"),
+        ({"local": Federation()}, "local = .*: wanted a Local"),
+        ({"model": Data}, "model = .*: wanted a Model"),
         ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, wanted int"),  # type: ignore[arg-type]
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_the_choices_that_are_listed_are_those_that_are_taken(name: str) -> None
             with pytest.raises(UnknownNameError) as refused:
                 build_method(name, {argument: "?"})
             assert all(choice in str(refused.value) for choice in choices)
+
+
+def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
+    """FedMR writes them, MAP imports one from FedPHP's file and one from FedRS's, DittoRS one that FedRS's assigns."""
+    found: dict[str, dict[str, str]] = {}
+    for name in ("fedmr", "map", "dittors"):
+        arguments = described(f"raffed.methods.{METHODS[name].module}", METHODS[name].factory).arguments
+        found[name] = {argument: kind for argument, kind, _ in arguments}
+    assert found["fedmr"]["inter_mode"] == "margin | pull"
+    assert (found["map"]["transfer"], found["map"]["mode"]) == ("kd | mmd", "binary | counts | uniform_bug")
+    assert found["dittors"]["mode"] == "auto | binary | counts | uniform_bug"
+
+
+def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_here.py").write_text("from .other import Choice\n\n\ndef mine(c: Choice = 'a', n: int = 1): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert described("mine_here", "mine").arguments == [("c", "Choice", "'a'"), ("n", "int", "1")]
 
 
 def test_an_unknown_method_gets_the_nearest_names(cli: Cli) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import raffed
+from raffed.core.config import RunConfig
+from raffed.core.errors import NumericsError
 from raffed.experiments.item_file import write_item
 from raffed.experiments.registry import MEASURES, find_item
 from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget
@@ -58,7 +62,7 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
     assert "4 runs, about" in done.stderr
     folder = reproduced / "map" / "table2-released" / "smoke"
     fedavg, fedrs = json.loads((folder / "item.json").read_text())["cells"]
-    assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [(f"alpha = {a}", 1) for a in (0.1, 0.5, 0.9)]
+    assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [(f"alpha = {a}", 1) for a in (0.9, 0.5, 0.1)]
     assert ([one["setting"] for one in fedavg["settings"]], len(fedavg["runs"]), len(fedrs["runs"])) == (["defaults"], 1, 3)
     table = (folder / "table.md").read_text()
     assert "| Best setting |" in table
@@ -147,6 +151,27 @@ def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(tmp_path:
     after = carry_out(found, run, 45.0)
     assert len(ran) == 1
     assert [bool(job.left_out) for job in after] == [False, True, True, True]
+
+
+def test_a_run_that_diverges_keeps_no_other_from_its_table(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Per-FedAvg with the largest rate that MAP's code tries does so in some cells; the exit code tells of it."""
+    run = raffed.run
+
+    def diverging(config: RunConfig, *args: Any, **named: Any) -> Any:
+        if config.method == "fedprox":
+            raise NumericsError("the loss of client 3 is nan")
+        return run(config, *args, **named)
+
+    monkeypatch.setattr(raffed, "run", diverging)
+    done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedprox,fedrs", "--out", tmp_path)
+    assert done.code == 1
+    assert "1 run diverged, in no table: " in done.err
+    about = json.loads((tmp_path / "map" / "table2" / "smoke" / "item.json").read_text())
+    assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {"FedAvg": 1, "FedProx": 0, "FedRS": 1}
+    assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: the loss of client 3 is nan"]
+    assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
 
 
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from raffed.cli.screen import LineScreen
+from raffed.experiments.sweep import read_sweep
 from raffed.results import read_metrics, read_run
+from raffed.runtime.ray_start import RaySession
 from raffed.runtime.serial import SerialRuntime
 from tests.cli.conftest import QUICK, Cli
 
@@ -131,3 +133,18 @@ def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
     done = read_run(tmp_path / "run")["rounds_done"]
     assert done == len(rest.splitlines())  # one line was read before, and one tells that it stopped
     assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, done + 1))
+
+
+def test_a_signal_before_the_search_begins_leaves_no_sweep_that_seems_to_run(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: RaySession) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(RaySession, "__enter__", lambda self: self)
+    monkeypatch.setattr(RaySession, "__exit__", lambda self, *raised: None)
+    monkeypatch.setattr(RaySession, "wait", wait)
+    done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
+    assert done.code == 143
+    assert f"raffed tune --resume --out {tmp_path / 'a'}" in done.err
+    assert read_sweep(tmp_path / "a")["state"] == "stopped"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from analysis.reproductions import printed_value, printed_values
@@ -11,6 +13,7 @@ from raffed.experiments.papers.map_released import PRESETS, SETTINGS
 from raffed.experiments.registry import Claim, Item, find_item, items
 from raffed.experiments.released import as_released
 from raffed.methods import METHODS, build_method
+from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.methods.source import described
 from raffed.models import build
 from raffed.runtime.setup import method_of
@@ -113,14 +116,41 @@ def test_released_runs_have_the_variants_weights_and_rates_of_the_released_code(
         config = cell.config
         by = method_of(config).mean.by  # also: every argument is taken
         assert by == ("samples" if cell.row in ("FedRS", "FedPHP", "MAP") else "clients"), cell.place
-        assert [config.local.rate(t) / config.local.lr for t in (0, 3, 4, 149)] == pytest.approx([0.2, 0.8, 1.0, 1.0])
-        assert config.local.clip_norm == (None if cell.row in ("pFedMe", "PerFedAvg") else 100.0)
-        assert config.args.get("preset", "authors") == "authors"
+        own_rates = cell.row in ("pFedMe", "PerFedAvg")  # these two know no warm-up, and nothing clips them in that code
+        if not own_rates:
+            assert [config.local.rate(t) / config.local.lr for t in (0, 3, 4, 149)] == pytest.approx([0.2, 0.8, 1.0, 1.0])
+        assert config.local.clip_norm == (None if own_rates else 100.0)
+        assert config.args.get("preset") == ("authors" if config.method in PRESETS else None)
         assert config.data.transform == "map-authors"
         assert config.local.batch_size == (32 if config.data.dataset == "fashion-mnist" else 64)
-    modes = {row: {c.config.args.get("mode") for c in as_released(find_item("map/table1")).cells if c.row == row}
-             for row in ("FedRS", "MAP", "ScaRS")}  # fmt: skip
-    assert modes == {"FedRS": {"counts"}, "MAP": {"uniform_bug"}, "ScaRS": {None}}
+    heads = {(cell.row, method_of(cell.config).head) for cell in as_released(find_item("map/table1")).cells}
+    modes = {row: head.mode for row, head in heads if isinstance(head, RestrictedSoftmax)}
+    assert modes == {"FedRS": "counts", "DittoRS": "counts", **dict.fromkeys(("MAP", "ScaRS", "ScaMAP"), "uniform_bug")}
+
+
+@pytest.mark.parametrize(
+    ("row", "names", "wanted"),
+    [
+        ("FedProx", "mu", [1e-4, 1e-3, 1e-2]), ("FedNova", "gmf mu", [(0.9, 1e-4), (0.5, 1e-3), (0.3, 1e-2)]),
+        ("MOON", "mu", [1e-3, 1e-2, 1e-1]), ("FedDyn", "alpha", [1e-3, 1e-2, 1e-1]), ("FedMMD", "lam", [1e-3, 1e-2, 1e-1]),
+        ("Scaffold", "server_lr", [0.5, 0.75, 0.9]), ("FedOpt", "server_lr", [1.0, 0.1, 0.05]),
+        ("FedDF", "server_lr server_steps", [(1e-2, 200), (1e-3, 300), (1e-4, 500)]),
+        ("FedAwS", "nu server_steps server_lr", [(0.9, 20, 1.0), (0.8, 30, 0.1), (0.5, 50, 0.01)]),
+        ("pFedMe", "lam outer_lr inner_steps personal_lr", [(0.1, 0.9, 5, 0.03), (0.01, 0.75, 10, 0.03), (0.001, 0.5, 15, 0.03)]),
+        ("PerFedAvg", "outer_lr inner_lr", [(0.1, 0.03), (0.05, 0.03), (0.01, 0.03)]),
+        ("FedProto", "lam", [0.1, 0.01, 0.001]), ("Ditto", "lam", [0.1, 0.01, 0.001]), ("FedROD", "gamma", [1.0, 0.5, 0.25]),
+        ("FedPHP", "transfer lam", [("kd", 0.1), ("mmd", 0.1), ("mmd", 0.01)]), ("FedRS", "alpha", [0.9, 0.5, 0.1]),
+        ("ScaRS", "alpha server_lr", [(0.1, 0.5), (0.9, 0.75), (0.5, 0.9)]),
+        ("DittoRS", "alpha lam", [(0.1, 0.1), (0.9, 0.01), (0.5, 0.001)]),
+        ("MAP", "transfer lam alpha", [("kd", 0.1, 0.5), ("kd", 0.01, 0.9), ("mmd", 0.01, 0.5)]),
+        ("ScaMAP", "transfer lam alpha server_lr", [("kd", 0.1, 0.5, 0.5), ("kd", 0.01, 0.9, 0.9), ("mmd", 0.01, 0.5, 0.5)]),
+    ],
+)  # fmt: skip
+def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wanted: list[Any]) -> None:
+    """map.md §2.4, §3.6, §4, §5 and §1.5; baselines-map.md, the section of each and §15."""
+    cells = [c for c in as_released(find_item("map/table2")).cells if (c.row, c.column) == (row, "FaMnist MLPNet")]
+    found = [tuple(cell.config.args[name] for name in names.split()) for cell in cells]
+    assert found == [one if isinstance(one, tuple) else (one,) for one in wanted]
 
 
 def _takes(method: str) -> set[str]:

@@ -31,7 +31,8 @@ def closed(silent: str) -> str:
 
 
 def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: str, silent: str) -> None:
-    for address in (closed, f"ray://{closed}"):
+    ip6 = f"[::1]:{closed.rpartition(':')[2]}"
+    for address in (closed, f"ray://{closed}", ip6, "a..b:6379"):
         with pytest.raises(UsageError, match="nothing answers there"):
             check_answers(address)
     check_answers(silent)
