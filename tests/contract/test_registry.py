@@ -53,6 +53,31 @@ def test_every_cell_whose_names_are_all_there_makes_a_run(key: str, scale: str) 
             assert RunConfig.from_dict(config.as_dict()).identity() == config.identity()
 
 
+@pytest.mark.parametrize("key", KEYS)
+def test_no_proxy_is_the_full_run(key: str) -> None:
+    """Without a proxy of its own, an item's full runs would pass for cheap ones."""
+    item = items()[key]
+    same = [cell for cell in item.cells if (small := item.at(cell, "proxy")) and small.identity() == cell.config.identity()]
+    assert not same
+
+
+@pytest.mark.parametrize("key", ["mpfedcon/table1", "mpfedcon/table2"])
+def test_mpfedcon_s_claims_hold_of_the_printed_numbers(key: str) -> None:
+    item = items()[key]
+    where = {(cell.row, cell.column): cell.printed for cell in item.cells}
+    for claim in item.claims:
+        assert sum(term[0] * printed_value("mpfedcon", where[term[1], term[2]]) for term in claim.terms) > 0, claim.text
+
+
+def test_at_proxy_scale_per_fedavg_steps_at_the_rate_of_the_others() -> None:
+    """Its rates are its own; baselines-gldp-mpfedcon.md §5 compares at equal outer steps."""
+    item = items()["mpfedcon/table1"]
+    cell = next(cell for cell in item.cells if (cell.row, cell.column) == ("PerFedAvg", "CIFAR10 (100,5)"))
+    small = item.at(cell, "proxy")
+    assert small is not None
+    assert small.args["outer_lr"] == small.args["inner_lr"] == small.local.lr == 2 * cell.config.local.lr
+
+
 def test_some_number_of_cells_can_run_today_and_the_tables_share_runs() -> None:
     known = [cell for item in items().values() for cell in item.cells if not lacking(item.at(cell, "smoke") or cell.config)]
     assert len(known) > 200

@@ -76,7 +76,9 @@ def proxy(full: RunConfig) -> RunConfig | None:
     data = replace(full.data, dataset="fashion-mnist", samples=30000, transform="auto")
     narrow = replace(full.model, args={**full.model.args, "channels": [16, 32]})
     federation = shortened(full.federation, full.federation.rounds * 3 // 10, eval_every=10)
-    return replace(full, data=data, model=narrow, local=replace(full.local, lr=0.02), federation=federation)
+    local = replace(full.local, lr=0.02)
+    args = {**full.args, "inner_lr": local.lr, "outer_lr": local.lr} if full.method == "perfedavg" else full.args  # its own rates
+    return replace(full, args=args, data=data, model=narrow, local=local, federation=federation)
 
 
 def cell(table: str, row: str, dataset: str, split: str, run: RunConfig, metric: str = PRINTED, column: str = "") -> Cell:
@@ -90,7 +92,10 @@ def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
     return Item("mpfedcon", name, title, "between_mean10", cells, tolerance=5.0, proxy=proxy, **more)
 
 
-ABOVE_FEDREP = tuple(Claim.above(f"{d} {s}: MpFedcon above FedRep", "MpFedcon", "FedRep", f"{d} {s}") for d, s in TASKS)
+BEST = tuple(  # everywhere, but for SOLO where parties have two classes
+    Claim.above(f"{d} {s}: MpFedcon above {row}", "MpFedcon", row, f"{d} {s}")
+    for d, s in TASKS for row in METHODS if row != "MpFedcon" and (row, s) != ("SOLO", "(100,2)")
+)  # fmt: skip
 
 
 def _table_2() -> Item:
@@ -103,8 +108,9 @@ def _table_2() -> Item:
         for split in ("(50,5)", "(100,5)") for rounds in (100, 200) for row, (key, args) in rows.items()
     )  # fmt: skip
     strengths = ("MpFedcon (mu=10)", "MpFedcon (mu=5)", "MpFedcon (mu=0.5)")
+    pairs = (*itertools.pairwise(strengths), (strengths[0], "FedRep"))
     claims = tuple(Claim.above(f"{split} T=200: {more} above {less}", more, less, f"{split} T=200")
-                   for split in ("(50,5)", "(100,5)") for more, less in itertools.pairwise(strengths))  # fmt: skip
+                   for split in ("(50,5)", "(100,5)") for more, less in pairs)  # fmt: skip
     return Item("mpfedcon", "table2", "Strength of the contrast", "between_mean10", cells, tolerance=5.0, proxy=proxy,
                 claims=claims)  # fmt: skip
 
@@ -114,8 +120,9 @@ def _table_3() -> Item:
         cell("Table 3", row, data, "(100,5)", config(METHODS[row], data, *SHARED, always=True), "rounds_to_target")
         for data in ("CIFAR10", "CIFAR100") for row in ("FedAvg", "FedProx", "FedRep", "MpFedcon")
     )  # fmt: skip
-    note = "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there are"
-    return Item("mpfedcon", "table3", "Rounds to FedAvg's accuracy", "personal_rounds_to_baseline", cells, tolerance=60.0,
+    note = ("FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there are; a party is "
+            "drawn once in ten rounds, which is the tolerance")  # fmt: skip
+    return Item("mpfedcon", "table3", "Rounds to FedAvg's accuracy", "personal_rounds_to_baseline", cells, tolerance=10.0,
                 note=note, proxy=proxy)  # fmt: skip
 
 
@@ -158,7 +165,10 @@ def _table_4() -> Item:
 
 
 def _claims() -> Item:
-    """What parts C and E say of CIFAR-10 in table 1: MpFedcon is best, but for SOLO in (100,2); all but FedAvg are ahead."""
+    """What parts C and E say of CIFAR-10 in table 1: MpFedcon is best, but for SOLO in (100,2); all but FedAvg are ahead.
+
+    Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
+    """
     rows = [row for row in METHODS if row not in ("FedProx", "SCAFFOLD", "PerFedAvg")]
     cells = [cell("Table 1", row, "CIFAR10", s, config(METHODS[row], "CIFAR10", s)) for _, s in TASKS[:2] for row in rows]
     claims = [
@@ -172,7 +182,7 @@ def _claims() -> Item:
 
 
 ITEMS = (
-    _tasks("table1", "Accuracy of the parties' models", claims=ABOVE_FEDREP), _table_2(), _table_3(),
+    _tasks("table1", "Accuracy of the parties' models", claims=BEST), _table_2(), _table_3(),
     _table_4(),
     Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
     Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
