@@ -71,6 +71,9 @@ def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.Mon
         interrupted()
     assert time.monotonic() - before < 30
     let_go.set()
+    for thread in threading.enumerate():  # it still ends its connection, before another test has a hand in `ray`
+        if thread.name == "ray-session":
+            thread.join(30)
 
 
 def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
