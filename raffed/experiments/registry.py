@@ -17,7 +17,7 @@ from raffed.core.errors import UnknownNameError, UsageError
 from raffed.core.local import Local
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.data.partition import BRINGS_TESTS
-from raffed.data.splits import parse_split
+from raffed.data.splits import OPTIONS, parse_split
 from raffed.methods import METHODS
 from raffed.methods.source import described
 from raffed.models import MODELS
@@ -238,7 +238,8 @@ def _small(split: str) -> str:
         return f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}" if dot and clients.isdigit() else "iid:10"
     fields = rest.split(":")
     if scheme == "stages":
-        return ":".join([scheme, *(str(min(int(field), most)) for field, most in zip(fields, SMALL_STAGES, strict=False)), "if5"])
+        sizes = (str(min(int(field), most)) for field, most in zip(fields, SMALL_STAGES, strict=False))
+        return ":".join([scheme, *sizes, "if5", *(word for word in fields[4:] if word in OPTIONS)])
     limits = zip(fields, (10, 5, 5, 5), strict=False)
     numbers = [str(min(int(field), most)) if field.isdigit() else field for field, most in limits]
     return ":".join([scheme, *numbers])

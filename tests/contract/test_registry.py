@@ -25,8 +25,9 @@ NOT_PRINTED = {"gldp/fig3": 72, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and
 
 def test_all_four_papers_have_their_tables_and_figures() -> None:
     """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once per measure.
-    Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon."""
-    assert len(KEYS) == 10 + 2 + 12 + 7 + 1 + 11 + 1
+    Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon; and of GLDP the order of stages,
+    which its sheet adds."""
+    assert len(KEYS) == 10 + 2 + 12 + 7 + 2 + 11 + 1
     assert {key.partition("/")[0] for key in KEYS} == set(PAPERS) == set(PRINTED)
     wanted = {"fedmr/table1": 8 * 20, "map/table1": 21 * 8, "map/table2": 23 * 8, "gldp/table1": 78, "mpfedcon/table1": 55}
     assert {key: len(items()[key].cells) for key in wanted} == wanted
@@ -108,6 +109,8 @@ def test_a_smoke_run_is_small_whatever_the_cell() -> None:
             assert made.federation.survey == min(cell.config.federation.survey, made.federation.rounds)
     staged = replace(RunConfig(), data=Data(split="stages:100:20:5:if100"))
     assert smoke(staged).data.split == "stages:5:4:3:if5"
+    outer = replace(staged, data=Data(split="stages:100:20:5:if100:outer:n500"))
+    assert smoke(outer).data.split == "stages:5:4:3:if5:outer"
     texts = {"p100c10": "p10c5", "incomplete:100": "incomplete:10", "iid:10": "iid:10", "natural": "iid:10"}
     assert {text: smoke(replace(RunConfig(), data=Data(split=text))).data.split for text in texts} == texts
 

@@ -1,4 +1,4 @@
-"""GLDP (STHFL), tables 1 to 4, figures 3 and 4 and claims, from experiments-gldp-mpfedcon.md, part B.
+"""GLDP (STHFL), tables 1 to 4, figures 3 and 4, claims and what we add, from experiments-gldp-mpfedcon.md, part B.
 
 A round of the paper visits all M stages; ours is one exchange, so K of its rounds are K·M of ours. Every run scores all clients
 between its last 10·M rounds: A_glo, and A_sel of methods without personal models, are read off these. A_loc is of the model that
@@ -55,11 +55,11 @@ TABLE_3 = [*columns(FIVE_STAGES, (50, 100)), ("TinyImageNet", "[20,20,5]", 50)]
 FIGURE_4 = columns(FIVE_STAGES, (10, 50, 100))
 
 
-def config(way: Way, dataset: str, split: str, factor: int) -> RunConfig:
+def config(way: Way, dataset: str, split: str, factor: int, order: str = "inner") -> RunConfig:
     """50 rounds over all stages, 10 participants, 30 local epochs (part B, common); momentum 0.5 as in FedRep's code."""
     clients, classes, stages = (int(part) for part in split.strip("[]").split(","))
     local = Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=128 if dataset == "TinyImageNet" else 32, epochs=30)
-    text = f"stages:{clients}:{classes}:{stages}:if{factor}"
+    text = f"stages:{clients}:{classes}:{stages}:if{factor}{':outer' if order == 'outer' else ''}"
     federation = Federation(50 * stages, 10 / clients, survey=VISITS * stages)
     args = {**way.args, **SERVER_DATA.get((way.method, dataset), {})}
     return run_of(way.method, NAMES[dataset], text, "resnet18", local, federation, **args)
@@ -71,7 +71,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
 
     At five times the rate, so that five stages move the weights by as many steps times rate as the paper's 50 rounds of 30
     epochs: CIFAR-10 was still near chance after so few steps. The global test, of which no measure here is made, is taken
-    after the last stage alone.
+    in one of M rounds; every round of several stages is surveyed, so the participants' models are scored in each.
     """
     if full.data.dataset != "cifar10":
         return None
@@ -147,6 +147,27 @@ def _claims() -> Item:
                 picture="stages")  # fmt: skip
 
 
+def _order() -> Item:
+    """G-X1: stages inside each round of the paper, or one after the other for all its rounds, as table 4's runs.
+
+    Nothing but the order differs. A_sel and what is forgotten are of the participants' models, which are scored in every round,
+    so of each stage while it is the current one; in order `outer` the survey, which A_glo is read off, is of the last stage.
+    """
+    rows = {"FedAvg": METHODS["FedAvg"]._replace(printed=False), **ABLATION}
+    found = []
+    for where in HALF:
+        inner = cells("Table 4", "A_sel", [where], rows)
+        found += [replace(cell, column=f"{cell.column} inner") for cell in inner]
+        found += [replace(cell, column=f"{cell.column} outer", config=config(rows[cell.row], *where, "outer"), printed={})
+                  for cell in inner]  # fmt: skip
+    note = (
+        "inner: every round of the paper visits all stages, so they come again; its numbers are of this order. outer: each stage "
+        "has all its rounds before the next and its data are gone then: only what is forgotten here is forgotten for good"
+    )
+    return item("order", "Ours: order of the stages", "a_sel", tuple(found), tolerance=5.0, baseline="GLDP full", note=note,
+                picture="stages")  # fmt: skip
+
+
 def _ahead(best: str, other: str, column: str) -> Claim:
     """GLDP's value is the better one: the higher accuracy, the smaller drop."""
     if column.endswith(" drop of A_sel"):
@@ -167,4 +188,5 @@ ITEMS = (
     item("fig4", "Accuracy on the stages so far", "a_sel", cells("Figure 4", "A_sel", FIGURE_4, ALL), note=SELECTED,
          picture="stages"),
     _claims(),
+    _order(),
 )  # fmt: skip
