@@ -25,9 +25,9 @@ NOT_PRINTED = {"gldp/fig3": 72, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and
 
 def test_all_four_papers_have_their_tables_and_figures() -> None:
     """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once per measure.
-    Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon; and of GLDP the order of stages,
-    which its sheet adds."""
-    assert len(KEYS) == 10 + 2 + 12 + 7 + 2 + 11 + 1
+    Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon; and of GLDP the order of stages
+    and settings, which its sheet adds."""
+    assert len(KEYS) == 10 + 2 + 12 + 7 + 3 + 11 + 1
     assert {key.partition("/")[0] for key in KEYS} == set(PAPERS) == set(PRINTED)
     wanted = {"fedmr/table1": 8 * 20, "map/table1": 21 * 8, "map/table2": 23 * 8, "gldp/table1": 78, "mpfedcon/table1": 55}
     assert {key: len(items()[key].cells) for key in wanted} == wanted
