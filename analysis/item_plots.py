@@ -1,19 +1,22 @@
-"""Pictures of a paper's item: accuracy after each stage, who gains over a baseline, cost against accuracy."""
+"""Pictures of a paper's item: accuracy after each stage, against a setting and as bars, who gains, cost against accuracy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .figures import LIGHT, Theme, dress, look, percent, place, short, style
 
 WIDE, HIGH = 3.0, 2.5  # inches of a small panel with its margins
+BARS = 0.8  # share of a group's width that its bars take
+NAME = 44  # letters of a method's name in a key below
 
 
 def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
@@ -22,27 +25,64 @@ def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: The
                         for column, lines in panels.items()}, "Stage m", theme)  # fmt: skip
 
 
-def line_panels(panels: Mapping[str, Mapping[str, Mapping[int, float]]], below: str, theme: Theme = LIGHT) -> Figure:
-    """column → method → {x: share}: a panel a column, a line a method; `below` names the whole numbers x."""
+def line_panels(
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]], below: str, theme: Theme = LIGHT, ticks: Sequence[int] = ()
+) -> Figure:  # fmt: skip
+    """column → method → {x: share}: a panel a column, a line a method; `below` names the whole numbers x.
+
+    ticks: where x is labelled; round numbers if none are given.
+    """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
-    down = math.ceil(len(panels) / across)
-    key = 0.28 * math.ceil(len(names) / (2 * across)) + 0.1
+    alone = len(panels) == 1  # it would be narrower than its key
+    down, wide, high = math.ceil(len(panels) / across), WIDE * (2 if alone else 1), HIGH + (0.7 if alone else 0)
+    width = wide * across + 0.2
+    key = _key_height(names, width)
     with style(theme):
-        figure = Figure(figsize=(WIDE * across + 0.2, HIGH * down + key + 0.1))
+        figure = Figure(figsize=(width, high * down + key + 0.1))
         for number, (column, lines) in enumerate(panels.items()):
             row = down - 1 - number // across
-            axes = place(figure, 0.55 + WIDE * (number % across), key + 0.5 + HIGH * row, WIDE - 0.7, HIGH - 0.85)
+            axes = place(figure, 0.55 + wide * (number % across), key + 0.5 + high * row, wide - 0.7, high - 0.85)
             for name, points in lines.items():
                 colour, marker, dash = look(names.index(name), theme)
                 line = axes.plot(list(points), list(points.values()), color=colour, marker=marker, linestyle=dash,
                                  markersize=5, linewidth=1.6)[0]  # fmt: skip
                 line.set_markevery(max(1, len(points) // 5))
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            if ticks:
+                axes.set_xticks(ticks)
             axes.set_xlabel(below, fontsize=9)
             _percents(axes, short(column, 34), theme)
-        _key_below(figure, names, across, theme)
+        _key_below(figure, names, theme, _line_key)
     return figure
+
+
+def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
+    """panel → group → method → share: in each group a bar a method, all in the same order; no bar for a method without value."""
+    names = list(dict.fromkeys(name for groups in panels.values() for bars in groups.values() for name in bars))
+    across, wide = min(2, len(panels)), 2 * WIDE
+    down, width = math.ceil(len(panels) / across), wide * across + 0.2
+    key = _key_height(names, width)
+    with style(theme):
+        figure = Figure(figsize=(width, HIGH * down + key + 0.1))
+        for number, (title, groups) in enumerate(panels.items()):
+            row = down - 1 - number // across
+            axes = place(figure, 0.55 + wide * (number % across), key + 0.4 + HIGH * row, wide - 0.7, HIGH - 0.75)
+            for at, bars in enumerate(groups.values()):
+                for name, value in bars.items():
+                    left = at - BARS / 2 + BARS / len(names) * names.index(name)
+                    axes.bar(left, value, BARS / len(names), align="edge", **_bar_look(names.index(name), theme))
+            axes.set_xticks(range(len(groups)), list(groups))
+            _percents(axes, short(title, 60), theme)
+            axes.grid(visible=False, axis="x")
+        _key_below(figure, names, theme, _bar_key)
+    return figure
+
+
+def _bar_look(number: int, theme: Theme) -> dict[str, Any]:
+    """Colours as of lines; where they come again the bars are hatched, as lines are dashed."""
+    colour, _, dash = look(number, theme)
+    return {"facecolor": colour, "edgecolor": theme.paper, "linewidth": 0.6, "hatch": "" if dash == "-" else "////"}
 
 
 def _percents(axes: Axes, title: str, theme: Theme) -> None:
@@ -53,20 +93,41 @@ def _percents(axes: Axes, title: str, theme: Theme) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _key_below(figure: Figure, names: Sequence[str], across: int, theme: Theme) -> None:
-    """Marks and names of the lines in rows along the bottom, two a panel."""
+def _key_slots(names: Sequence[str], width: float) -> tuple[int, float]:
+    """How many names stand in a row of the key, and the inches of each: rows of one item may differ in their last words alone."""
+    slot = max(WIDE / 2, 0.5 + 0.062 * max(len(short(name, NAME)) for name in names))
+    return max(1, int((width - 0.2) / slot)), slot
+
+
+def _key_height(names: Sequence[str], width: float) -> float:
+    return 0.28 * math.ceil(len(names) / _key_slots(names, width)[0]) + 0.1
+
+
+def _key_below(
+    figure: Figure, names: Sequence[str], theme: Theme, mark: Callable[[Axes, float, float, int, Theme], None]
+) -> None:
+    """Marks and names in rows along the bottom; mark: draws that of a method, 0.3 inches long, at a place."""
     width, height = figure.get_size_inches()
-    rows = math.ceil(len(names) / (2 * across))
+    across, slot = _key_slots(names, width)
+    rows = math.ceil(len(names) / across)
     axes = place(figure, 0.0, 0.0, width, height)
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()
     axes.patch.set_alpha(0.0)
     for number, name in enumerate(names):
-        colour, marker, dash = look(number, theme)
-        x, y = 0.3 + WIDE / 2 * (number % (2 * across)), 0.2 + 0.28 * (rows - 1 - number // (2 * across))
-        axes.plot([x, x + 0.3], [y, y], color=colour, linestyle=dash, linewidth=1.6)
-        axes.plot([x + 0.15], [y], color=colour, marker=marker, markersize=5)
-        axes.text(x + 0.36, y, short(name, 18), va="center", fontsize=8.5, color=theme.ink)
+        x, y = 0.3 + slot * (number % across), 0.2 + 0.28 * (rows - 1 - number // across)
+        mark(axes, x, y, number, theme)
+        axes.text(x + 0.36, y, short(name, NAME), va="center", fontsize=8.5, color=theme.ink)
+
+
+def _line_key(axes: Axes, x: float, y: float, number: int, theme: Theme) -> None:
+    colour, marker, dash = look(number, theme)
+    axes.plot([x, x + 0.3], [y, y], color=colour, linestyle=dash, linewidth=1.6)
+    axes.plot([x + 0.15], [y], color=colour, marker=marker, markersize=5)
+
+
+def _bar_key(axes: Axes, x: float, y: float, number: int, theme: Theme) -> None:
+    axes.add_patch(Rectangle((x, y - 0.07), 0.3, 0.14, **_bar_look(number, theme)))
 
 
 def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:

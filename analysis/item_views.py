@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .averages import averages_view
 from .gains import client_gains
-from .item_plots import Cost, cost_panels, gain_curves, line_panels, stage_curves
+from .item_plots import Cost, bar_panels, cost_panels, gain_curves, line_panels, stage_curves
 from .item_runs import Reproduction, cell_names, measure_of, run_folders
 from .load import Runs
 from .measures import measures
@@ -107,6 +107,37 @@ def rounds_view(item: Reproduction, runs: Runs) -> View:
         if panels:
             found.append(Drawn(line_panels(panels, "Round"), caption))
     return View(found, {})
+
+
+def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
+    """(row, column) → the cell's measure, a share, mean over seeds; without cells in which it was not measured."""
+    found = measures(runs)
+    means = {(cell["row"], cell["column"]): float(found.loc[names, measure_of(item, cell)].mean())
+             for cell, names in _cells(item, runs)}  # fmt: skip
+    return {key: mean for key, mean in means.items() if not math.isnan(mean)}
+
+
+def against_view(item: Reproduction, runs: Runs) -> View:
+    """The item's measure against the whole number in which its columns end: `E=1`, `E=5`, … A panel for what stands before."""
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    name = ""
+    for (row, column), share in _shares(item, runs).items():
+        where, _, setting = column.rpartition(" ")
+        name, _, number = setting.partition("=")
+        panels.setdefault(where, {}).setdefault(row, {})[int(number)] = share
+    if not panels:
+        return View([], {})
+    ticks = sorted({x for lines in panels.values() for points in lines.values() for x in points})
+    return View([Drawn(line_panels(panels, name, ticks=ticks), f"The table's numbers against {name}, mean over seeds.")], {})
+
+
+def bars_view(item: Reproduction, runs: Runs) -> View:
+    """The item's measure as bars: a panel for what columns have in common, a group for the last word of each."""
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    for (row, column), share in _shares(item, runs).items():
+        where, _, last = column.rpartition(" ")
+        panels.setdefault(where, {}).setdefault(last, {})[row] = share
+    return View([Drawn(bar_panels(panels), "The table's numbers, mean over seeds.")] if panels else [], {})
 
 
 def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[float]]]:
@@ -226,7 +257,7 @@ def spectrum_view(item: Reproduction, runs: Runs) -> View:
 
 PICTURES: dict[str, Viewer] = {
     "stages": stages_view, "gain_bars": gain_bars_view, "gain_curves": gain_curves_view, "cost": cost_view,
-    "rounds": rounds_view,
+    "rounds": rounds_view, "against": against_view, "bars": bars_view,
     "averages": lambda item, runs: View(*averages_view(item, runs)),
 }  # fmt: skip
 NEED_NO_RUN = frozenset({"averages"})  # what is printed is drawn too

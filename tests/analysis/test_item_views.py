@@ -21,7 +21,8 @@ Written = tuple[Reproduction, Runs]
 
 
 def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about: Any) -> Written:
-    """An item of one column whose rows have these rows of Parquet; config: ten participants of ten, split and seed alike."""
+    """An item whose rows have these rows of Parquet, of one column where none is named ("row | column"); config: split and seed
+    alike."""
     cells = []
     for name, found in rows.items():
         writer = MetricsWriter(folder / name, name, name.lower(), "digits", about.get("split", "equal:10:5"), 0)
@@ -31,7 +32,8 @@ def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about:
         write_json(folder / name / "run.json", {"run_id": name, "state": "finished", "config": config, "clients": 10,
                                                 "partition_sha256": "ab"})  # fmt: skip
         printed = {**about.get("printed", {}), "method": name} if "printed" in about else {}
-        cells.append({"row": name, "column": "CIFAR10 (100,5)", "printed": printed, "runs": [name],
+        row, _, column = name.partition(" | ")
+        cells.append({"row": row, "column": column or "CIFAR10 (100,5)", "printed": printed, "runs": [name],
                       **({"measure": about["own"][name]} if name in about.get("own", {}) else {})})  # fmt: skip
     said = {"paper": "mpfedcon", "name": "n", "title": "t", "measure": measure, "scale": "full", "unit": "", "tolerance": 1,
             "baseline": about.get("baseline", "FedAvg"), "note": "", "cells": cells, "averages": [], "left_out": [],
@@ -142,6 +144,40 @@ def test_accuracy_against_the_round_is_of_all_clients_and_the_mean_over_seeds(tm
     assert drawn == [pytest.approx((0.2, 0.4)), (0.7,)]
 
 
+def test_final_accuracy_stands_against_the_number_in_its_column_and_what_has_no_run_is_left_out(tmp_path: Path) -> None:
+    """FedAvg has 0.2, 0.4 and 0.3 (of two seeds, 0.25 and 0.35) for E = 1, 5 and 20, not run for 10; FedAvg+FT is read off its
+    last round alone, not off the mean with 0.1."""
+    values = {"E=1": 0.2, "E=5": 0.4, "E=20": 0.25, "E=20, the other seed": 0.35}
+    rows = {f"FedAvg | {column}": [between(3, None, value)] for column, value in values.items()} | {"FedAvg | E=10": []}
+    rows["FedAvg+FT | E=5"] = [between(2, None, 0.1), between(3, None, 0.7)]
+    found, runs = item(tmp_path, rows, "between_mean10", picture="against", own={"FedAvg+FT | E=5": "between_last"})
+    found.about["cells"][2]["runs"] += found.about["cells"].pop(3)["runs"]
+    (drawn,) = item_view(found, runs).figures
+    axes = drawn.figure.axes[0]
+    points = [dict(zip(*line.get_data(), strict=True)) for line in axes.get_lines()]
+    assert points == [pytest.approx({1: 0.2, 5: 0.4, 20: 0.3}), {5: 0.7}]
+    assert (axes.get_xlabel(), axes.get_xticks().tolist()) == ("E", [1, 5, 20])
+    assert all(f">{name}<" in svg(drawn.figure) for name in ("FedAvg", "FedAvg+FT"))
+
+
+def test_bars_are_grouped_by_the_last_word_of_a_column_and_keep_their_place_where_one_is_missing(tmp_path: Path) -> None:
+    """Three methods in two groups of one panel and one of another; in group IF50 the second one has no run."""
+    values = {"a | d [4] IF10": 0.1, "b | d [4] IF10": 0.2, "c | d [4] IF10": 0.3, "a | d [4] IF50": 0.4, "c | d [4] IF50": 0.5,
+              "b | d [5] IF10": 0.6}  # fmt: skip
+    rows = {name: [between(3, None, value, "global")] for name, value in values.items()}
+    found, runs = item(tmp_path, rows, "a_glo", picture="bars")
+    (drawn,) = item_view(found, runs).figures
+    bars = {axes.get_title(loc="left"): [(bar.get_x(), bar.get_height()) for bar in axes.patches] for axes in drawn.figure.axes}
+    width = 0.8 / 3
+    wanted = [(-0.4, 0.1), (-0.4 + width, 0.2), (-0.4 + 2 * width, 0.3), (0.6, 0.4), (0.6 + 2 * width, 0.5)]
+    assert bars["d [4]"] == [pytest.approx(bar) for bar in wanted]
+    assert bars["d [5]"] == [pytest.approx((-0.4 + width, 0.6))]
+    ticks = [[label.get_text() for label in axes.get_xticklabels()] for axes in drawn.figure.axes[:2]]
+    assert ticks == [["IF10", "IF50"], ["IF10"]]
+    first = drawn.figure.axes[0].patches
+    assert first[0].get_facecolor() == first[3].get_facecolor() != first[1].get_facecolor()
+
+
 def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
     rows = [Row(1, "global", "test", "accuracy", 0.5, n=9), Row(2, "local", "train", "loss", 1.0, client=0, n=100, seconds=2.0)]
     rows += [Row(2, "local", "train", name, value) for name, value in
@@ -154,5 +190,8 @@ def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
 def test_the_pictures_name_every_line_and_panel() -> None:
     drawn = svg(stage_curves({"c1": {"a": [0.5, 0.4], "b": [0.6, 0.2]}, "c2": {"a": [0.1, 0.2]}}))
     assert all(f">{name}<" in drawn for name in ("a", "b", "c1", "c2"))
+    ablated = ("GLDP without L_GP and L_LP", "GLDP without L_GP and L_LP, by prototypes")
+    drawn = svg(stage_curves({"c": {name: [0.5, 0.4] for name in ablated}}))
+    assert all(f">{name}<" in drawn for name in ablated)
     assert ">a: 100 % gain<" in svg(gain_curves({"c": {"a": [0.1, 0.2]}}))
     assert ">x<" in svg(cost_panels({"d": {"x": Cost(1.0, 2.0, 0.5)}}))

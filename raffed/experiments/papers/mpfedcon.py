@@ -188,7 +188,7 @@ ITEMS = (
     Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
     _tasks("fig6", "Accuracy against the round", always=True, picture="rounds"),
     _epochs("fig7", "Local epochs, round by round", "rounds", always=True),
-    _epochs("fig8", "Local epochs of the encoder"),
+    _epochs("fig8", "Local epochs of the encoder", "against"),
     _figure_9(),
     Item("mpfedcon", "fig10", "Gradient leakage", study="leakage"),
     _claims(),
