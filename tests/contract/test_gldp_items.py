@@ -1,7 +1,8 @@
-"""What the sheet adds to GLDP's tables (experiments-gldp-mpfedcon.md, part B, G-X1 and G-X2), in its words."""
+"""What the sheet says of figure 3 and adds to the tables (experiments-gldp-mpfedcon.md, part B: G-F3, G-X1, G-X2)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,15 @@ TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"
 def cells(name: str) -> dict[Place, Cell]:
     """(row, column) → the cell."""
     return {(cell.row, cell.column): cell for cell in find_item(name).cells}
+
+
+def test_figure_3_s_two_printed_numbers_stand_beside_gldp_gp() -> None:
+    """G-F3: GLDP 78.87 for [100,4,1] and 78.42 for [100,5,1], CIFAR-10 IF 100; GLDP-LP has 78.09 and 77.25 in table 1."""
+    values = {place: printed_value("gldp", cell.printed) for place, cell in cells("gldp/fig3").items()}
+    assert {place: value for place, value in values.items() if not math.isnan(value)} == {
+        ("GLDP-GP", "CIFAR10 [100,4,1] IF100"): 78.87, ("GLDP-GP", "CIFAR10 [100,5,1] IF100"): 78.42,
+    }  # fmt: skip
+    assert len(values) == 4 * 3 * 6
 
 
 def test_both_orders_of_stages_are_of_table_4_s_runs_and_differ_in_nothing_else() -> None:

@@ -20,7 +20,7 @@ from raffed.methods import METHODS, build_method
 from raffed.models import build
 
 KEYS = sorted(items())
-NOT_PRINTED = {"gldp/fig3": 72, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and curves without numbers
+NOT_PRINTED = {"gldp/fig3": 72 - 2, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and curves without numbers, but for two
 
 
 def test_all_four_papers_have_their_tables_and_figures() -> None:
