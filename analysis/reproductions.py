@@ -2,6 +2,7 @@
 
 At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our 95 % interval. At
 proxy scale absolute numbers mean nothing: the sign of each difference to the baseline is compared. Smoke runs get no verdict.
+A printed number that is not to be reproduced is "no target".
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own
 
 
 class Line(NamedTuple):
-    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN, empty: none)."""
+    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN, empty: none); whether
+    what is printed is to be reproduced."""
 
     row: str
     column: str
@@ -48,6 +50,7 @@ class Line(NamedTuple):
     ours: list[float]
     printed_gain: float
     gains: list[float]
+    target: bool = True
 
     @property
     def mean(self) -> float:
@@ -84,12 +87,15 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         for row in rows:
             printed[row, average["column"]] = printed_value(paper, {**where, "method": row} if where else {})
     ours = {key: values_of(item, key, runs) for key in printed}
+    aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
+    parts = {average["column"]: average["of"] for average in item.about["averages"]}
     lines = []
     for (row, column), values in ours.items():
         against = ours.get((baseline, column), {})
         gains = [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
         gain = math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
-        lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains))
+        target = not any((row, part) in aside for part in parts.get(column, (column,)))
+        lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains, target))
     return lines
 
 
@@ -146,13 +152,15 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
     if scale == "full":
         if math.isnan(line.printed):
             return "not printed"
+        if not line.target:
+            return "no target"
         half = t_interval(line.ours)
         room = max(tolerance, 0.0 if math.isnan(half) else half)
         delta = line.mean - line.printed
         return "agrees" if abs(delta) <= room else ("higher" if delta > 0 else "lower")
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
-    return _order(line, tolerance)
+    return _order(line, tolerance) if line.target else "no target"
 
 
 def _order(line: Line, tolerance: float) -> str:

@@ -33,6 +33,7 @@ VERDICTS = {
     "the paper's own difference is below {tolerance:g}.",
     "smoke": "Seconds of training on digits: that every cell runs is all this shows.",
 }
+NO_TARGET = " <em>No target</em>: ours is not held to what is printed there."
 
 
 STUDY_SCALES = {
@@ -51,8 +52,10 @@ def item_section(item: Reproduction, runs: Runs) -> str:
 def paper_section(item: Reproduction, runs: Runs) -> str:
     """A table of a paper beside ours, with what was left out."""
     about = item.about
-    counts = ", ".join(f"{count} {word}" for word, count in verdicts(item, runs).items() if word != "–")
+    words = verdicts(item, runs)
+    counts = ", ".join(f"{count} {word}" for word, count in words.items() if word != "–")
     reading = VERDICTS[about["scale"]].format(tolerance=about["tolerance"], baseline=text(about["baseline"]))
+    reading += NO_TARGET if "no target" in words else ""
     body = f"<h2>{text(item.title)}</h2>\n<p class=\"soft\">{text(about['unit'])}. {reading} {text(about['note'])}</p>\n"
     body += f"<p><b>{text(counts)}</b></p>\n" if counts and run_folders(item) else ""
     claims = claim_sheet(item, runs)

@@ -34,7 +34,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
             of += [os.path.relpath(job.folder, folder)] if job.done else []
     kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
     cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": list(chain(*runs[row, column].values())),
-              **({"measure": cell.measure} if cell.measure else {}),
+              **({"measure": cell.measure} if cell.measure else {}), **({} if cell.target else {"target": False}),
               **({"settings": _settings(runs[row, column])} if cell.setting else {})}
              for (row, column), cell in kept.items()]  # fmt: skip
     columns = {column for _, column in kept}

@@ -66,6 +66,7 @@ class Cell:
 
     printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed. measure: where the row is
     read in another way than the item's others. setting: which of several this run has; the number is that of the best.
+    target: False where the sheet says that what is printed is not to be reproduced; ours is shown beside it, and not judged.
     """
 
     row: str
@@ -74,6 +75,7 @@ class Cell:
     printed: Mapping[str, str]
     measure: str = ""
     setting: str = ""
+    target: bool = True
 
     @property
     def place(self) -> tuple[str, ...]:

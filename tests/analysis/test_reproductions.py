@@ -20,8 +20,8 @@ WriteRun = Callable[..., Path]
 NAN = math.nan
 
 
-def line(ours: list[float], printed: float = NAN, gain: float = NAN, gains: tuple[float, ...] = ()) -> Line:
-    return Line("a", "b", printed, ours, gain, list(gains))
+def line(ours: list[float], printed: float = NAN, gain: float = NAN, gains: tuple[float, ...] = (), target: bool = True) -> Line:
+    return Line("a", "b", printed, ours, gain, list(gains), target)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,9 @@ def line(ours: list[float], printed: float = NAN, gain: float = NAN, gains: tupl
         (line([80.0]), "not printed"),
         (line([78.0, 80.0, 82.0], 83.0), "agrees"),  # interval 80 ± 4.97
         (line([79.9, 80.0, 80.1], 83.0), "lower"),  # interval 80 ± 0.25
+        (line([79.4], 80.0, target=False), "no target"),
+        (line([], 80.0, target=False), "not run"),
+        (line([80.0], target=False), "not printed"),
     ],
 )
 def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(found: Line, word: str) -> None:
@@ -55,6 +58,13 @@ def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(foun
 def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(gain: float, gains: tuple[float, ...], word: str) -> None:
     assert verdict(line([50.0], 90.0, gain, gains), "proxy", 0.5) == word
     assert verdict(line([50.0], 90.0, gain, gains), "smoke", 0.5) == "–"
+
+
+@pytest.mark.parametrize(("gain", "gains", "word"), [(2.0, (-3.0, -3.1, -2.9), "no target"), (NAN, (), "–"), (2.0, (), "–")])
+def test_what_is_no_target_is_in_no_order_either(gain: float, gains: tuple[float, ...], word: str) -> None:
+    found = line([50.0], 90.0, gain, gains, target=False)
+    assert verdict(found, "proxy", 0.5) == word
+    assert verdict(found, "smoke", 0.5) == "–"
 
 
 @pytest.fixture
@@ -205,6 +215,22 @@ def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_n
     lines = {line[1]: line for line in paper_sheet(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"}
     assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00 ± 12.71"]
     assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
+
+
+def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(item_file: Path, tmp_path: Path) -> None:
+    """A file without the word, as all were before it, is of targets."""
+    about = json.loads(item_file.read_text())
+    where = {"table": "Table1", "dataset": "FMNIST", "split": "avg", "metric": "global_test_acc_pct"}
+    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2"], "whole": 1, "printed": where}]
+    about["cells"][1]["target"] = False
+    item_file.write_text(json.dumps(about))
+    (item,) = find_items([item_file.parent])
+    runs = load_runs(run_folders(item))
+    assert [(one.row, one.column, one.target) for one in result_lines(item, runs)] == [
+        ("FedAvg", "FMNIST P5C2", True), ("FedMR", "FMNIST P5C2", False), ("FedAvg", "avg", True), ("FedMR", "avg", False),
+    ]  # fmt: skip
+    assert [one[-1] for one in paper_sheet(item, runs).lines] == ["agrees", "no target", "lower", "no target"]
+    assert "<em>No target</em>" in write_loaded(runs, tmp_path / "report", [item]).read_text()
 
 
 def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,10 @@ from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
 from raffed.data.partition import DEFAULT_LOCAL_TEST
 from raffed.data.transforms import transform_for
+from raffed.experiments.item_file import write_item
 from raffed.experiments.papers.fedmr import CHOSEN
 from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke, stages_of
+from raffed.experiments.reproduce import jobs
 from raffed.methods import METHODS, build_method
 from raffed.models import build
 
@@ -68,6 +72,31 @@ def test_mpfedcon_s_claims_hold_of_the_printed_numbers(key: str) -> None:
     where = {(cell.row, cell.column): cell.printed for cell in item.cells}
     for claim in item.claims:
         assert sum(term[0] * printed_value("mpfedcon", where[term[1], term[2]]) for term in claim.terms) > 0, claim.text
+
+
+def test_what_part_c_says_is_no_target_is_marked_and_nothing_else() -> None:
+    """Its last sentence, of FedProx and SCAFFOLD below FedAvg, which they are in every column of table 1 and nowhere else; table
+    4, whose data and model are not stated."""
+    marked = {(key, cell.row, cell.column) for key, item in items().items() for cell in item.cells if not cell.target}
+    below = {(key, row, column) for key in ("mpfedcon/table1", "mpfedcon/fig6") for row in ("FedProx", "SCAFFOLD")
+             for column in {cell.column for cell in items()[key].cells}}  # fmt: skip
+    fourth = {("mpfedcon/table4", cell.row, cell.column) for cell in items()["mpfedcon/table4"].cells}
+    assert len(below) == 2 * 2 * 5
+    assert marked == below | fourth
+    for key in ("mpfedcon/table1", "mpfedcon/table2"):
+        told = {(c.row, c.column): printed_value("mpfedcon", c.printed) for c in items()[key].cells}
+        behind = {(key, row, column) for row, column in told if row in ("FedProx", "SCAFFOLD")
+                  and told[row, column] < told["FedAvg", column]}  # fmt: skip
+        assert behind == {one for one in below if one[0] == key}
+
+
+def test_a_file_of_an_item_marks_what_is_no_target_and_says_nothing_of_the_rest(tmp_path: Path) -> None:
+    item = items()["mpfedcon/table1"]
+    about = json.loads(write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1)).read_text())
+    marked = [cell for cell in about["cells"] if "target" in cell]
+    assert len(about["cells"]) == len(item.cells)
+    assert {cell["row"] for cell in marked} == {"FedProx", "SCAFFOLD"}
+    assert [cell["target"] for cell in marked] == [False] * 10
 
 
 def test_at_proxy_scale_per_fedavg_steps_at_the_rate_of_the_others() -> None:
