@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .averages import averages_view
+from .differences import difference_sheet
 from .gains import client_gains
 from .item_plots import Cost, bar_panels, cost_panels, gain_curves, line_panels, stage_curves
 from .item_runs import Reproduction, cell_names, measure_of, run_folders
@@ -43,10 +44,12 @@ Viewer = Callable[[Reproduction, Runs], View]
 
 
 def item_view(item: Reproduction, runs: Runs) -> View:
-    """All that the item's picture and its measure ask for; empty where no run is there yet."""
+    """All that the item's picture and its measure ask for, and the differences that are printed; without runs perhaps nothing."""
     viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: sheet for view in found for name, sheet in view.tables.items()}
+    printed = difference_sheet(item, runs)
+    tables |= {} if printed is None else {"Differences that the paper prints": printed}
     return View([one for view in found for one in view.figures], tables)
 
 

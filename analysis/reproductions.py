@@ -77,15 +77,20 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
         return math.nan
 
 
+def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str]]:
+    """Row, column → where the paper prints the cell, or the row's average; empty where it does not."""
+    places = {(cell["row"], cell["column"]): cell["printed"] for cell in item.about["cells"]}
+    rows = dict.fromkeys(row for row, _ in places)
+    for average in item.about["averages"]:
+        where = average["printed"]
+        places |= {(row, average["column"]): {**where, "method": row} if where else {} for row in rows}
+    return places
+
+
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     """One line a cell and one for each cell of a column of averages."""
     paper, baseline = item.about["paper"], item.about["baseline"]
-    printed = {(c["row"], c["column"]): printed_value(paper, c["printed"]) for c in item.about["cells"]}
-    rows = dict.fromkeys(row for row, _ in printed)
-    for average in item.about["averages"]:
-        where = average["printed"]
-        for row in rows:
-            printed[row, average["column"]] = printed_value(paper, {**where, "method": row} if where else {})
+    printed = {key: printed_value(paper, where) for key, where in printed_places(item).items()}
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
