@@ -18,6 +18,7 @@ from raffed.data.partition import DEFAULT_LOCAL_TEST
 from raffed.data.transforms import transform_for
 from raffed.experiments.item_file import write_item
 from raffed.experiments.papers.fedmr import CHOSEN
+from raffed.experiments.papers.fedmr import METHODS as FEDMR_METHODS
 from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke, stages_of
 from raffed.experiments.reproduce import jobs
 from raffed.methods import METHODS, build_method
@@ -193,6 +194,10 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     }  # fmt: skip
     for column, part in {"CIFAR10 P10C3": 1.0, "CIFAR10 P50C3": 0.2, "CIFAR100 P100C10": 0.1, "ISIC2019 Real": 1.0}.items():
         assert rows["FedMR", column].federation.participation == part
+    cost = items()["fedmr/fig4"].cells  # all data sets (sheet §4); its accuracies are of the tables' runs
+    assert len(cost) == len({(cell.row, cell.column) for cell in cost}) == 10 * (4 * 5 + 1)
+    assert {cell.column.split()[0] for cell in cost} == {"FMNIST", "SVHN", "CIFAR10", "CIFAR100", "ISIC2019"}
+    assert all(cell.config == rows[cell.row, cell.column] for cell in cost if cell.row in FEDMR_METHODS)
     lesions = rows["FedAvg", "ISIC2019 Real"]
     assert (lesions.data.transform, lesions.data.local_test, lesions.model.name) == ("fedmr", 0.0, "efficientnet_b0")
     first = items()["fedmr/table6"]

@@ -173,7 +173,7 @@ def _figure_4() -> Item:
     }
     cells = [
         Cell(row, f"{d} {s}", config(key, d, s, **args), {})
-        for d, s in tasks(("FMNIST", "SVHN", "CIFAR10", "CIFAR100"))
+        for d, s in (*tasks(("FMNIST", "SVHN", "CIFAR10", "CIFAR100")), ("ISIC2019", "Real"))
         for row, (key, args) in rows.items()
     ]
     note = "no numbers are printed; run it on one machine, or its times mean nothing. The intra-class loss has a dense form here"
