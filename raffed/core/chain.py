@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raffed.core.linear import Linear, linear
 from raffed.core.pooling import hooked
 
 ELEMENTWISE: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     nn.ReLU: torch.relu, nn.Tanh: torch.tanh, nn.Sigmoid: torch.sigmoid,
 }  # fmt: skip
+
+LINEAR = (nn.Linear, Linear)
 
 
 class Chain:
@@ -46,15 +48,15 @@ class Chain:
 def chain_of(module: nn.Module) -> Chain | None:
     """The network as a chain; None if it has any other layer, or one with hooks. Exact types: a subclass may do else."""
     body = list(_leaves("body", module.get_submodule("body")))
-    if not body or not _flattens(body[0][1]) or type(module.get_submodule("head")) is not nn.Linear:
+    if not body or not _flattens(body[0][1]) or type(module.get_submodule("head")) not in LINEAR:
         return None
-    if any(type(layer) is not nn.Linear and type(layer) not in ELEMENTWISE for _, layer in body[1:]) or hooked(*module.modules()):
+    if any(type(layer) not in (*LINEAR, *ELEMENTWISE) for _, layer in body[1:]) or hooked(*module.modules()):
         return None
-    return Chain(tuple(name if type(layer) is nn.Linear else ELEMENTWISE[type(layer)] for name, layer in body[1:]))
+    return Chain(tuple(name if type(layer) in LINEAR else ELEMENTWISE[type(layer)] for name, layer in body[1:]))
 
 
 def _linear(w: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
+    return linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
 
 
 def _product(w: Mapping[str, Tensor], name: str, columns: Tensor) -> Tensor:

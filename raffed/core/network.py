@@ -14,6 +14,7 @@ from raffed.core.chain import chain_of
 from raffed.core.context import Forward
 from raffed.core.dropout import Noise, replace_dropout
 from raffed.core.filling import fill_channels
+from raffed.core.linear import choose_products
 from raffed.core.method import Part, in_part
 from raffed.core.params import Layout, Params, State
 from raffed.core.pooling import pool_first
@@ -37,6 +38,7 @@ class Network:
         self.has_dropout = replace_dropout(module, self.noise)
         pool_first(module)
         fill_channels(module)
+        choose_products(module)
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
