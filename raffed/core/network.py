@@ -29,16 +29,20 @@ class Network:
     of these two; its parameters are `body.*` and `head.*`. The module given becomes
     the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast; weights, logits,
     features and gradients stay float32, so losses, memories and sums know nothing of it. Evaluation is float32 always.
+    `onednn`: large linear layers by oneDNN (core/linear.py).
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", precision: str = "fp32") -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device | str = "cpu", precision: str = "fp32", *, onednn: bool = False
+    ) -> None:  # fmt: skip
         self.device = torch.device(device)
         self._low = precision == "bf16"
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)
         pool_first(module)
         fill_channels(module)
-        choose_products(module)
+        if onednn:
+            choose_products(module)
         self._module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())

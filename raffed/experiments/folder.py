@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
@@ -24,6 +26,7 @@ from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from raffed.runtime.process import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, load_server, save_record, thaw_vaults
 
@@ -250,12 +253,19 @@ def _new_run(setup: Setup) -> dict[str, Any]:
         "started": now.isoformat(timespec="seconds"),
         "versions": versions(),
         "commit": _commit(),
-        "hardware": {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()},
+        "hardware": _hardware(),
         "clients": setup.partition.num_clients,
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
         "rounds_done": 0,
     }
+
+
+def _hardware() -> dict[str, str | int | None]:
+    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of large linear layers."""
+    about: dict[str, str | int | None] = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
+    by = "oneDNN" if onednn_is_faster() else "torch"
+    return {**about, "processor": processor(), "vectors": torch.backends.cpu.get_cpu_capability(), "linear": by}
 
 
 def _classes(setup: Setup) -> dict[str, list[int]]:

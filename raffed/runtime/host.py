@@ -31,7 +31,7 @@ from raffed.models import build
 from raffed.runtime.base import NO_MARKS, Entry, Extra, Marks, Report, Reports, Share, Standing, Tally
 from raffed.runtime.judge import Judge
 from raffed.runtime.outbox import Outbox
-from raffed.runtime.process import deterministic_kernels
+from raffed.runtime.process import deterministic_kernels, onednn_is_faster
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import VaultStore
 
@@ -50,7 +50,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
-    return Network(module, device, config.numerics.precision)
+    return Network(module, device, config.numerics.precision, onednn=onednn_is_faster())
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:

@@ -35,6 +35,30 @@ def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
     return not words.isdisjoint(BF16_FLAGS)
 
 
+def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
+    """Whether large float32 products are faster by oneDNN than by MKL, torch's library for them: MKL uses half of the vectors of
+    AVX-512 on processors that are not Intel's. By the machine alone, so that its bits stay the same."""
+    import torch
+
+    if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):  # type: ignore[no-untyped-call]
+        return False
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        return False
+    try:
+        return "GenuineIntel" not in Path(cpuinfo).read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
+    """The processor's name, "" where the system does not say (not Linux; ARM's cores have none there)."""
+    try:
+        lines = Path(cpuinfo).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((value.strip() for name, _, value in (line.partition(":") for line in lines) if name.strip() == "model name"), "")
+
+
 def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
     """Bytes of memory that this process can still take: what the machine has available, within the limit of its container
     (cgroup version 2 or 1), whose file cache counts as free. None where it cannot be told (not Linux)."""

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from raffed.core import linear as products
-from raffed.core.chain import chain_of
-from raffed.core.linear import WORTH, Linear, choose_products, linear, pays
+from raffed.core.linear import WORTH, Linear, choose_products, linear
 from raffed.core.network import Network
 from raffed.models import build
 
 LARGE, SMALL = (64, 256, 128), (16, 64, 64)  # samples, inputs, outputs: on either side of WORTH
-AMD, INTEL = ("processor: 0\nvendor_id: " + maker for maker in ("AuthenticAMD", "GenuineIntel"))
 
 needs_onednn = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
-
-
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN's products whatever the processor: they are slower on some, and right on all."""
-    monkeypatch.setattr(products, "pays", lambda: True)
 
 
 def tensors(samples: int, inputs: int, outputs: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -50,7 +39,6 @@ def near(found: Tensor, exact: Tensor) -> None:
 
 
 @needs_onednn
-@pytest.mark.usefixtures("chosen")
 @pytest.mark.parametrize("bias", [True, False])
 def test_values_and_gradients_are_the_formula_s_in_float64(bias: bool) -> None:
     """y = x Wᵀ + b; ∂x = g W, ∂W = gᵀ x, ∂b = Σ g."""
@@ -68,7 +56,6 @@ def test_values_and_gradients_are_the_formula_s_in_float64(bias: bool) -> None:
 
 
 @needs_onednn
-@pytest.mark.usefixtures("chosen")
 def test_a_batch_in_any_memory_order_gives_the_same() -> None:
     x, w, b = tensors(*LARGE)
     turned = x.detach().T.contiguous().T  # columns in order
@@ -76,7 +63,6 @@ def test_a_batch_in_any_memory_order_gives_the_same() -> None:
 
 
 @needs_onednn
-@pytest.mark.usefixtures("chosen")
 def test_gradients_can_be_differentiated_again() -> None:
     """As gradient matching does: ∂/∂(x, W) of the squared gradient by W and b, against F.linear in float64."""
     found = []
@@ -89,7 +75,6 @@ def test_gradients_can_be_differentiated_again() -> None:
 
 
 @needs_onednn
-@pytest.mark.usefixtures("chosen")
 def test_what_asks_for_no_gradient_gets_none_and_costs_none() -> None:
     x, w, b = tensors(*LARGE)
     images = x.detach()
@@ -102,7 +87,6 @@ def test_what_asks_for_no_gradient_gets_none_and_costs_none() -> None:
 
 
 @needs_onednn
-@pytest.mark.usefixtures("chosen")
 def test_small_layers_other_types_autocast_and_transforms_have_f_linear_s_bits() -> None:
     x, w, b = tensors(*SMALL)
     assert len(x) * w.numel() < WORTH
@@ -116,28 +100,6 @@ def test_small_layers_other_types_autocast_and_transforms_have_f_linear_s_bits()
     assert torch.equal(vmap(linear, (0, 0, None))(three, ws, b), vmap(F.linear, (0, 0, None))(three, ws, b))
     slopes = [grad(lambda w, f=f: weighed(f(x, w, b)))(w) for f in (linear, F.linear)]
     assert torch.equal(*slopes)
-
-
-@needs_onednn
-def test_where_it_does_not_pay_layers_have_f_linear_s_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "pays", lambda: False)
-    x, w, b = tensors(*LARGE)
-    assert torch.equal(linear(x, w, b), F.linear(x, w, b))
-
-
-@needs_onednn
-@pytest.mark.parametrize(
-    ("text", "capability", "wanted"),
-    [(AMD, "AVX512", True), (AMD, "AVX2", False), (INTEL, "AVX512", False), ("", "AVX512", True)],
-)
-def test_the_rule_looks_at_the_maker_and_the_vectors(
-    text: str, capability: str, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-    assert pays(str(tmp_path / "cpuinfo")) is wanted
-    assert pays(str(tmp_path / "absent")) is False
 
 
 def test_plain_layers_alone_are_replaced_and_keep_their_parameters() -> None:
@@ -157,28 +119,24 @@ def test_plain_layers_alone_are_replaced_and_keep_their_parameters() -> None:
 
 
 @needs_onednn
-@pytest.mark.parametrize(("name", "args", "shape"), [("mlpnet", {}, (1, 28, 28)), ("lenet", {}, (1, 32, 32))])
-def test_a_network_is_the_same_but_for_rounding_and_its_own_bits_each_time(
-    name: str, args: dict[str, object], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("name", "side"), [("mlpnet", 28), ("lenet", 32)])
+def test_a_network_is_the_same_but_for_rounding_and_has_its_own_bits_each_time(name: str, side: int) -> None:
     """In training and in evaluation; alone, where MLPs are chains, and as modules."""
+    shape = (1, side, side)
     x = torch.randn(64, *shape, generator=torch.Generator().manual_seed(2))
     y = torch.arange(64) % 10
-    found: dict[bool, list[list[Tensor]]] = {}
-    for yes in (True, False):
-        monkeypatch.setattr(products, "pays", lambda yes=yes: yes)
+    found: dict[bool, list[list[Tensor]]] = {True: [], False: []}
+    for onednn, several in found.items():
         for _ in range(2):
-            net = Network(build(name, shape, 10, 0, **args))  # type: ignore[arg-type]
-            leaves = net.leaves("all")
+            net = Network(build(name, shape, 10, 0), onednn=onednn)
+            assert (net._chain is not None) == (name == "mlpnet")
+            layers = {type(layer) for layer in net._module.modules() if isinstance(layer, nn.Linear)}
+            assert layers == {Linear if onednn else nn.Linear}
             forward = net.forward(x, y)
-            slopes = torch.autograd.grad(F.cross_entropy(forward.logits, y), list(leaves.values()))
-            logits, z = net.apply(net.initial, x)
+            slopes = torch.autograd.grad(F.cross_entropy(forward.logits, y), list(net.leaves("all").values()))
             plain = functional_call(net._module, net.initial.w.tensors, (net.arranged(x),))
             assert torch.equal(plain[0], forward.logits)
-            found.setdefault(yes, []).append([forward.logits, forward.z, logits, z, *slopes])
-    for yes in (True, False):
-        assert all(torch.equal(a, b) for a, b in zip(*found[yes], strict=True))
+            several.append([forward.logits, forward.z, *net.apply(net.initial, x), *slopes])
+        assert all(torch.equal(a, b) for a, b in zip(*several, strict=True))
     for a, b in zip(found[True][0], found[False][0], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    assert any(not torch.equal(a, b) for a, b in zip(found[True][0], found[False][0], strict=True))  # it was another kernel
-    assert (chain_of(build(name, shape, 10, 0)) is not None) == (name == "mlpnet")

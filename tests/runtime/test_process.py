@@ -1,4 +1,4 @@
-"""Memory that a step frees is there for the next step; whether the processor has bf16."""
+"""Memory that a step frees is there for the next step; what the processor is, has and is best served by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
-from raffed.runtime.process import OWN, bf16_in_hardware, deterministic_kernels, free_memory
+from raffed.runtime.process import OWN, bf16_in_hardware, deterministic_kernels, free_memory, onednn_is_faster, processor
 
 STEPS = """
 import json, resource
@@ -57,6 +57,28 @@ def test_who_has_set_the_allocator_keeps_the_setting() -> None:
     assert not told
     assert before > PAGES / 2
     assert after > PAGES / 2
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
+@pytest.mark.parametrize(("maker", "vectors", "wanted"), [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False),
+                                                          ("GenuineIntel", "AVX512", False)])  # fmt: skip
+def test_onednn_is_for_long_vectors_of_other_makers_than_mkl_s(
+    maker: str, vectors: str, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {maker}\n")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
+    assert onednn_is_faster(str(tmp_path / "cpuinfo")) is wanted
+    assert not onednn_is_faster(str(tmp_path / "none"))
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)  # another library, not known to be slow
+    assert not onednn_is_faster(str(tmp_path / "cpuinfo"))
+
+
+def test_the_processor_s_name_is_the_first_core_s(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC: Genoa\nmodel\t: 17\nmodel name\t: other\n")
+    assert processor(str(tmp_path / "cpuinfo")) == "AMD EPYC: Genoa"
+    (tmp_path / "cpuinfo").write_text("BogoMIPS : 50.0\n")
+    assert processor(str(tmp_path / "cpuinfo")) == processor(str(tmp_path / "none")) == ""
 
 
 @pytest.mark.parametrize(("flags", "has"), [("fpu amx_bf16 amx_tile", True), ("avx512f avx512_bf16", True),

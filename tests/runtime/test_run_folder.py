@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import raffed
 from raffed.core.errors import ActorsLostError, RunFolderError
 from raffed.experiments.folder import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
+from raffed.runtime.process import processor
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import prepare
 from tests.runtime.conftest import small
@@ -48,6 +50,18 @@ def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(t
         list(conduct_at(setup, path, False, runtime, lambda: False))
     assert (read_run(path)["state"], read_run(path)["error"]) == ("failed", "no actor came up: the test's doing")
     assert runtime.closed
+
+
+@pytest.mark.parametrize(("fast", "library"), [(True, "oneDNN"), (False, "torch")])
+def test_a_run_says_what_of_its_machine_its_bits_hang_on(
+    fast: bool, library: str, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.experiments.folder.onednn_is_faster", lambda: fast)
+    raffed.run(small(), tmp_path / "again", stop=lambda: True)
+    hardware = read_run(tmp_path / "again")["hardware"]
+    assert hardware["linear"] == library
+    assert (hardware["machine"], hardware["vectors"]) == (platform.machine(), torch.backends.cpu.get_cpu_capability())
+    assert hardware["processor"] == read_run(stopped)["hardware"]["processor"] == processor()
 
 
 @pytest.mark.parametrize("file", ["server.safetensors", "state.json"])
