@@ -143,3 +143,11 @@ def test_a_run_with_a_setting_tells_both_measures(tmp_path: Path) -> None:
     assert small is not None
     raffed.run(small, tmp_path / "run")
     assert measures(load_runs([tmp_path]))[["a_glo", "a_sel"]].notna().to_numpy().all()
+
+
+def test_table_4_s_full_row_and_table_2_s_lp_row_are_one_run() -> None:
+    """The answer by LP is the default, and a default that is spelt out would be another run."""
+    full = {cell.column: cell.config for cell in find_item("gldp/table4-global").cells if cell.row == "GLDP full"}
+    second = {cell.column: cell.config for cell in find_item("gldp/table2").cells if cell.row == "GLDP-LP"}
+    assert len(full) == 2
+    assert full == {column: second[column] for column in full}

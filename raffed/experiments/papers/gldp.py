@@ -33,7 +33,8 @@ METHODS = {"FedAvg": Way("fedavg", {}), "FedRep": Way("fedrep", ALTERNATING), "F
            "GLDP-LP": Way("gldp", {**ALTERNATING, "inference": "lp"})}  # fmt: skip
 SERVER_DATA = {("fedic", "CIFAR10"): {"labelled": 100}, ("fedic", "TinyImageNet"): {"labelled": 5}}  # CIFAR100: 10
 BALANCING = {"FEDIC": Way("fedic", {}, a_sel="a_sel_global"), "CReFF": Way("creff", {}, a_sel="a_sel_global")}
-ABLATION = {"GLDP full": Way("gldp", ALTERNATING), "GLDP without L_LP (lambda=0)": Way("gldp", {**ALTERNATING, "lam": 0.0}),
+ABLATION = {"GLDP full": METHODS["GLDP-LP"],  # one run for tables 2 and 4
+            "GLDP without L_LP (lambda=0)": Way("gldp", {**ALTERNATING, "lam": 0.0}),
             "GLDP without L_GP (lambda=1)": Way("gldp", {**ALTERNATING, "lam": 1.0}),
             "GLDP without L_GP and L_LP": Way("fedrep", ALTERNATING),
             "GLDP without L_GP and L_LP, by prototypes": Way("gldp", {**ALTERNATING, "lp": "none", "gp": "none"}, printed=False),
