@@ -192,6 +192,9 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     assert all(cell.config == rows[cell.row, cell.column] for cell in cost if cell.row in FEDMR_METHODS)
     lesions = rows["FedAvg", "ISIC2019 Real"]
     assert (lesions.data.transform, lesions.data.local_test, lesions.model.name) == ("fedmr", 0.0, "efficientnet_b0")
+    third = items()["fedmr/table3"]
+    cheap = [run for cell in third.cells for scale in ("proxy", "full") if (run := third.at(cell, scale))]
+    assert {(run.federation.rounds, run.local.steps(6000)) for run in cheap} == {(1, 1)}  # counting takes no training
     first = items()["fedmr/table6"]
     proxies = {(cell.row, cell.column): first.at(cell, "proxy") for cell in first.cells}
     chosen = {row: proxies[row, "FMNIST P5C2"].args for row, _ in proxies}  # type: ignore[union-attr]

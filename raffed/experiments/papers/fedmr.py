@@ -110,6 +110,12 @@ def _table_2() -> Item:
     )
 
 
+def counted(full: RunConfig) -> RunConfig | None:
+    """`proxy` with the one round and the one step that counting takes."""
+    small, epochs = proxy(full), full.local.epochs
+    return small if small is None else replace(small, local=replace(small.local, epochs=epochs), federation=full.federation)
+
+
 def _table_3() -> Item:
     one = replace(LOCAL, epochs=1e-6)  # counting needs one step, not training
     cells = []
@@ -119,7 +125,7 @@ def _table_3() -> Item:
             run = replace(config(key, dataset, split), local=one, federation=Federation(1, 0.1))
             cells.append(cell("Table3", row, dataset, "-", run, "params_per_round_millions"))
     return Item("fedmr", "table3", "Numbers sent per client and round", "floats_up", tuple(cells), tolerance=0.001,
-                baseline="without_prototypes", note="counted from what is sent", proxy=proxy)  # fmt: skip
+                baseline="without_prototypes", note="counted from what is sent", proxy=counted)  # fmt: skip
 
 
 def _table_4() -> Item:
