@@ -78,7 +78,7 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
                 left, bottom = column * width, (len(found) - 1 - line) * height
                 axes = place(figure, left + 0.7, bottom + 0.6, width - 0.85 - _beside(shown), height - 1.15)
                 draw_curves(axes, shown, theme)
-                axes.set_title(f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12)
+                axes.set_title(f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12, fontsize=10)  # the longest fits
     return figure
 
 

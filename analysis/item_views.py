@@ -83,8 +83,8 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
         panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
         drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
         falls = lost.reindex([] if of_global else names).dropna()  # scores by stage are of the clients' models
-        values = [means.iloc[0], means.iloc[-1], drop, falls.mean() if len(falls) else math.nan]
-        lines.append([cell["row"], cell["column"], *(shown([100 * value], 2) for value in values)])
+        values = [means.iloc[0], means.iloc[-1], drop]
+        lines.append([cell["row"], cell["column"], *(shown([100 * value], 2) for value in values), shown(100 * falls, 2)])
     if not panels:
         return View([], {})
     caption = (
