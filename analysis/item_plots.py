@@ -34,15 +34,10 @@ def line_panels(
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
-    alone = len(panels) == 1  # it would be narrower than its key
-    down, wide, high = math.ceil(len(panels) / across), WIDE * (2 if alone else 1), HIGH + (0.7 if alone else 0)
-    width = wide * across + 0.2
-    key = _key_height(names, width)
+    wide, high = (2 * WIDE, HIGH + 0.7) if len(panels) == 1 else (WIDE, HIGH)  # alone it would be narrower than its key
     with style(theme):
-        figure = Figure(figsize=(width, high * down + key + 0.1))
-        for number, (column, lines) in enumerate(panels.items()):
-            row = down - 1 - number // across
-            axes = place(figure, 0.55 + wide * (number % across), key + 0.5 + high * row, wide - 0.7, high - 0.85)
+        figure, places = _grid(len(panels), names, across, wide, high, 0.5)
+        for axes, (column, lines) in zip(places, panels.items(), strict=True):
             for name, points in lines.items():
                 colour, marker, dash = look(names.index(name), theme)
                 line = axes.plot(list(points), list(points.values()), color=colour, marker=marker, linestyle=dash,
@@ -60,14 +55,9 @@ def line_panels(
 def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
     """panel → group → method → share: in each group a bar a method, all in the same order; no bar for a method without value."""
     names = list(dict.fromkeys(name for groups in panels.values() for bars in groups.values() for name in bars))
-    across, wide = min(2, len(panels)), 2 * WIDE
-    down, width = math.ceil(len(panels) / across), wide * across + 0.2
-    key = _key_height(names, width)
     with style(theme):
-        figure = Figure(figsize=(width, HIGH * down + key + 0.1))
-        for number, (title, groups) in enumerate(panels.items()):
-            row = down - 1 - number // across
-            axes = place(figure, 0.55 + wide * (number % across), key + 0.4 + HIGH * row, wide - 0.7, HIGH - 0.75)
+        figure, places = _grid(len(panels), names, min(2, len(panels)), 2 * WIDE, HIGH, 0.4)
+        for axes, (title, groups) in zip(places, panels.items(), strict=True):
             for at, bars in enumerate(groups.values()):
                 for name, value in bars.items():
                     left = at - BARS / 2 + BARS / len(names) * names.index(name)
@@ -77,6 +67,18 @@ def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: T
             axes.grid(visible=False, axis="x")
         _key_below(figure, names, theme, _bar_key)
     return figure
+
+
+def _grid(
+    count: int, names: Sequence[str], across: int, wide: float, high: float, below: float
+) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    """A figure of `count` panels, `across` in a row, with room for a key of names; below: inches of a panel for its axis."""
+    down, width = math.ceil(count / across), wide * across + 0.2
+    key = _key_height(names, width)
+    figure = Figure(figsize=(width, high * down + key + 0.1))
+    rows = (divmod(number, across) for number in range(count))
+    return figure, [place(figure, 0.55 + wide * column, key + below + high * (down - 1 - row), wide - 0.7, high - below - 0.35)
+                    for row, column in rows]  # fmt: skip
 
 
 def _bar_look(number: int, theme: Theme) -> dict[str, Any]:

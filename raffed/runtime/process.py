@@ -28,11 +28,8 @@ def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
 
     Without, torch emulates it: a round of LeNet took 9 times as long as in fp32 on one without AVX-512.
     """
-    try:
-        words = set(Path(cpuinfo).read_text(encoding="utf-8").split())
-    except OSError:
-        return None
-    return not words.isdisjoint(BF16_FLAGS)
+    text = _text(cpuinfo)
+    return None if text is None else not set(text.split()).isdisjoint(BF16_FLAGS)
 
 
 def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
@@ -44,19 +41,22 @@ def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
         return False
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
         return False
-    try:
-        return "GenuineIntel" not in Path(cpuinfo).read_text(encoding="utf-8")
-    except OSError:
-        return False
+    text = _text(cpuinfo)
+    return text is not None and "GenuineIntel" not in text
 
 
 def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
     """The processor's name, "" where the system does not say (not Linux; ARM's cores have none there)."""
+    lines = (line.partition(":") for line in (_text(cpuinfo) or "").splitlines())
+    return next((value.strip() for name, _, value in lines if name.strip() == "model name"), "")
+
+
+def _text(path: str) -> str | None:
+    """What a file of the system says; None where there is none."""
     try:
-        lines = Path(cpuinfo).read_text(encoding="utf-8").splitlines()
+        return Path(path).read_text(encoding="utf-8")
     except OSError:
-        return ""
-    return next((value.strip() for name, _, value in (line.partition(":") for line in lines) if name.strip() == "model name"), "")
+        return None
 
 
 def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:

@@ -85,10 +85,15 @@ def proxy(full: RunConfig) -> RunConfig | None:
     return replace(full, args={**full.args, **phases}, data=data, model=Model("simplecnn"), local=local, federation=federation)
 
 
+def printed_at(table: str, metric: str, data: str, split: str, factor: int) -> dict[str, str]:
+    """Where a number stands in the csv, but for its method."""
+    return {"table": table, "dataset": data, "split": split, "imbalance_factor": str(factor), "metric": metric}
+
+
 def cells(table: str, metric: str, where: Columns, ways: Mapping[str, Way]) -> tuple[Cell, ...]:
     found = []
     for data, split, factor in where:
-        asked = {"table": table, "dataset": data, "split": split, "imbalance_factor": str(factor), "metric": metric}
+        asked = printed_at(table, metric, data, split, factor)
         for row, way in ways.items():
             printed = {**asked, "method": row} if way.printed else {}
             measure = way.a_sel if metric == "A_sel" else ""
@@ -140,8 +145,7 @@ def _claims() -> Item:
             if split == TESTED[0] and measure.startswith("a_sel"):
                 continue  # one stage
             column = f"{split} {metric}"
-            where = {"table": PRINTED_IN.get((metric, split), ""), "dataset": "CIFAR10", "split": split, "imbalance_factor": "50",
-                     "metric": metric}  # fmt: skip
+            where = printed_at(PRINTED_IN.get((metric, split), ""), metric, "CIFAR10", split, 50)
             for row, way in rows.items():
                 printed = {**where, "method": row} if where["table"] and row in METHODS else {}
                 found.append(Cell(row, column, config(way, "CIFAR10", split, 50), printed, measure))
@@ -197,7 +201,7 @@ def _settings() -> Item:
     found = []
     for data, split, factor in HALF:
         for metric in ("A_glo", "A_sel"):
-            asked = {"table": "Table 4", "dataset": data, "split": split, "imbalance_factor": str(factor), "metric": metric}
+            asked = printed_at("Table 4", metric, data, split, factor)
             for row, way in rows.items():
                 printed = {**asked, "method": IN_TABLE_4[row]} if row in IN_TABLE_4 else {}
                 column = f"{data} {split} IF{factor} {metric}"
