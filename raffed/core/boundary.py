@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.errors import BoundaryError
-from raffed.core.frozen import Frozen, fields_of
+from raffed.core.frozen import Frozen
 from raffed.core.params import Params, State
 
 
@@ -22,8 +22,10 @@ class Wire(Frozen):
     labels: ClassVar[tuple[str, ...]] = ()  # fields that name the message and are not counted as payload
 
     def __post_init__(self) -> None:
-        for name, value in fields_of(self).items():
-            _refuse(self, name, value)
+        for name in self._names:
+            value = getattr(self, name)
+            if type(value) not in _PLAIN and not (type(value) is Params and not value.requires_grad):  # most are, every round
+                _refuse(self, name, value)
 
     def numbers(self) -> dict[str, int]:
         """Field path → how many numbers it sends."""
@@ -71,6 +73,10 @@ class Upload(Wire):
     w: Params
     b: Params
     slots: dict[str, Wire]
+
+    def nbytes(self) -> int:
+        """As of any Wire, field by field, for every client of every round."""
+        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(one.nbytes() for one in self.slots.values())
 
 
 class Vault(Private):

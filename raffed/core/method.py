@@ -277,7 +277,7 @@ class Method:
         """Whether the server holds a whole model; without one there is no accuracy on the global test set."""
         return self.split.personal == "none"
 
-    @property
+    @cached_property
     def keeps_state(self) -> bool:
         """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's memory."""
         own = self.split.personal != "none" or self.split.buffers == "local"

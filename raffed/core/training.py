@@ -45,7 +45,8 @@ class Guest:
 
     def steps(self, local: Local, epochs: float | None) -> int:
         """Its steps of a shared pass; a straggler's are the first of them, at least one."""
-        return math.ceil(round(self.effort * local.steps(self.data.n, epochs), 6)) or 1
+        steps = local.steps(self.data.n, epochs)
+        return (steps if self.effort == 1.0 else math.ceil(round(self.effort * steps, 6))) or 1
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:

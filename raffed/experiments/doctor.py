@@ -15,7 +15,7 @@ from raffed.core.config import RunConfig
 from raffed.core.errors import RaffedError
 from raffed.data.catalogue import DATASETS
 from raffed.runtime.placement import ACTOR_BYTES
-from raffed.runtime.process import bf16_in_hardware, free_memory, usable_cores
+from raffed.runtime.process import bf16_gain, bf16_in_hardware, free_memory, usable_cores
 
 LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
 
@@ -34,8 +34,11 @@ def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding
     """Everything that is looked at, one after the other; torch is imported on the way."""
     yield _python()
     yield from _libraries()
-    yield _arithmetic()
+    torch_works = _arithmetic()
+    yield torch_works
     yield from _machine()
+    if torch_works.state == "ok":
+        yield _bf16()
     yield from _gpus()
     yield from _data(data_root)
     if ray:
@@ -91,12 +94,15 @@ def _arithmetic() -> Finding:
     return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
 
 
+def _bf16() -> Finding:
+    gain, without = bf16_gain(), ", without instructions for it" if bf16_in_hardware() is False else ""
+    found = f"{gain:.1f} times as fast as fp32 in a product{without}"
+    return Finding("bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ()))
+
+
 def _machine() -> Iterator[Finding]:
     cores = usable_cores()
     yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
-    if (fast := bf16_in_hardware()) is not None:
-        slow = Finding("bf16 on the CPU", "no instructions for it", "note", "--precision bf16 is emulated, slower than fp32")
-        yield Finding("bf16 on the CPU", "in hardware") if fast else slow
     memory = free_memory()
     if memory is not None:
         actors = int(memory // ACTOR_BYTES)

@@ -21,13 +21,12 @@ from raffed.core.sums import PointSum
 from raffed.experiments.accountant import Accountant
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.measurements import after_last, before_last
-from raffed.experiments.roster import Roster
+from raffed.experiments.roster import Drawn, Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.experiments.server_data import CleanScore, labelled_images, public_images
 from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
-from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
 
@@ -69,10 +68,7 @@ def weights_sha256(state: State) -> str:
 class _Training:
     """A round on its way. began: time.perf_counter() when it was asked for."""
 
-    roster: Roster
-    sizes: list[int]
-    measure: bool
-    surveyed: bool
+    drawn: Drawn
     job: Job
     began: float
     asked: Asked[tuple[Partial, list[Report]]]
@@ -115,6 +111,7 @@ class Federation:
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
         self._last = 0.0  # when a round was last scored
+        self._ahead: Drawn | None = None  # of the round to come, made while the one before is trained
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
             self._took_part(Roster.of(setup, number).trained, number)
@@ -153,7 +150,7 @@ class Federation:
         ahead: _Training | None = None
         for left in reversed(range(count)):
             ended = self._trained(ahead or self._begun())
-            ahead = None if not left or ended.training.surveyed else self._begun()
+            ahead = None if not left or ended.training.drawn.surveyed else self._begun()
             yield self._recorded(ended)
 
     def step(self) -> RoundEvent:
@@ -163,23 +160,20 @@ class Federation:
 
     def _begun(self) -> _Training:
         """The next round's training, asked for."""
-        federation, number = self.setup.config.federation, self.server.round
-        roster, sizes = Roster.of(self.setup, number), self.setup.sizes_at(number)
-        measure = (number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds
-        surveyed = number + 1 > federation.rounds - federation.survey
-        job = self._job(roster, sizes, measure or surveyed)
+        number, ahead = self.server.round, self._ahead
+        drawn = ahead if ahead is not None and ahead.number == number else Drawn.of(self.setup, self.method, number)
+        job = self._job(drawn)
         asked = self.runtime.train(job) if job.participants else _nobody
-        return _Training(roster, sizes, measure, surveyed, job, time.perf_counter(), asked)
+        return _Training(drawn, job, time.perf_counter(), asked)
 
     def _trained(self, training: _Training) -> _Scoring:
         """The server after a round, and its scores, asked for."""
-        job, roster = training.job, training.roster
+        job, drawn = training.job, training.drawn
         partial, reports = training.asked()
         self._took_part(job.participants, job.round)
-        self.server = self._aggregated(partial, roster, training.sizes, max(job.weights, default=0.0))
-        self.round_hashes.append(weights_sha256(self.state))
+        self.server = self._aggregated(partial, drawn.roster, drawn.sizes, max(job.weights, default=0.0))
         whole = scored(self.method, self.server) if self.method.has_global else None
-        judged = whole if training.measure else None
+        judged = whole if drawn.measure else None
         test = self.runtime.evaluate(judged) if judged is not None else None
         val = self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
         apart = judged is not None and judged.w is not self.server.w
@@ -189,7 +183,10 @@ class Federation:
     def _recorded(self, scoring: _Scoring) -> RoundEvent:
         """The rows of a round, once its scores are there."""
         training, reports, whole = scoring.training, scoring.reports, scoring.whole
-        roster, job = training.roster, training.job
+        roster, job = training.drawn.roster, training.job
+        self.round_hashes.append(weights_sha256(self.state))  # here, not before: the next round trains meanwhile
+        if self.server.round + 1 < self.setup.config.federation.rounds:
+            self._ahead = Drawn.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
         val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
@@ -202,7 +199,7 @@ class Federation:
             tally = scoring.sent()
             made.append(Row(done, "global", "test", "accuracy_broadcast", tally.accuracy, n=tally.n))
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
-        if training.surveyed:
+        if training.drawn.surveyed:
             made += self._survey(job, whole)
         if done == self.setup.config.federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)
@@ -212,14 +209,13 @@ class Federation:
         self._safe = self.server, dict(self.versions)
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
-    def _job(self, roster: Roster, sizes: list[int], measure: bool) -> Job:
+    def _job(self, drawn: Drawn) -> Job:
         """The work of the clients that take part."""
-        clients, weights = roster.trained, roster.weights(self.method, sizes)
+        clients, measure = drawn.roster.trained, drawn.measure or drawn.surveyed
         versions = tuple(self.versions.get(client, 0) for client in clients)
-        stacks = make_stacks(clients, sizes, self.setup.config.numerics.cohort)
-        fates = tuple(roster.fates[client] for client in clients)
-        peers = roster.counted if self.setup.config.privacy.masks else ()
-        return Job(self.server.broadcast(), clients, weights, versions, measure, stacks, fates, peers)
+        return Job(
+            self.server.broadcast(), clients, drawn.weights, versions, measure, drawn.stacks, drawn.fates, drawn.peers
+        )  # fmt: skip
 
     def _aggregated(self, partial: Partial, roster: Roster, sizes: list[int], most: float) -> Server:
         """The server after a round; with no upload to count it waits, its memories and all. most: the largest p_i."""

@@ -9,6 +9,7 @@ from raffed.core.fates import fates
 from raffed.core.faults import Fate, Outcome
 from raffed.core.method import Method
 from raffed.results.schema import Row
+from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
 
@@ -63,3 +64,32 @@ class Roster:
 
     def _with(self, outcome: Outcome) -> tuple[int, ...]:
         return tuple(client for client, fate in self.fates.items() if fate.outcome == outcome)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All that is known of a round, from 0, before the one before it is over. sizes: of every client; weights, stacks, fates,
+    peers: as in a Job; measure, surveyed: whether it is scored, and all clients after it."""
+
+    number: int
+    roster: Roster
+    sizes: list[int]
+    weights: tuple[float, ...]
+    stacks: tuple[tuple[int, ...], ...]
+    fates: tuple[Fate, ...]
+    peers: tuple[int, ...]
+    measure: bool
+    surveyed: bool
+
+    @staticmethod
+    def of(setup: Setup, method: Method, number: int) -> Drawn:
+        federation, roster, sizes = setup.config.federation, Roster.of(setup, number), setup.sizes_at(number)
+        trained = roster.trained
+        return Drawn(
+            number, roster, sizes, roster.weights(method, sizes),
+            stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
+            fates=tuple(roster.fates[client] for client in trained),
+            peers=roster.counted if setup.config.privacy.masks else (),
+            measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
+            surveyed=number + 1 > federation.rounds - federation.survey,
+        )  # fmt: skip

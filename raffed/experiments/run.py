@@ -17,7 +17,7 @@ from raffed.experiments.names import check_names
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.logs import configure, of_run
-from raffed.runtime.process import bf16_in_hardware
+from raffed.runtime.process import bf16_gain, bf16_in_hardware
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,8 +105,6 @@ def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None
     if config.runtime.execution == "auto":
         setup = _decided(_ready(config, path, resumed), resumed)
         config = setup.config
-    if config.numerics.precision == "bf16" and not config.runtime.gpu_fraction and bf16_in_hardware() is False:
-        log.warning("numerics.precision bf16: this processor has no bf16 instructions; it is emulated, slower than fp32")
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     for event in carried(config, path, resumed, stop or _never, setup):
         of_run(read_run(path)["run_id"])
@@ -126,6 +124,9 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
     if not setup.method.has_global and not any(len(part) for part in (*setup.partition.test, *setup.partition.val)):
         log.warning("%s has no global model and no client has a local test part: no accuracy will be measured; "
                     "give data.local_test (--local-test), such as 0.2", setup.method.name)  # fmt: skip
+    if config.numerics.precision == "bf16" and not config.runtime.gpu_fraction and (gain := bf16_gain()) < 1.0:
+        why = "has no instructions for it" if bf16_in_hardware() is False else "is slower in it"
+        log.warning("numerics.precision bf16: this processor %s: a product takes %.1f times as long as in fp32", why, 1 / gain)
     return setup
 
 

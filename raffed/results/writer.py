@@ -59,8 +59,9 @@ class MetricsWriter:
             UsageError: an unknown model or split, or a round that is already written (`drop_after` reopens it).
         """
         for row in rows:
-            check_choice("model of a metric row", row.model, MODELS)
-            check_choice("split of a metric row", row.split, SPLITS)
+            if row.model not in MODELS or row.split not in SPLITS:
+                check_choice("model of a metric row", row.model, MODELS)
+                check_choice("split of a metric row", row.split, SPLITS)
             if row.round <= self._closed:
                 raise UsageError(
                     f"round = {row.round} of metric {row.metric!r} is closed: {self.folder} is written up to round "

@@ -11,6 +11,7 @@ import ray
 
 from raffed.runtime.logs import configure
 from raffed.runtime.process import begin_training
+from raffed.runtime.ray_channels import Serving
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
-class ClientActor:
+class ClientActor(Serving):
     """Answers a round it knows already from memory: a round repeated is a round done once."""
 
     def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError
 
 from raffed.core.boundary import Broadcast
 from raffed.core.errors import ActorsLostError, RaffedError
@@ -19,9 +19,10 @@ from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import Plan
+from raffed.runtime.ray_channels import Channels, Outcome, Ticket
 from raffed.runtime.setup import Setup
 
-INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store
+INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store, and a socket than a call
 
 Call = tuple[str, tuple[Any, ...]]
 Start = Callable[[Any, Plan, int, Path], Any]
@@ -36,9 +37,12 @@ class RayPool:
         self._actors, self._start = actors, start
         self._restarts, self._retired = 0, set[int]()
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
+        self._nodes: dict[int, str] = {}
+        self._channels: Channels | None = None
 
     def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
-        asked = self._ask(self._spread("train", (_shared(job.broadcast),), job))
+        self._connect(job.broadcast)
+        asked = self._ask(self._spread("train", (self._shared(job.broadcast),), job))
 
         def trained() -> tuple[Partial, list[Report]]:
             fold = Fold()
@@ -51,7 +55,7 @@ class RayPool:
         return trained
 
     def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
-        sent = _shared(job.broadcast), None if whole is None else _shared(whole)
+        sent = self._shared(job.broadcast), None if whole is None else self._shared(whole)
         answers = self._ask(self._spread("survey", sent, job))()
         found = {standing.client: standing for answer in answers for standing in answer}
         return [found[client] for client in job.participants if client in found]
@@ -69,7 +73,7 @@ class RayPool:
         return {actor: (name, (*before, job.share(stacks))) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
-        sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
+        sent, left, numbers = self._shared(broadcast), self._left(), self._chunks[part]
         calls: dict[int, Call] = {
             actor: ("evaluate", (sent, numbers[i :: len(left)])) for i, actor in enumerate(left[: len(numbers)])
         }
@@ -87,6 +91,7 @@ class RayPool:
     def placement(self) -> dict[str, object]:
         """Waits until every actor has loaded torch and its data."""
         places = self._ask(dict.fromkeys(self._left(), ("ready", ())))()
+        self._nodes = {actor: place["node"] for actor, place in zip(self._left(), places, strict=True)}
         about = {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": places}
         return {**about, "retired": sorted(self._retired)} if self._retired else about
 
@@ -101,21 +106,39 @@ class RayPool:
         pending = {self._call(actor, call): (actor, actor, self._actors[actor], call) for actor, call in calls.items()}
         return lambda: self._answers(pending)
 
+    def _connect(self, broadcast: Broadcast) -> None:
+        """Once, if what is sent is small: channels to the actors on this node. One that is replaced later has none."""
+        if self._channels is None and self._nodes and broadcast.nbytes() <= INLINE_BYTES:
+            here = ray.get_runtime_context().get_node_id()
+            self._channels = Channels({actor: self._actors[actor] for actor in self._left() if self._nodes[actor] == here})
+
+    def _shared(self, broadcast: Broadcast) -> Any:
+        """The broadcast, in the object store if it is large: one copy a node, read in place by every actor."""
+        return ray.put(broadcast) if self._channels is None and broadcast.nbytes() > INLINE_BYTES else broadcast
+
+    def _first(self, calls: Collection[Any]) -> tuple[Any, Outcome]:
+        """Wait until one of these calls has an outcome; those through Ray once no other is left."""
+        tickets = [call for call in calls if isinstance(call, Ticket)]
+        if tickets and self._channels is not None:
+            return self._channels.first(tickets)
+        (ref,), _ = ray.wait(list(calls), num_returns=1)
+        return ref, lambda: ray.get(ref)
+
     def _answers(self, pending: dict[Any, tuple[int, int, Any, Call]]) -> list[Any]:
-        """pending: reference → (actor that was to answer, the one that was called, its handle, the call)."""
+        """pending: reference or ticket → (actor that was to answer, the one that was called, its handle, the call)."""
         answers: dict[int, Any] = {}
         while pending:
-            (ref,), _ = ray.wait(list(pending), num_returns=1)
-            asked, actor, handle, call = pending.pop(ref)
+            made, outcome = self._first(pending)
+            asked, actor, handle, call = pending.pop(made)
             try:
-                answers[asked] = ray.get(ref)
+                answers[asked] = outcome()
                 continue
             except RayActorError as error:
                 if actor in self._retired or _out_of_memory(error):
                     actor = self._retire(actor, error)
                 elif self._actors[actor] is handle:  # else other work that it had was there first, and it is replaced
                     self._replace(actor, error)
-            except (RayTaskError, OutOfMemoryError) as error:
+            except Exception as error:  # of the work itself, wrapped by Ray or as it was raised
                 if not _out_of_memory(error):
                     cause = getattr(error, "cause", None)
                     if isinstance(cause, RaffedError):
@@ -146,6 +169,8 @@ class RayPool:
 
     def _call(self, actor: int, call: Call) -> Any:
         name, arguments = call
+        if self._channels is not None and self._channels.reaches(actor):
+            return self._channels.call(actor, name, arguments)
         return getattr(self._actors[actor], name).remote(*arguments)
 
     def _replace(self, actor: int, error: RayActorError) -> None:
@@ -170,8 +195,3 @@ def _out_of_memory(error: Exception) -> bool:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if "memory" in line.lower()]
     return lines[-1] if lines else type(error).__name__
-
-
-def _shared(broadcast: Broadcast) -> Any:
-    """The broadcast, in the object store if it is large: one copy a node, read in place by every actor."""
-    return ray.put(broadcast) if broadcast.nbytes() > INLINE_BYTES else broadcast

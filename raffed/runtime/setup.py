@@ -46,7 +46,7 @@ class Setup:
         channels, height, width = self.dataset.x_train.shape[1:]
         return self.transform.prepared_shape((channels, height, width))
 
-    @property
+    @functools.cached_property
     def sizes(self) -> list[int]:
         """Training samples of every client, of all its stages."""
         return [len(part) for part in self.partition.train]
@@ -59,6 +59,8 @@ class Setup:
     def sizes_at(self, round: int) -> list[int]:
         """Training samples of every client in the stage of this round."""
         stage = self.stage(round)
+        if stage is None:
+            return self.sizes
         return [len(self.partition.train_at(client, stage)) for client in range(self.partition.num_clients)]
 
     @functools.cached_property

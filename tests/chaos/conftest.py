@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.runtime.conftest import ray_here
+from tests.runtime.conftest import carrier, ray_here
 
-__all__ = ["ray_here"]
+__all__ = ["carrier", "ray_here"]

@@ -97,7 +97,7 @@ def recorded(ledger: Counter[str], hashes: dict[str, str], expected: dict[str, s
     assert hashes == expected
 
 
-@pytest.mark.usefixtures("ray_here")
+@pytest.mark.usefixtures("ray_here", "carrier")
 @pytest.mark.parametrize(("method", "plan"), CASES)
 def test_actors_that_die_or_dawdle_change_no_bit(
     method: str, plan: str, reference: Reference, ledger: Counter[str], tmp_path: Path

@@ -45,6 +45,14 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
     return replace(config, runtime=replace(config.runtime, **runtime))
 
 
+@pytest.fixture(params=["sockets", "ray"])
+def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a pool in this process calls its actors: as for small networks, and as for large ones."""
+    if request.param == "ray":
+        monkeypatch.setattr("raffed.runtime.ray_pool.INLINE_BYTES", 0)
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """Hashes of the uninterrupted serial run, by method."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import ray
 
+from raffed.runtime.ray_channels import Serving
 
-class Plain:
+
+class Plain(Serving):
     """A client actor as the pool calls it."""
 
     def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
@@ -20,7 +22,7 @@ class Plain:
         self.host, self.number = Host(setup, Path(vaults), home=frozenset(home)), number
 
     def ready(self) -> dict[str, Any]:
-        return {"pid": 0}
+        return {"pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}
 
     def train(self, broadcast: Any, share: Any) -> Any:
         return self.host.train(broadcast, share)

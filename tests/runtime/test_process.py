@@ -13,7 +13,15 @@ import pytest
 import torch
 
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
-from raffed.runtime.process import OWN, bf16_in_hardware, deterministic_kernels, free_memory, onednn_is_faster, processor
+from raffed.runtime.process import (
+    OWN,
+    bf16_gain,
+    bf16_in_hardware,
+    deterministic_kernels,
+    free_memory,
+    onednn_is_faster,
+    processor,
+)
 
 STEPS = """
 import json, resource
@@ -89,19 +97,30 @@ def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(flags: str, has:
     assert bf16_in_hardware(str(tmp_path / "none")) is None
 
 
-@pytest.mark.parametrize(
-    ("has", "precision", "said"), [(False, "bf16", 1), (True, "bf16", 0), (None, "bf16", 0), (False, "fp32", 0)]
-)
-def test_a_run_in_emulated_bf16_says_so(
-    has: bool | None, precision: str, said: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("gain", "has", "precision", "said"), [
+    (0.1, False, "bf16", "has no instructions for it: a product takes 10.0 times"),
+    (0.5, True, "bf16", "is slower in it: a product takes 2.0 times"), (0.5, None, "bf16", "is slower in it"),
+    (1.8, True, "bf16", ""), (0.1, False, "fp32", ""),
+])  # fmt: skip
+def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
+    gain: float, has: bool | None, precision: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("raffed.experiments.run.bf16_in_hardware", lambda: has)
+    monkeypatch.setattr("raffed.experiments.run.bf16_gain", lambda: gain)
     monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
     small = RunConfig(data=Data("digits", "iid:2"), model=Model("mlp", {"hidden": [4]}), federation=Federation(1),
                       runtime=Runtime(execution="serial"), numerics=Numerics(precision=precision))  # fmt: skip
     with caplog.at_level("WARNING", logger="raffed"):
         run(small)
-    assert sum("emulated" in record.message for record in caplog.records) == said
+    told = [record.message for record in caplog.records if "numerics.precision bf16" in record.message]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
+
+
+def test_the_gain_of_bf16_is_measured_on_one_thread_and_leaves_their_number() -> None:
+    before = torch.get_num_threads()
+    assert 0.001 < bf16_gain() < 100.0
+    assert torch.get_num_threads() == before
 
 
 def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_path: Path) -> None:

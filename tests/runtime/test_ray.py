@@ -132,12 +132,14 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict
     return read_run(path)
 
 
+@pytest.mark.usefixtures("carrier")
 def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
     """Two actors of which now the one, now the other answers last."""
     about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
 
 
+@pytest.mark.usefixtures("carrier")
 def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes, tmp_path: Path) -> None:
     """It was scoring a round, and the next round's training was asked of it already."""
     about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
@@ -146,6 +148,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes,
     assert about["placement"]["restarts"] == 1
 
 
+@pytest.mark.usefixtures("carrier")
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
     reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,6 +159,7 @@ def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_st
     assert "--actors" in caplog.text
 
 
+@pytest.mark.usefixtures("carrier")
 def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(reference: Hashes, tmp_path: Path) -> None:
     with pytest.raises(ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"):
         conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)

@@ -1,0 +1,162 @@
+"""Calls by socket: each answer to its call, errors as they were raised, and Ray's word on an actor that is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from raffed.core.boundary import Private
+from raffed.core.errors import BoundaryError, NumericsError
+from raffed.core.params import Params
+from raffed.runtime.ray_channels import Channels, RemoteError, Serving
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+class Secret(Private):
+    w: Params
+
+
+class StubbornError(Exception):
+    """Cannot travel."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+class Echo(Serving):
+    def __init__(self, sockets: str | None = None) -> None:
+        tempfile.tempdir = sockets
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def secret(self) -> Secret:
+        return Secret(Params({}))
+
+    def diverge(self) -> None:
+        raise NumericsError("the loss is nan")
+
+    def object(self) -> None:
+        raise StubbornError("no")
+
+    def leave(self) -> None:
+        sys.exit(0)
+
+
+ACTOR = ray.remote(num_cpus=0)(Echo)
+
+
+@pytest.fixture
+def actors() -> Iterator[list[Any]]:
+    made = [ACTOR.remote() for _ in range(2)]
+    yield made
+    for actor in made:
+        ray.kill(actor, no_restart=True)
+
+
+@pytest.fixture
+def channels(actors: list[Any]) -> Channels:
+    return Channels(dict(enumerate(actors)))
+
+
+def answer(channels: Channels, actor: int, name: str, *arguments: Any) -> Any:
+    ticket = channels.call(actor, name, arguments)
+    came, outcome = channels.first([ticket])
+    assert came == ticket
+    return outcome()
+
+
+def test_answers_belong_to_their_calls_in_whatever_order_they_are_waited_for(channels: Channels) -> None:
+    tickets = {channels.call(i % 2, "echo", (i,)): i for i in range(8)}
+    for ticket, sent in reversed(tickets.items()):
+        came, outcome = channels.first([ticket])
+        assert (came, outcome()) == (ticket, sent)
+
+
+def test_the_first_of_several_calls_to_be_answered_is_told(channels: Channels) -> None:
+    waiting = {channels.call(i, "echo", (i,)): i for i in (0, 1)}
+    while waiting:
+        ticket, outcome = channels.first(waiting)
+        assert outcome() == waiting.pop(ticket)
+
+
+def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(channels: Channels) -> None:
+    """The actor sends 8 MB while 8 MB are sent to it: whoever waits for the other to read first waits for ever."""
+    block = b"x" * 8_000_000
+    tickets = [channels.call(0, "echo", (block,)) for _ in range(4)]
+    assert all(channels.first([ticket])[1]() == block for ticket in tickets)
+
+
+def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(channels: Channels) -> None:
+    with pytest.raises(NumericsError, match="the loss is nan") as caught:
+        answer(channels, 0, "diverge")
+    assert isinstance(caught.value.__cause__, RemoteError)
+    assert "in diverge" in str(caught.value.__cause__)
+    assert answer(channels, 0, "echo", 1) == 1  # and the actor goes on
+
+
+def test_an_error_that_cannot_travel_is_told_in_words(channels: Channels) -> None:
+    with pytest.raises(RemoteError, match="StubbornError: no"):
+        answer(channels, 0, "object")
+
+
+def test_private_state_travels_by_socket_as_little_as_through_ray(channels: Channels) -> None:
+    with pytest.raises(BoundaryError, match="Secret is private"):
+        answer(channels, 0, "secret")
+    with pytest.raises(BoundaryError, match="Secret is private"):
+        channels.call(0, "echo", (Secret(Params({})),))
+    assert answer(channels, 0, "echo", 1) == 1
+
+
+def test_of_an_actor_that_is_killed_ray_says_so_for_every_call_it_owed(channels: Channels) -> None:
+    pid = answer(channels, 0, "pid")
+    os.kill(pid, signal.SIGKILL)
+    tickets = [channels.call(0, "echo", (i,)) for i in range(2)]
+    for ticket in tickets:
+        with pytest.raises(ray.exceptions.RayActorError):
+            channels.first([ticket])[1]()
+    assert not channels.reaches(0)
+    assert answer(channels, 1, "echo", 1) == 1  # the other one is none the wiser
+
+
+def test_an_actor_that_leaves_by_itself_counts_as_lost(channels: Channels) -> None:
+    with pytest.raises(ray.exceptions.RayActorError):
+        answer(channels, 0, "leave")
+
+
+def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
+    actor = ACTOR.remote()
+    ray.kill(actor, no_restart=True)
+    assert not Channels({0: actor}).reaches(0)
+
+
+def test_where_a_socket_finds_no_room_for_its_name_calls_stay_with_ray(tmp_path: Path) -> None:
+    """A socket's path has some 100 characters at most; a deep TMPDIR is longer."""
+    deep = tmp_path / ("x" * 60) / ("y" * 60)
+    deep.mkdir(parents=True)
+    actor = ACTOR.remote(str(deep))
+    assert not Channels({0: actor}).reaches(0)
+    assert ray.get(actor.echo.remote(1)) == 1
+    assert not list(deep.iterdir())
+    ray.kill(actor, no_restart=True)
+
+
+def test_no_file_is_left_behind_once_an_actor_is_connected() -> None:
+    with tempfile.TemporaryDirectory(prefix="c-") as short:
+        actor = ACTOR.remote(short)
+        channels = Channels({0: actor})
+        assert answer(channels, 0, "echo", 1) == 1
+        assert not list(Path(short).iterdir())
+        ray.kill(actor, no_restart=True)
