@@ -23,7 +23,8 @@ from raffed.core.guard import Mask
 from raffed.core.params import Params
 
 BITS = 44
-BLOCK = 1 << 18  # numbers rounded at a time: fewer, and operations cost more than they do; more, and float64 leaves the cache
+BLOCK = 1 << 18  # numbers of small points rounded at a time: fewer, and operations cost more than they do
+SLICE = 1 << 16  # numbers of a large point rounded at a time: with more, their float64 leaves the cache between operations
 REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
 
 
@@ -96,8 +97,8 @@ class PointSum:
             self._settle(to_fixed(flat, weight, BITS, what))
             return
         into = self._room(flat, reach)
-        for i in range(0, flat.numel(), BLOCK):
-            into[i : i + BLOCK].add_(_rounded(flat[i : i + BLOCK], weight, BITS))
+        for i in range(0, flat.numel(), SLICE):
+            into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
 
     def _room(self, like: Tensor, reach: float) -> Tensor:
         """Where float64 multiples of up to `reach` can be added."""
@@ -149,9 +150,15 @@ class PointSum:
         total.add_(mask.of(part, total))
 
     def merge(self, other: NDArray[np.int64] | None) -> None:
-        """Add another partial sum, as it came from an actor."""
-        if other is not None:
+        """Add another partial sum, as it came from an actor: read where it lies, copied only if it is the first."""
+        if other is None:
+            return
+        total = self._settle()
+        if total is None or total.device.type != "cpu":
             self._settle(torch.from_numpy(np.array(other)))
+        else:
+            mine = total.numpy()
+            np.add(mine, other, out=mine)
 
     def export(self) -> NDArray[np.int64] | None:
         total = self._settle()

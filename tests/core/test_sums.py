@@ -116,6 +116,21 @@ def test_summed_messages_have_the_same_bits_in_any_order_and_grouping(seed: int,
     assert whole.count == 5
 
 
+def test_partial_sums_of_actors_are_left_as_they_came_also_where_they_cannot_be_written_to() -> None:
+    """As in Ray's object store. 1/4 + 1/2 + 1/4 of 1, 2 and 3 is 2, whatever was merged first."""
+    sums = []
+    for value, weight in ((1.0, 0.25), (2.0, 0.5), (3.0, 0.25)):
+        part = PointSum()
+        part.add(Params({"w": torch.full((5,), value)}), weight, "test")
+        sums.append(np.array(part.export()))
+        sums[-1].flags.writeable = False
+    before, whole = [one.copy() for one in sums], PointSum()
+    for one in sums:
+        whole.merge(one)
+    assert whole.value(Params({"w": torch.zeros(5)}))["w"].tolist() == [2.0] * 5
+    assert all((one == was).all() for one, was in zip(sums, before, strict=True))
+
+
 def test_integer_fields_are_added_exactly_where_float32_would_lose_ones() -> None:
     """2^24 + 1 + 1 + 1 = 16,777,219, which float32 cannot hold."""
     total = WireSum()
