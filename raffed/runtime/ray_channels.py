@@ -98,10 +98,9 @@ class Channels:
         try:
             address = ray.get(handle.listen.remote())
             if address is not None:
-                serving = handle.serve.remote()
-                self._ends[actor] = Client(address, family="AF_UNIX")
-                self._serving[actor] = serving
-        except (RayError, OSError, EOFError):
+                self._ends[actor] = Client(address, family="AF_UNIX")  # before it serves: then it hears nothing else
+                self._serving[actor] = handle.serve.remote()
+        except (RayError, OSError):
             return  # whatever it is, the next call through Ray tells
 
     def reaches(self, actor: int) -> bool:

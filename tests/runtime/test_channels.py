@@ -58,17 +58,23 @@ class Echo(Serving):
 ACTOR = ray.remote(num_cpus=0)(Echo)
 
 
-@pytest.fixture
-def actors() -> Iterator[list[Any]]:
-    made = [ACTOR.remote() for _ in range(2)]
-    yield made
-    for actor in made:
+def connected() -> Iterator[Channels]:
+    """Channels to two actors."""
+    actors = [ACTOR.remote() for _ in range(2)]
+    yield Channels(dict(enumerate(actors)))
+    for actor in actors:
         ray.kill(actor, no_restart=True)
 
 
+@pytest.fixture(scope="module")
+def channels(ray_here: None) -> Iterator[Channels]:
+    yield from connected()
+
+
 @pytest.fixture
-def channels(actors: list[Any]) -> Channels:
-    return Channels(dict(enumerate(actors)))
+def mortal() -> Iterator[Channels]:
+    """Those of a test that ends an actor."""
+    yield from connected()
 
 
 def answer(channels: Channels, actor: int, name: str, *arguments: Any) -> Any:
@@ -120,20 +126,20 @@ def test_private_state_travels_by_socket_as_little_as_through_ray(channels: Chan
     assert answer(channels, 0, "echo", 1) == 1
 
 
-def test_of_an_actor_that_is_killed_ray_says_so_for_every_call_it_owed(channels: Channels) -> None:
-    pid = answer(channels, 0, "pid")
+def test_of_an_actor_that_is_killed_ray_says_so_for_every_call_it_owed(mortal: Channels) -> None:
+    pid = answer(mortal, 0, "pid")
     os.kill(pid, signal.SIGKILL)
-    tickets = [channels.call(0, "echo", (i,)) for i in range(2)]
+    tickets = [mortal.call(0, "echo", (i,)) for i in range(2)]
     for ticket in tickets:
         with pytest.raises(ray.exceptions.RayActorError):
-            channels.first([ticket])[1]()
-    assert not channels.reaches(0)
-    assert answer(channels, 1, "echo", 1) == 1  # the other one is none the wiser
+            mortal.first([ticket])[1]()
+    assert not mortal.reaches(0)
+    assert answer(mortal, 1, "echo", 1) == 1  # the other one is none the wiser
 
 
-def test_an_actor_that_leaves_by_itself_counts_as_lost(channels: Channels) -> None:
+def test_an_actor_that_leaves_by_itself_counts_as_lost(mortal: Channels) -> None:
     with pytest.raises(ray.exceptions.RayActorError):
-        answer(channels, 0, "leave")
+        answer(mortal, 0, "leave")
 
 
 def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
