@@ -244,7 +244,10 @@ def moved(value: Any, device: torch.device) -> Any:
 def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:
     with warnings.catch_warnings():  # read-only memory of the object store; Params are never written to
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return Params.from_flat(Layout(names, shapes), torch.from_numpy(np.asarray(array)))
+        flat = torch.from_numpy(np.asarray(array))
+    if flat.data_ptr() % (4 * _ALIGN):  # out of the middle of a message; kernels may choose by alignment, and bits with them
+        flat = flat.clone()
+    return Params.from_flat(Layout(names, shapes), flat)
 
 
 def _unflatten(children: Iterable[Any], names: tuple[str, ...]) -> Params:

@@ -151,7 +151,7 @@ class Federation:
         for left in reversed(range(count)):
             ended = self._trained(ahead or self._begun())
             ahead = None if not left or ended.training.drawn.surveyed else self._begun()
-            yield self._recorded(ended)
+            yield self._recorded(ended, ahead is not None)
 
     def step(self) -> RoundEvent:
         """One round, with nothing beside it."""
@@ -180,12 +180,12 @@ class Federation:
         sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
         return _Scoring(training, reports, whole, test, val, sent)
 
-    def _recorded(self, scoring: _Scoring) -> RoundEvent:
-        """The rows of a round, once its scores are there."""
+    def _recorded(self, scoring: _Scoring, ahead: bool) -> RoundEvent:
+        """The rows of a round, once its scores are there. ahead: whether the next one trains meanwhile."""
         training, reports, whole = scoring.training, scoring.reports, scoring.whole
         roster, job = training.drawn.roster, training.job
         self.round_hashes.append(weights_sha256(self.state))  # here, not before: the next round trains meanwhile
-        if self.server.round + 1 < self.setup.config.federation.rounds:
+        if ahead and self.server.round + 1 < self.setup.config.federation.rounds:
             self._ahead = Drawn.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
         val = scoring.val() if scoring.val is not None else None

@@ -74,9 +74,11 @@ class Serving:
         except Exception as error:  # noqa: BLE001 (raised where the answer is waited for)
             told = traceback.format_exc()
             try:
-                return _packed(number, error, told)
+                packed = _packed(number, error, told)
+                cloudpickle.loads(packed)  # an error whose __init__ takes other arguments is packed and never unpacked
             except Exception:  # noqa: BLE001 (an error that cannot travel; its text can)
                 return _packed(number, RemoteError(f"{type(error).__name__}: {error}"), told)
+            return packed
 
 
 class Channels:
@@ -127,6 +129,7 @@ class Channels:
     def _take(self, actor: int, message: bytes | None) -> None:
         if message is None:
             self._gone.add(actor)
+            self._ends[actor].close()  # here, not by the thread that reads: `call` may be writing to it
             return
         number, value, told = cloudpickle.loads(message)
         self._arrived[Ticket(actor, number)] = _outcome(value, told)
@@ -146,7 +149,6 @@ class Channels:
                     self._inbox.put((key.data, message))
                     if message is None:
                         ready.unregister(key.fileobj)
-                        ends[key.data].close()
 
 
 def _packed(*message: Any) -> bytes:
@@ -155,10 +157,10 @@ def _packed(*message: Any) -> bytes:
 
 
 def _received(end: Connection) -> bytes | None:
-    """The next message, None at the end."""
+    """The next message; None at the end, and where there is no memory for it."""
     try:
         return end.recv_bytes()
-    except (EOFError, OSError):
+    except (EOFError, OSError, MemoryError):
         return None
 
 

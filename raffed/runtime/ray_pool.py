@@ -90,8 +90,9 @@ class RayPool:
 
     def placement(self) -> dict[str, object]:
         """Waits until every actor has loaded torch and its data."""
-        places = self._ask(dict.fromkeys(self._left(), ("ready", ())))()
-        self._nodes = {actor: place["node"] for actor, place in zip(self._left(), places, strict=True)}
+        asked = self._left()  # some of them may run out of memory while they load; then another answers
+        places = self._ask(dict.fromkeys(asked, ("ready", ())))()
+        self._nodes = {actor: place["node"] for actor, place in zip(asked, places, strict=True)}
         about = {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": places}
         return {**about, "retired": sorted(self._retired)} if self._retired else about
 

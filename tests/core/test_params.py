@@ -6,6 +6,7 @@ import operator
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -148,3 +149,19 @@ def test_a_record_moves_whole_to_another_device_and_stays_itself_on_a_cpu() -> N
     assert there.w.device.type == "meta"
     assert there.w.names == ("w",)
     assert moved(None, torch.device("meta")) is None
+
+
+@pytest.mark.parametrize("offset", range(0, 64, 4))
+def test_a_point_that_arrives_lies_on_a_64_byte_boundary_wherever_its_message_put_it(offset: int) -> None:
+    """A message has its arrays anywhere; kernels, and with them bits, may go by alignment."""
+    sent = loose().clone()
+    make, (names, shapes, array) = sent.__reduce__()
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + offset
+    there = room[start : start + array.nbytes].view(np.float32)
+    there[:] = array
+    there.flags.writeable = False
+    got = make(names, shapes, there)
+    assert got.flat.data_ptr() % 64 == 0
+    assert same_bits(got, sent)
+    assert (got.flat.data_ptr() == there.ctypes.data) == (offset == 0)  # a copy only where it must be

@@ -58,6 +58,16 @@ class HungryActor(Plain):
 
 
 @ray.remote
+class CrampedActor(Plain):
+    """Actor 0 runs out of memory while it loads."""
+
+    def ready(self) -> dict[str, Any]:
+        if self.number == 0:
+            raise MemoryError("no room for the data")
+        return super().ready()
+
+
+@ray.remote
 class JudgedActor(Plain):
     """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked of it as well."""
 

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,13 @@ class StubbornError(Exception):
         raise TypeError("stays here")
 
 
+class ParticularError(Exception):
+    """Is packed, and not unpacked: its arguments are not those of its __init__."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
 class Echo(Serving):
     def __init__(self, sockets: str | None = None) -> None:
         tempfile.tempdir = sockets
@@ -50,6 +59,12 @@ class Echo(Serving):
 
     def object(self) -> None:
         raise StubbornError("no")
+
+    def complain(self) -> None:
+        raise ParticularError("a knot", "the loss")
+
+    def nap(self) -> None:
+        time.sleep(30)
 
     def leave(self) -> None:
         sys.exit(0)
@@ -113,9 +128,11 @@ def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause
     assert answer(channels, 0, "echo", 1) == 1  # and the actor goes on
 
 
-def test_an_error_that_cannot_travel_is_told_in_words(channels: Channels) -> None:
-    with pytest.raises(RemoteError, match="StubbornError: no"):
-        answer(channels, 0, "object")
+@pytest.mark.parametrize(("name", "words"), [("object", "StubbornError: no"), ("complain", "ParticularError: a knot")])
+def test_an_error_that_cannot_travel_is_told_in_words(name: str, words: str, channels: Channels) -> None:
+    with pytest.raises(RemoteError, match=words) as caught:
+        answer(channels, 0, name)
+    assert f"in {name}" in str(caught.value.__cause__)
 
 
 def test_private_state_travels_by_socket_as_little_as_through_ray(channels: Channels) -> None:
@@ -135,6 +152,17 @@ def test_of_an_actor_that_is_killed_ray_says_so_for_every_call_it_owed(mortal: C
             mortal.first([ticket])[1]()
     assert not mortal.reaches(0)
     assert answer(mortal, 1, "echo", 1) == 1  # the other one is none the wiser
+
+
+def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes_wrong(mortal: Channels) -> None:
+    """More is sent to it than a socket holds, so that the caller waits in the middle of a message."""
+    pid = answer(mortal, 0, "pid")
+    waiting = [mortal.call(0, "nap", ())]
+    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+    waiting.append(mortal.call(0, "echo", (b"x" * 20_000_000,)))
+    for ticket in waiting:
+        with pytest.raises(ray.exceptions.RayActorError):
+            mortal.first([ticket])[1]()
 
 
 def test_an_actor_that_leaves_by_itself_counts_as_lost(mortal: Channels) -> None:

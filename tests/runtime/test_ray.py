@@ -16,7 +16,7 @@ from raffed import Faults, Numerics, Privacy, RunConfig
 from raffed.core.errors import ActorsLostError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
-from tests.runtime.odd_actors import HungryActor, JudgedActor, SlowActor
+from tests.runtime.odd_actors import CrampedActor, HungryActor, JudgedActor, SlowActor
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -157,6 +157,12 @@ def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_st
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
     assert "CUDA out of memory" in caplog.text
     assert "--actors" in caplog.text
+
+
+def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(reference: Hashes, tmp_path: Path) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", CrampedActor)
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
 
 @pytest.mark.usefixtures("carrier")
