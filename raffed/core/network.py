@@ -225,7 +225,8 @@ class Network:
         """BatchNorm statistics of `state` recomputed by one pass over x  (MAP §3.3; the state itself without BatchNorm).
 
         Per-batch momentum B_j / Σ_{i≤j} B_i: the running mean becomes the exact mean over x, the running variance the
-        size-weighted mean of the batch variances. Fixed batches in data order, no augmentation, so no random numbers.
+        size-weighted mean of the batch variances. Fixed batches in data order, no augmentation, so no random numbers, where the
+        authors' code goes through its training loader, which shuffles and augments.
         """
         if not self._norms:
             return state

@@ -23,7 +23,7 @@ class MixedExperts(Personal):
     The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as an initial
     model of its own (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the
     gate would stay. G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's
-    data for scoring. `times`: how often the cross-entropy counts.
+    data for scoring, so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts.
     """
 
     times: int = 1

@@ -67,7 +67,7 @@ def map_(
 ) -> Method:
     """MAP. α, mode, n_min as FedRS; λ, μ, transfer as FedPHP; stage 2: share of stage 1's steps, its rate, its least steps.
 
-    Row MAP of Tables I, II, III.
+    Stage 2 comes on top of the E epochs; for the others' budget train for 0.9 E (`--epochs 4.5`). Row MAP of Tables I, II, III.
     """
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)

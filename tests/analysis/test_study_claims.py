@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from analysis.studies import COLUMNS, Study, check_sheet, painted
-from analysis.study_map import angular_spread, drops, proxy_statistics, targeted_classes
+from analysis.study_map import _demo_checks, angular_spread, drops, features_2d, proxy_statistics, targeted_classes
 
 Rows = list[tuple[str, str, float, str, float]]
 
@@ -80,6 +81,62 @@ def proxies(missing_norm: float, gradients: tuple[float, float], within: tuple[f
 )
 def test_the_claims_on_proxies_are_read_off_the_curves(made: Study, wanted: list[bool]) -> None:
     assert [check.holds for check in proxy_statistics(made).checks] == wanted
+
+
+def panels(missing: float = 0.5, cosine: float = -0.2, spreads: tuple[float, float, float] = (1.0, 2.0, 3.0)) -> Study:
+    """Fig. 5: six panels, 8, 5 and 2 classes with and without ReLU; features of class 0 at ±10, ±20 and ±30 degrees."""
+    values: Rows = []
+    points = []
+    for word in ("ReLU", "no ReLU"):
+        for count, spread, degrees in zip((8, 5, 2), spreads, (10, 20, 30), strict=True):
+            name = f"{count} classes, {word}"
+            values += [(name, "missing", 0, "proxy norm", missing), (name, "observed", 0, "proxy norm", 1.0),
+                       (name, "missing", 0, "cosine to the mean feature", cosine),
+                       (name, "observed", 0, "within-class spread", spread), (name, "observed", 0, "accuracy", 0.9),
+                       (name, "observed", 0, "between classes", 1.0)]  # fmt: skip
+            x, y = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+            points += [(name, "feature", 0, x, y), (name, "feature", 0, x, -y), (name, "proxy", 0, 1.0, 0.0)]
+    return study("features_2d", values)._replace(points=pd.DataFrame(points, columns=COLUMNS["points"]))
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (panels(), [True, True, True, True, True, True]),
+        (panels(missing=1.1), [False, True, True, True, True, True]),
+        (panels(cosine=0.1), [True, False, True, True, True, True]),
+        (panels(spreads=(1.0, 3.0, 2.0)), [True, True, False, True, False, True]),
+    ],
+)
+def test_the_claims_on_features_in_two_dimensions_are_read_off_the_panels(made: Study, wanted: list[bool]) -> None:
+    """Norms, cosines; then with and without ReLU the spread, and the same by angles."""
+    assert [check.holds for check in features_2d(made).checks] == wanted
+
+
+def demo(fedavg: tuple[float, float, float], map_: float, norms: tuple[float, float]) -> Study:
+    """Fig. 8, one client, four rounds that end at 0.9: what FedAvg loses before rounds 2 to 4, MAP before each of them; norms of
+    missing proxies under FedAvg and under MAP."""
+    rows: Rows = []
+    for method, lost, norm in (("FedAvg", fedavg, norms[0]), ("MAP", (map_,) * 3, norms[1])):
+        for round, drop in enumerate((0.0, *lost), start=1):
+            rows += [(method, "client 1", round, "accuracy, downloaded", 0.9 - drop),
+                     (method, "client 1", round, "accuracy, personalized", 0.9),
+                     (method, "client 1", round, "norm of missing proxies after training", norm)]  # fmt: skip
+    return study("two_client_demo", rows)
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (demo((0.3, 0.2, -0.1), 0.1, (0.5, 0.7)), [True, True, True]),
+        (demo((0.6, -0.1, -0.1), 0.1, (0.5, 0.7)), [False, True, True]),
+        (demo((0.3, 0.2, -0.1), 0.2, (0.5, 0.7)), [True, False, True]),
+        (demo((0.3, 0.2, -0.1), 0.1, (0.7, 0.5)), [True, True, False]),
+    ],
+)
+def test_the_claims_on_two_clients_are_read_off_their_rounds(made: Study, wanted: list[bool]) -> None:
+    """FedAvg drops in most rounds; MAP's mean drop is smaller (FedAvg's is 0.13); missing proxies are longer under MAP."""
+    assert [check.holds for check in _demo_checks(made, ("FedAvg", "MAP"))] == wanted
 
 
 def test_the_angular_spread_is_a_mean_angle_whatever_the_lengths() -> None:

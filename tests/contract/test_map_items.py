@@ -69,6 +69,66 @@ def test_a_claim_is_of_cells_and_averages_that_its_item_has(key: str) -> None:
     assert {(term[1], term[2]) for claim in item.claims for term in (*claim.terms, *claim.given)} <= known
 
 
+def test_every_cell_of_the_tables_is_run_as_the_sheet_s_section_1_says() -> None:
+    """100 clients of random class subsets, 20 a round, 150 rounds; batch 64, momentum 0.9, decay 1e-5, at least 5 steps; rate
+    0.03, on CINIC-10 0.05; epochs 5, 10, 20 and 40. Table III: the same on Dirichlet data."""
+    epochs = {"FaMnist": 5.0, "CIFAR-10": 10.0, "CIFAR-100": 20.0, "CINIC-10": 40.0}
+    names = {"FaMnist": "fashion-mnist", "CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "CINIC-10": "cinic10"}
+    seen = 0
+    for table in TABLES:
+        for cell in find_item(table).cells:
+            run, data = cell.config, cell.column.split()[0]
+            assert run.data.dataset == names[data]
+            assert run.data.split == ("incomplete:100" if table in TABLES[:2] else "dirichlet-client:100:1.0")
+            assert (run.federation.rounds, run.federation.participants(100), run.federation.weighting) == (150, 20, "")
+            local = run.local
+            assert (local.batch_size, local.momentum, local.weight_decay, local.min_steps) == (64, 0.9, 1e-5, 5)
+            assert (local.lr, local.epochs) == (0.05 if data == "CINIC-10" else 0.03, epochs[data])
+            assert (local.warmup_rounds, local.drop_last) == (0, False)
+            seen += 1
+    assert seen == 8 * (21 + 23) + 2 * 3 * 11
+
+
+def test_figure_12_is_run_as_the_sheet_s_section_6_says() -> None:
+    """100 rounds on FEMNIST's writers, Q in 0.01, 0.1, E in 2, 5; batch 10, rate 0.004; MAP observes classes from 2 samples on."""
+    item = find_item("map/fig12")
+    seen = set()
+    for cell in item.cells:
+        run = cell.config
+        assert (run.data.dataset, run.data.split, run.model.name) == ("femnist", "natural", "femnist_cnn")
+        assert (run.local.batch_size, run.local.lr, run.local.momentum, run.local.weight_decay) == (10, 0.004, 0.9, 1e-5)
+        assert run.federation.rounds == 100
+        assert run.args == ({"n_min": 2} if cell.row == "MAP" else {})
+        seen.add((cell.row, run.federation.participation, run.local.epochs))
+    assert seen == {(row, q, e) for row in ("FedAvg", "Scaffold", "FedROD", "MAP") for q in (0.01, 0.1) for e in (2.0, 5.0)}
+
+
+@pytest.mark.parametrize("name", TABLES[:2])
+def test_printed_averages_are_those_of_the_printed_cells(name: str) -> None:
+    """experiments-map.md §4: all agree within ±0.05."""
+    where = places(find_item(name))
+    columns = list(dict.fromkeys(column for _, column in where if column != "Avg"))
+    rows = list(dict.fromkeys(row for row, _ in where))
+    assert (len(rows), len(columns)) == (21 if name == "map/table1" else 23, 8)
+    for row in rows:
+        mean = sum(printed_value("map", where[row, column]) for column in columns) / 8
+        assert mean == pytest.approx(printed_value("map", where[row, "Avg"]), abs=0.05 + 1e-9), row
+
+
+def test_where_printed_personalization_is_below_aggregation_is_what_the_sheet_says() -> None:
+    """Claim (7): Ditto and DittoRS in 6 of 8 cells, FLDA and FedROD in 3, FedAvg, Scaffold, ScaRS on VGG8-BN, FedDF on VGG11."""
+    one, two = (places(find_item(name)) for name in TABLES[:2])
+    below: dict[str, list[str]] = {}
+    for (row, column), where in two.items():
+        if column != "Avg" and (row, column) in one and printed_value("map", where) < printed_value("map", one[row, column]):
+            below.setdefault(row, []).append(column)
+    assert {row: len(columns) for row, columns in below.items()} == {
+        "Ditto": 6, "DittoRS": 6, "FLDA": 3, "FedROD": 3, "FedAvg": 1, "Scaffold": 1, "ScaRS": 1, "FedDF": 1,
+    }  # fmt: skip
+    assert below["FedAvg"] == below["Scaffold"] == below["ScaRS"] == ["CIFAR-100 VGG8-BN"]
+    assert below["FedDF"] == ["CIFAR-100 VGG11"]
+
+
 def test_the_note_names_whom_the_mean_weights_uniformly() -> None:
     runs = {cell.row: cell.config for cell in find_item("map/table1").cells}
     uniform = [row for row, run in runs.items() if build_method(run.method, run.args).mean.by == "clients"]

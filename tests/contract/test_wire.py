@@ -34,6 +34,7 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
 
 # map.md §3.4, baselines-map.md §2, fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers.
 G = CLASSES * WIDTH
+HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
 TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavg": (P + B, P + B + 1, 0, 0),
     "fedprox": (P + B, P + B + 1, 0, 0),
@@ -44,6 +45,14 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "scars": (2 * P + B, 2 * P + B, P, P),
     "scamap": (2 * P + B, 2 * P + B, 2 * P + B + 1, P),
     "fedmr": (P + B + G + CLASSES, P + B + 1 + G + CLASSES, 0, G + CLASSES),  # flags down, counts up
+    "ditto": (P + B, P + B + 1, P + B, 0),  # baselines-map.md §10
+    "dittors": (P + B, P + B + 1, P + B, 0),
+    "fedrod": (P + B, P + B + 1, HEAD, 0),  # §11
+    "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # §12
+    "fedavgm": (P + B, P + B, 0, 0),  # uniform means send no n_k
+    "fedaws": (P + B, P + B + 1, 0, 0),
+    "fedmmd": (P + B, P + B + 1, 0, 0),
+    "finetune": (P + B, P + B + 1, 0, 0),
 }
 
 

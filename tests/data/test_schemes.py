@@ -162,6 +162,21 @@ def test_incomplete_has_the_simulated_statistics_of_the_sheet(cifar_labels: np.n
     assert min(leftovers) >= 0
 
 
+def test_incomplete_of_a_hundred_classes_has_the_statistics_of_the_sheet() -> None:
+    """CIFAR-100: 51.5 classes (the mean of 2 to 100 is 51) and 499 samples a client; within a client max/min is 2.2, up to 11."""
+    labels, held, sizes, ratios = np.arange(50_000, dtype=np.int64) % 100, [], [], []
+    for seed in range(20):
+        for part in schemes.incomplete(labels, 100, 100, seed):
+            counts = np.bincount(labels[part], minlength=100)
+            counts = counts[counts > 0]
+            held.append(len(counts))
+            sizes.append(counts.sum())
+            ratios.append(counts.max() / counts.min())
+    assert np.mean(held) == pytest.approx(51.5, abs=1.5)
+    assert np.mean(sizes) == pytest.approx(499, abs=1)
+    assert np.mean(ratios) == pytest.approx(2.2, abs=0.3)
+
+
 def test_incomplete_classes_of_a_client_are_nearly_balanced(cifar_labels: np.ndarray) -> None:
     """The sheet: within-client max/min class ratio 1.35 for C = 10."""
     ratios = []
@@ -199,6 +214,17 @@ def test_dirichlet_client_with_a_huge_alpha_differs_in_quantity_alone() -> None:
     counts = np.stack([np.bincount(labels[part], minlength=10) for part in parts])
     assert (counts.max(axis=1) / counts.min(axis=1)).max() < 1.05
     assert np.log(counts.sum(axis=1)).std() == pytest.approx(0.3, abs=0.05)
+
+
+def test_dirichlet_client_draws_each_clients_shares_of_the_classes() -> None:
+    """π_k ~ Dir(a·1_C), here a = 0.1, C = 10: a share has variance 0.09/(10a + 1) = 0.045. Sizes vary as LogNormal(0, 0.3) does,
+    about 0.31 of their mean; were each class dealt over the clients by Dir(a), they would by 1.0."""
+    labels = np.arange(1_000_000, dtype=np.int64) % 10
+    parts = schemes.dirichlet_client(labels, 10, 1000, 0.1, seed=0)
+    counts = np.stack([np.bincount(labels[part], minlength=10) for part in parts])
+    sizes = counts.sum(axis=1)
+    assert (counts / sizes[:, None]).var() == pytest.approx(0.045, rel=0.05)
+    assert sizes.std() / sizes.mean() == pytest.approx(0.31, abs=0.03)
 
 
 @settings(deadline=None, max_examples=30)

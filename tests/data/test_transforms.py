@@ -181,6 +181,7 @@ def test_the_papers_constants() -> None:
     assert (
         transform_for("cifar10", "map")
         == transform_for("cifar100", "map")
+        == transform_for("cinic10", "map")
         == Transform(**COLOUR, crop_padding=4, flip=True)
     )
     assert transform_for("cifar10", "fedmr").padding_mode == "reflect"

@@ -115,6 +115,20 @@ def test_participants_are_scored_in_surveyed_rounds_though_the_global_test_is_ra
     assert set(scored["round"]) == {3, 4}
 
 
+@pytest.mark.parametrize("method", ["map", "fedphp", "scamap"])
+def test_a_client_that_never_took_part_has_no_private_model_and_scores_as_the_global_one(method: str) -> None:
+    """map.md §3.5; of six clients one takes part in each of two rounds, so at least four never did."""
+    config = replace(BASE, federation=Federation(rounds=2, participation=0.17, survey=1))
+    rows = raffed.run(replace(config, method=method)).to_pandas()
+    visited = set(rows[(rows["split"] == "train") & rows["client"].notna()]["client"].astype(int))
+    own, shared = (scores(rows[rows["class"].isna()], model, "accuracy_between", 2) for model in ("personal", "global"))
+    assert 1 <= len(visited) <= 2
+    assert len(own) == 6
+    assert all(own[client] == shared[client] for client in set(own) - visited)
+    [never] = rows[rows["metric"] == "never_selected"]["value"]
+    assert never == 6 - len(visited)
+
+
 def test_a_client_without_a_model_of_its_own_scores_as_the_global_model_does() -> None:
     rows = rows_of("fedavg")
     both = [scores(rows, model, "accuracy_between", 4) for model in ("global", "personal")]

@@ -49,14 +49,32 @@ def test_the_servers_of_map_and_scamap_are_those_of_fedrs_and_scars(with_persona
     assert mine == rounds_of(tmp_path, without, BATCHNORM)
 
 
-def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults() -> None:
-    """G4, for a method with private models and a BatchNorm net."""
-    config = replace(BATCHNORM, method="map")
+JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent or kept
+    "map", "flda", "fedrod", "ditto", "fedproto", "feddf", "finetune", "pfedme", "perfedavg", "apfl", "gldp", "mpfedcon",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("method", JUDGED_BY_MORE)
+def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(method: str) -> None:
+    """G4, with a BatchNorm net."""
+    args = {"server_steps": 3, "public": 20} if method == "feddf" else {}
+    config = replace(BATCHNORM, method=method, args=args, data=replace(BATCHNORM.data, local_test=0.2))
     seldom = replace(config, federation=replace(config.federation, eval_every=2))
     often, rare = raffed.run(config), raffed.run(seldom)
     assert often.hashes["weights"] == rare.hashes["weights"]
     assert often.hashes["vaults"] == rare.hashes["vaults"]
     assert often.metrics.num_rows > rare.metrics.num_rows
+
+
+def test_every_method_has_the_same_split() -> None:
+    """S5: the hash of all index lists, whatever the method; but for those that take labelled images out of the pool first."""
+    from raffed.methods import METHODS, build_method
+    from raffed.runtime.setup import prepare
+
+    reserving = {name for name in METHODS if build_method(name).server.wants().labelled}
+    found = {prepare(replace(BASE, method=name)).partition.sha256() for name in METHODS if name not in reserving}
+    assert len(found) == 1
+    assert reserving == {"fedic"}
 
 
 def test_scores_do_not_depend_on_alpha_where_weights_do_not() -> None:

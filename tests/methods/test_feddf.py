@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -134,6 +137,37 @@ def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks
         assert ("server" in received) == keep
         if keep:
             assert [same_bits(a, done[c].upload) for a, c in zip(received["server"].each, (0, 2), strict=True)] == [True, True]
+
+
+def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
+    """(d): with the test labels turned round the same images are drawn and the same weights come of them; S7: none of them is
+    anybody's training image."""
+    from raffed.experiments.federation import Federation as Rounds
+    from raffed.experiments.folder import RunFolder
+    from raffed.runtime.serial import SerialRuntime
+    from raffed.runtime.setup import prepare
+
+    config = RunConfig(
+        method="feddf", args={"server_steps": 5, "public": 40}, data=Data(split="dirichlet:6:0.3"),
+        model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5),
+        runtime=Runtime(execution="serial"),
+    )  # fmt: skip
+    setup, hashes, drawn = prepare(config), [], []
+    turned = replace(setup, dataset=replace(setup.dataset, y_test=setup.dataset.y_test[::-1].copy()))
+    for one in (setup, turned):
+        with tempfile.TemporaryDirectory() as folder:
+            rounds = Rounds(one, SerialRuntime(one), RunFolder(Path(folder) / "run", one))
+            list(rounds.next(2))
+            hashes.append(rounds.round_hashes)
+            assert rounds._public is not None
+            drawn.append(rounds._public)
+    assert torch.equal(*drawn)
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == 2
+    assert not (turned.dataset.y_test == setup.dataset.y_test).all()
+    seen = {tuple(row) for row in np.asarray(setup.dataset.x_train).reshape(len(setup.dataset.y_train), -1).tolist()}
+    public = (drawn[0].flatten(1) * setup.dataset.max_value).round().to(torch.int64)
+    assert not seen & {tuple(row) for row in public.tolist()}
 
 
 def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a_seed() -> None:

@@ -80,6 +80,16 @@ def test_the_weight_of_the_past_grows_by_participations_and_is_clipped(times: in
     assert float(got) == pytest.approx(mu_k, abs=1e-6)
 
 
+def test_after_30_of_30_expected_participations_9_3_models_count() -> None:
+    """§2.1: 1/Σ weights² of the models in ψ, seen by giving each participation a direction of its own."""
+    psi = point(torch.zeros(30))
+    for z in range(30):
+        psi = inherited(torch.eye(30)[z], psi, z).model
+    weights = psi.w["w"]
+    assert float(weights.sum()) == pytest.approx(1.0, abs=1e-5)
+    assert float(1 / weights.square().sum()) == pytest.approx(9.3, abs=0.05)
+
+
 @given(st.floats(0, 1), st.integers(1, 60))
 def test_the_upper_clip_is_0_9_whatever_mu_is(mu: float, times: int) -> None:
     """§7 no. 14, literal in the authors' code."""

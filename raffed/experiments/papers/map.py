@@ -28,7 +28,7 @@ METHODS = {
 }  # fmt: skip
 GLOBAL = tuple(row for row in METHODS if row not in ("FedRep", "FedProto"))  # Table I's rows
 TABLE_3 = ("FedAvg", "FedProx", "Scaffold", "MOON", "FedDyn", "FedROD", "pFedMe", "Ditto", "FedPHP", "FedRS", "MAP")
-CLIPPED = ("fedavg", "scaffold", "scars", "scamap", "feddyn", "dittors")  # with LeNet on Fashion-MNIST too
+CLIPPED = ("fedavg", "finetune", "scaffold", "scars", "scamap", "feddyn", "dittors")  # with LeNet on Fashion-MNIST too
 UNIFORM = "Scaffold, FedOpt, FedDyn, PerFedAvg, ScaRS, ScaMAP"  # their methods' default mean
 WEIGHTS = f"{UNIFORM} weight clients uniformly, the others by samples (FedProto averages no weights)"
 THREE = (("FaMnist", "LeNet"), ("CIFAR-10", "TFCNN"), ("CIFAR-100", "VGG8-BN"))
@@ -42,7 +42,8 @@ def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /
 
     Gradients are clipped at the released code's norm of 100 (map.md §7 no. 5), except by the local solvers, which are not
     clipped there, and on Fashion-MNIST, where it acts on nothing and would cost time; but some need it with LeNet there (without,
-    SCAFFOLD diverges in round 69, FedDyn in round 47, a personal model of DittoRS in round 105, FedAvg's third seed in round 42).
+    SCAFFOLD diverges in round 69, FedDyn in round 47, a personal model of DittoRS in round 105, FedAvg's third seed in round 42;
+    Fig. 10 fine-tunes FedAvg's).
     """
     lr, epochs = 0.05 if dataset == "CINIC-10" else 0.03, EPOCHS[dataset]
     needless = dataset == "FaMnist" and not (net == "LeNet" and method in CLIPPED)
