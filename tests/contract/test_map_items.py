@@ -90,7 +90,7 @@ def test_every_cell_of_the_tables_is_run_as_the_sheet_s_section_1_says() -> None
 
 
 def test_figure_12_is_run_as_the_sheet_s_section_6_says() -> None:
-    """100 rounds on FEMNIST's writers, Q in 0.01, 0.1, E in 2, 5; batch 10, rate 0.004; MAP observes classes from 2 samples on."""
+    """100 rounds on FEMNIST's writers, Q in 0.01, 0.1, E in 2, 5; batch 10, rate 0.004; MAP observes classes from 2 on."""
     item = find_item("map/fig12")
     seen = set()
     for cell in item.cells:
