@@ -146,9 +146,9 @@ class Channels:
             while ready.get_map():
                 for key, _ in ready.select():
                     message = _received(ends[key.data])
-                    self._inbox.put((key.data, message))
                     if message is None:
-                        ready.unregister(key.fileobj)
+                        ready.unregister(key.fileobj)  # before it is told: a closed one cannot be
+                    self._inbox.put((key.data, message))
 
 
 def _packed(*message: Any) -> bytes:

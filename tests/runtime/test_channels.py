@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
 import tempfile
@@ -76,9 +77,13 @@ ACTOR = ray.remote(num_cpus=0)(Echo)
 def connected() -> Iterator[Channels]:
     """Channels to two actors."""
     actors = [ACTOR.remote() for _ in range(2)]
-    yield Channels(dict(enumerate(actors)))
+    made = Channels(dict(enumerate(actors)))
+    yield made
     for actor in actors:
         ray.kill(actor, no_restart=True)
+    for actor in made._serving:  # Ray may end a process that looks at it after its shutdown: not before it has told of them
+        with pytest.raises(ray.exceptions.RayActorError):
+            made._ended(actor)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +168,31 @@ def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes
     for ticket in waiting:
         with pytest.raises(ray.exceptions.RayActorError):
             mortal.first([ticket])[1]()
+
+
+class Eager(queue.Queue[Any]):
+    """An inbox whose reader is always faster: an end that is over is closed as soon as that is told. Waits 30 s, not for ever."""
+
+    def __init__(self, channels: Channels) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item[1] is None:
+            self.channels._ends[item[0]].close()
+        super().put(item, block, timeout)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block, timeout or 30)
+
+
+def test_the_answers_of_the_others_are_read_though_an_end_is_closed_at_once(mortal: Channels) -> None:
+    pid = answer(mortal, 0, "pid")
+    mortal._inbox = Eager(mortal)  # type: ignore[assignment]
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ray.exceptions.RayActorError):
+        answer(mortal, 0, "echo", 1)
+    assert answer(mortal, 1, "echo", 2) == 2
 
 
 def test_an_actor_that_leaves_by_itself_counts_as_lost(mortal: Channels) -> None:
