@@ -20,19 +20,23 @@ GATE = ("gate.weight", "gate.bias")
 class MixedExperts(Personal):
     """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G, π_k and the gate.
 
-    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½. π_k starts as an initial
-    model of its own (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the
-    gate would stay. G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's
-    data for scoring, so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts.
+    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½; where it is `drawn`, as
+    torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients. π_k starts as an initial model of its own
+    (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the gate would stay.
+    G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's data for scoring,
+    so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts.
     """
 
     times: int = 1
+    drawn: bool = False
 
     predicts = True
 
     def client_init(self, k: Context) -> Companion:
-        zero = {"gate.weight": torch.zeros(k.spec.feature_dim), "gate.bias": torch.zeros(1)}
-        on = {name: t.to(k.class_counts.device) for name, t in zero.items()}
+        d = k.spec.feature_dim
+        start = drawn_gate(d, k.run_seed) if self.drawn else torch.zeros(d + 1)
+        u, b = start.to(k.class_counts.device).split([d, 1])
+        on = {"gate.weight": u, "gate.bias": b}
         return Companion(Params({**fresh(k.initial.w, k.run_seed).tensors, **on}).clone())
 
     def companion(self, k: Context) -> Params:
@@ -73,6 +77,12 @@ def fresh(initial: Params, run_seed: int) -> Params:
     return Params({name: mixed(t) for name, t in initial.tensors.items()}).clone()
 
 
+def drawn_gate(d: int, run_seed: int) -> Tensor:
+    """A gate's d weights and bias, [d + 1], from U(−1/√d, 1/√d), as torch's linear layers start: one draw for the run."""
+    stream = seeds.generator(run_seed, "expert", 0, 0, 1)  # `fresh` has the first stream of this purpose
+    return torch.rand(d + 1, generator=stream).mul_(2).sub_(1).div_(d**0.5)
+
+
 def _expert(own: Params) -> Params:
     return Params({name: t for name, t in own.tensors.items() if name not in GATE})
 
@@ -86,6 +96,8 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
 def flda(preset: Preset = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
-    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice and takes uniform means.
+    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the gate's first numbers
+    as torch's linear layers do, and takes uniform means.
     """
-    return Method("FLDA", personal=MixedExperts(2 if by_authors(preset) else 1), mean=mean_of(preset))
+    authors = by_authors(preset)
+    return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors), mean=mean_of(preset))

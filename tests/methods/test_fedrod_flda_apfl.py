@@ -14,7 +14,7 @@ from raffed.core.params import Params
 from raffed.methods.apfl import AdaptiveMixedModel, apfl
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrod import BalancedSoftmax, PersonalHead, fedrod
-from raffed.methods.flda import GATE, flda, mixture
+from raffed.methods.flda import GATE, MixedExperts, flda, mixture
 from raffed.methods.memory import Companion
 from raffed.methods.solo import solo
 from tests.tiny import PLAIN, Tiny, bare_context, clients, forward, network, same_bits
@@ -149,10 +149,11 @@ def test_the_gates_gradient_is_the_formula() -> None:
 
 
 def test_the_authors_preset_counts_the_mixtures_loss_twice() -> None:
-    """Twice the gradient: without momentum and decay, one step at the rate η is one of the original's at 2 η."""
+    """Twice the gradient: without momentum and decay, one step at the rate η is one of the original's at 2 η, the gates alike."""
     local = replace(PLAIN, momentum=0.0, weight_decay=0.0, epochs=0.01)
     one_step = [replace(local, lr=lr) for lr in (0.05, 0.1)]
-    twice, once = (Tiny(flda(preset), local=at).visit(1) for preset, at in zip(("authors", "original"), one_step, strict=True))
+    once_counted = replace(flda("authors"), personal=MixedExperts(1, drawn=True))
+    twice, once = (Tiny(m, local=at).visit(1) for m, at in zip((flda("authors"), once_counted), one_step, strict=True))
     assert twice.steps == once.steps == 1
     torch.testing.assert_close(twice.trained.w.flat, once.trained.w.flat, rtol=1e-6, atol=1e-7)
     assert twice.loss == pytest.approx(2 * once.loss, rel=1e-6)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core.params import Params
-from raffed.methods.flda import GATE, flda
+from raffed.methods.flda import GATE, drawn_gate, flda
 from raffed.methods.memory import Companion
 from tests.tiny import PLAIN, Tiny, network, same_bits
 
@@ -44,6 +44,24 @@ def test_the_private_expert_starts_as_a_fresh_draw_that_is_the_same_for_all_clie
     other = Tiny(flda(), net=network(norm=True), local=STILL, seed=1)
     other.step([0])
     assert not same_bits(own(other, 0), first)
+
+
+def test_the_authors_gate_starts_as_a_draw_of_torchs_linear_layer_that_is_the_same_for_all_clients() -> None:
+    """U(−1/√d, 1/√d), d the width of the features: 5 here, and 10,000 by hand for its moments (variance 1/(3 d))."""
+    tiny = Tiny(flda("authors"), local=STILL)
+    tiny.step([0, 1])
+    first = gate(own(tiny, 0))
+    assert same_bits(first, gate(own(tiny, 1)))
+    assert 0 < float(first.flat.abs().max()) <= 5**-0.5
+    assert len({v for t in first.tensors.values() for v in t.tolist()}) == 6
+    other = Tiny(flda("authors"), local=STILL, seed=1)
+    other.step([0])
+    assert not same_bits(gate(own(other, 0)), first)
+    wide = drawn_gate(10_000, run_seed=0)
+    assert wide.shape == (10_001,)
+    assert float(wide.abs().max()) <= 0.01
+    assert float(wide.var()) == pytest.approx(1e-4 / 3, rel=0.03)
+    assert float(wide.mean()) == pytest.approx(0.0, abs=3 * (1e-4 / 3 / 10_001) ** 0.5)
 
 
 def test_the_gate_moves_in_a_clients_first_visit() -> None:
