@@ -34,9 +34,8 @@ class MixedExperts(Personal):
 
     def client_init(self, k: Context) -> Companion:
         d = k.spec.feature_dim
-        start = drawn_gate(d, k.run_seed) if self.drawn else torch.zeros(d + 1)
-        u, b = start.to(k.class_counts.device).split([d, 1])
-        on = {"gate.weight": u, "gate.bias": b}
+        start = (drawn_gate(d, k.run_seed) if self.drawn else torch.zeros(d + 1)).to(k.class_counts.device)
+        on = {"gate.weight": start[:d], "gate.bias": start[d:]}
         return Companion(Params({**fresh(k.initial.w, k.run_seed).tensors, **on}).clone())
 
     def companion(self, k: Context) -> Params:

@@ -126,6 +126,16 @@ class Channels:
                     return ticket, functools.partial(self._ended, ticket.actor)
             self._take(*self._inbox.get())
 
+    def settle(self, seconds: float = 10.0) -> None:
+        """Once the actors have been ended: wait for Ray's word on each, no longer than this in all, and let go of it.
+
+        The thread that reads ends when the last socket does, and frees what is only its own by then. Ray ends a process, with
+        exit code 1, in which that happens to one of its references while it shuts down.
+        """
+        if self._serving:
+            ray.wait(list(self._serving.values()), num_returns=len(self._serving), timeout=seconds, fetch_local=False)
+        self._serving.clear()
+
     def _take(self, actor: int, message: bytes | None) -> None:
         if message is None:
             self._gone.add(actor)

@@ -100,6 +100,8 @@ class RayPool:
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         self._actors = []
+        if self._channels is not None:
+            self._channels.settle()
 
     def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
         """Call actors now; the answers, by actor number, once all are there. An actor that is lost is replaced and asked again;

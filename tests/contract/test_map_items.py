@@ -9,6 +9,7 @@ import pytest
 from analysis.reproductions import printed_value, printed_values
 from raffed.core.errors import UsageError
 from raffed.experiments.papers.map import UNIFORM
+from raffed.experiments.papers.map_claims import EXCEPTIONS
 from raffed.experiments.papers.map_released import PRESETS, SETTINGS
 from raffed.experiments.registry import Claim, Item, find_item, items
 from raffed.experiments.released import as_released
@@ -44,11 +45,12 @@ def left(item: Item, claim: Claim) -> float:
     return sum(term[0] * printed_value("map", where[term[1:]]) for term in claim.terms) - claim.minus  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("name", "count"), [("map/table1", 43), ("map/table2", 49), (TABLES[2], 9), (TABLES[3], 9)])
+@pytest.mark.parametrize(("name", "count"), [("map/table1", 43), ("map/table2", 71), (TABLES[2], 9), (TABLES[3], 9)])
 def test_the_tables_claims_hold_of_the_printed_numbers(name: str, count: int) -> None:
     """All but that MAP aggregates as FedRS: the paper prints the best of three settings each.
 
-    Table I: 9 (1), 17 + 4 + 8 (2), 1 (5), 4 (6). Table II: 21 + 2 (3), 2 (4), 1 (5), 2 (6), 21 (7). Table III: 11 rows, two lead.
+    Table I: 9 (1), 17 + 4 + 8 (2), 1 (5), 4 (6). Table II: 21 + 2 (3), 2 (4), 1 (5), 2 (6), 21 + 22 (7).
+    Table III: 11 rows, two lead.
     """
     item = find_item(name)
     assert len(item.claims) == count
@@ -125,8 +127,7 @@ def test_where_printed_personalization_is_below_aggregation_is_what_the_sheet_sa
     assert {row: len(columns) for row, columns in below.items()} == {
         "Ditto": 6, "DittoRS": 6, "FLDA": 3, "FedROD": 3, "FedAvg": 1, "Scaffold": 1, "ScaRS": 1, "FedDF": 1,
     }  # fmt: skip
-    assert below["FedAvg"] == below["Scaffold"] == below["ScaRS"] == ["CIFAR-100 VGG8-BN"]
-    assert below["FedDF"] == ["CIFAR-100 VGG11"]
+    assert {row: set(columns) for row, columns in below.items()} == {row: set(columns) for row, columns in EXCEPTIONS.items()}
 
 
 def test_the_note_names_whom_the_mean_weights_uniformly() -> None:

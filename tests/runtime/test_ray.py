@@ -132,6 +132,28 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict
     return read_run(path)
 
 
+def test_a_pool_that_is_closed_holds_no_call_of_an_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a process shuts Ray down."""
+    import ray
+
+    from raffed.runtime.ray_channels import Channels
+
+    calls: list[Any] = []
+    made: list[Channels] = []
+    settle = Channels.settle
+
+    def seen(self: Channels) -> None:
+        calls.extend(self._serving.values())
+        settle(self)
+        made.append(self)
+        assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
+
+    monkeypatch.setattr(Channels, "settle", seen)
+    conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    assert len(calls) == 2
+    assert [channels._serving for channels in made] == [{}]
+
+
 @pytest.mark.usefixtures("carrier")
 def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
     """Two actors of which now the one, now the other answers last."""
