@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from .gains import client_gains
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means
 from .load import Runs
 from .measures import LAST_ROUNDS, measures
@@ -27,7 +28,7 @@ PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", 
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
     "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "personal_last", "personal_mean10", "between_last",
-    "between_mean10", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up", "eigenvalue_variance",
+    "between_mean10", "losing_last", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up", "eigenvalue_variance",
     "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw", "rounds_to_baseline",
     "personal_rounds_to_baseline",
 )  # fmt: skip
@@ -125,6 +126,9 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     if measure in ROUNDS:
         baseline = cells.get((item.about["baseline"], key[1]))
         return _rounds_to(runs, names, cell_names(item, baseline, runs) if baseline else [], measure)
+    if measure == "losing_last":
+        baseline = cells.get((item.about["baseline"], key[1]))
+        return _losing(runs, names, cell_names(item, baseline, runs) if baseline else [])
     found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
@@ -147,6 +151,15 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
             target = float(curve.max() if best else curve.iloc[-LAST_ROUNDS:].mean())
             reached = first_reaching(matrix[name], target)
             found[seed] = float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
+    return dict(sorted(found.items()))
+
+
+def _losing(runs: Runs, names: Sequence[str], baseline: Sequence[str]) -> dict[int, float]:
+    """Seed → % of all clients whose last score between rounds is below the same client's in the baseline's run of that seed."""
+    found = {}
+    for name in names:
+        for gains in client_gains(runs, [name], baseline, "accuracy_between"):
+            found[int(runs.runs["seed"][name])] = 100 * sum(gain < 0 for gain in gains) / len(gains)
     return dict(sorted(found.items()))
 
 

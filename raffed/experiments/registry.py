@@ -45,6 +45,7 @@ MEASURES = {  # what analysis/reproductions.py can read off runs; a contract tes
     "personal_mean10": "personal models on their local tests, mean over participants and the last ten evaluated rounds, %",
     "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
     "between_mean10": "all clients' models between rounds on their local tests, mean over all clients and the last ten rounds, %",
+    "losing_last": "clients whose model between rounds, after the last one, is below the baseline's, of all on the same split, %",
     "a_loc": "clients' own models after local training on the tests of all their stages, mean over all clients, last score, %",
     "a_glo": "the global model on the tests of all a client's stages, mean over all clients and the last visits, %",
     "a_sel": "the model just trained in the last stage on the tests of all stages, mean over participants and last visits, %",

@@ -150,6 +150,17 @@ def test_fine_tuning_is_as_long_as_local_training_at_every_scale() -> None:
         assert {run.args["epochs"] == run.local.epochs for run in runs if run is not None} == {True}
 
 
+def test_few_clients_are_said_to_lose_and_on_fashion_mnist_as_few_as_in_print() -> None:
+    """Fig. 10: 16 of 100; two standard deviations of as many draws are 2 √(100 · 0.16 · 0.84) = 7.33 clients."""
+    item = find_item("map/fig10")
+    few = [claim for claim in item.claims if claim.terms[0][3:] == ("losing_last",)]
+    assert len(item.claims) - len(few) == 4
+    assert sorted(claim.minus for claim in few) == [-50.0] * 4 + [16.0]
+    (printed,) = [claim for claim in few if claim.within is not None]
+    assert printed.within == pytest.approx(2 * (100 * 0.16 * 0.84) ** 0.5, abs=0.05)
+    assert printed.terms == ((1.0, "MAP", "FaMnist LeNet", "losing_last"),)
+
+
 def test_settings_that_act_in_stage_2_alone_are_said_to_aggregate_as_the_default() -> None:
     """lam and mu, two values each, in six benchmarks; all seven settings are said to beat FedAvg on both axes."""
     claims = find_item("map/fig11").claims

@@ -110,7 +110,7 @@ def _figure_10() -> Item:
             cells.append(Cell(row, f"{data} {net}", replace(run, federation=replace(run.federation, survey=1)), {}))
     note = ("networks of the other benchmarks than Fashion-MNIST are ours; a client that never took part has the global model; "
             "in the paper 16 of 100 clients lose on Fashion-MNIST")  # fmt: skip
-    claims = map_claims.who_gains(f"{data} {net}" for data, net in benchmarks)
+    claims = map_claims.who_gains([f"{data} {net}" for data, net in benchmarks])
     return Item("map", "fig10", "Who gains: MAP against FedAvg, client by client", "between_last", tuple(cells), note=note,
                 proxy=proxy, picture="gain_bars", claims=claims)  # fmt: skip
 
