@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 
 from raffed.core.config import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
+from raffed.core.errors import Preset
 from raffed.core.privacy import PLACES
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
@@ -80,22 +81,29 @@ FLAGS: tuple[Flag, ...] = (
     Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),
 )
+PRESET = Flag(
+    "preset", "--preset", str, WHAT, "Whose form of the method, where there are two: --set preset=….", "|".join(get_args(Preset))
+)
 _NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
 
 
 def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of FLAGS, which it receives together as its argument `flags`."""
     wanted = [flag for flag in FLAGS if flag.field not in without]
+    short = [PRESET] if "args" not in without else []
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def wrapper(**given: Any) -> None:
-            typed = {flag.field: given.pop(_parameter(flag)) for flag in wanted}
+            typed = typed_flags(given, wanted)
+            for flag in (*wanted, *short):
+                given.pop(_parameter(flag))
             command(flags={field: value for field, value in typed.items() if value is not None and value != []}, **given)
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name != "flags"]
         kind = inspect.Parameter.KEYWORD_ONLY
-        made = [inspect.Parameter(_parameter(flag), kind, default=None, annotation=_annotation(flag)) for flag in wanted]
+        made = [inspect.Parameter(_parameter(flag), kind, default=None, annotation=_annotation(flag))
+                for flag in (*wanted, *short)]  # fmt: skip
         every = [p.replace(kind=kind) for p in own] + made
         wrapper.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in every}
@@ -103,6 +111,14 @@ def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]]
         return wrapper
 
     return decorate
+
+
+def typed_flags(given: Mapping[str, Any], wanted: Iterable[Flag] = FLAGS) -> Flags:
+    """Field → value as a command received it under its parameters' names; `--preset NAME` is an argument of the method."""
+    typed = {flag.field: given.get(_parameter(flag)) for flag in wanted}
+    if given.get("preset") is not None:
+        typed["args"] = [*(typed.get("args") or []), f"preset={given['preset']}"]
+    return typed
 
 
 def _parameter(flag: Flag) -> str:
@@ -121,7 +137,7 @@ def _default(field: str) -> str:
     """The default as help shows it; nothing for None, False and empty tables."""
     value: Any = RunConfig()
     for part in field.split("."):
-        value = getattr(value, part)
+        value = getattr(value, part, None)  # PRESET is no field
     if value is None or value is False or value == {} or is_dataclass(value):
         return ""
     return f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"

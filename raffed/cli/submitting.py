@@ -77,14 +77,14 @@ def _parsed(command: str, arguments: Sequence[str]) -> dict[str, Any]:
 
     from raffed.cli.app import app
     from raffed.cli.config import read_config
-    from raffed.cli.options import FLAGS
+    from raffed.cli.options import typed_flags
     from raffed.experiments.names import check_names
 
     group: Any = get_command(app)
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params
     if command == "run":
-        typed = {flag.field: given.get(flag.field.replace(".", "_")) for flag in FLAGS}
+        typed = typed_flags(given)
         check_names(read_config(given["file"], {field: one for field, one in typed.items() if one not in (None, [], ())}))
     return given
 

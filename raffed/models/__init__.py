@@ -200,6 +200,14 @@ MODELS: dict[str, ModelInfo] = {
             _from("mlp", "mlpnet"),
         ),
         ModelInfo(
+            "mlpnet_authors",
+            "MLPNet of MAP's code",
+            "flatten 784, 1024 ReLU, 1024 ReLU, 128 ReLU, C",
+            ((1, 28, 28), (1, 32, 32)),
+            f"{_MAP}, code",
+            _from("mlp", "mlpnet_authors"),
+        ),
+        ModelInfo(
             "resnet18",
             "ResNet-18, small-image stem",
             "conv3 64, BN, ReLU, 4 stages of 2 basic blocks 64/128/256/512, global mean, C",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raffed.cli.listing import described
-from raffed.cli.options import FLAGS
+from raffed.cli.options import FLAGS, PRESET
 from raffed.core.config import RunConfig
 from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
@@ -66,7 +66,7 @@ def test_every_field_of_a_run_has_one_flag() -> None:
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_help_shows_every_flag_with_its_default(command: str) -> None:
     text = shell(command, "--help").stdout
-    missing = [flag.flag for flag in FLAGS if flag.flag.split("/")[0] not in text]
+    missing = [flag.flag for flag in (*FLAGS, PRESET) if flag.flag.split("/")[0] not in text]
     assert missing == []
     assert "(0.03)" in text  # the learning rate of Local
 
@@ -75,6 +75,7 @@ def test_resume_takes_only_what_changes_no_bit() -> None:
     text = shell("resume", "--help").stdout
     assert "--execution" in text
     assert "--lr" not in text
+    assert "--preset" not in text
 
 
 @pytest.mark.parametrize("name", METHODS)

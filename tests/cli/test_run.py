@@ -28,6 +28,21 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
 
 
+def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have_it(cli: Cli, tmp_path: Path) -> None:
+    """`--preset authors` is `--set preset=authors`: the same run, the same bits."""
+    short, long = tmp_path / "short", tmp_path / "long"
+    said = [*QUICK, "--rounds", 1, "--quiet"]
+    assert cli("run", "--method", "scaffold", "--set", "server_lr=0.5", "--preset", "authors", *said, "--out", short).code == 0
+    assert cli("run", "--method", "scaffold", "--set", "server_lr=0.5", "--set", "preset=authors", *said, "--out", long).code == 0
+    one, other = read_run(short), read_run(long)
+    assert one["config"]["args"] == {"server_lr": 0.5, "preset": "authors"}
+    assert (one["identity"], one["hashes"]) == (other["identity"], other["hashes"])
+    both = tmp_path / "both"
+    assert cli("compare", "--method", "fedavg", "--method", "fedprox", "--preset", "authors", *said, "--out", both).code == 0
+    args = {about["config"]["method"]: about["config"]["args"] for about in map(read_run, (one.parent for one in both.glob("*/run.json")))}
+    assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
+
+
 def test_what_was_not_measured_is_null_in_json(cli: Cli, tmp_path: Path) -> None:
     done = cli("run", "--rounds", 2, "--eval-every", 2, "--json", *QUICK, "--out", tmp_path / "run")
     assert [event.get("accuracy") is None for event in done.events] == [True, False, False]

@@ -20,7 +20,7 @@ from raffed.models.net import Net
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.tiny import Tiny, same_bits
 
-CHAINS = {"mlp", "mlpnet", "mlp5"}
+CHAINS = {"mlp", "mlpnet", "mlpnet_authors", "mlp5"}
 CLIENTS, BATCH = 3, 5
 
 

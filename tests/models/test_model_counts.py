@@ -28,7 +28,7 @@ def resnet8_by_hand(channels: int) -> int:
 
 COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
     ("mlpnet", (1, 32, 32), 10, {}, 792_576, 512),  # experiments-map §3
-    ("mlpnet", (1, 28, 28), 10, {"hidden": (1024, 1024, 128)}, 1_985_920, 128),  # experiments-map §3 [C]
+    ("mlpnet_authors", (1, 28, 28), 10, {}, 1_985_920, 128),  # experiments-map §3 [C]
     ("mlpnet", (1, 28, 28), 10, {"head_bias": True}, 669_706, 512),  # benchmarks W1
     ("lenet", (1, 32, 32), 10, {}, 61_696, 84),  # experiments-map §3
     ("lenet", (1, 28, 28), 10, {"head_bias": True}, 61_706, 84),  # benchmarks W2
@@ -135,7 +135,8 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
 @pytest.mark.parametrize(
     ("names", "default"),
     [
-        (("mlpnet", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn", "resnet20", "resnet56"), False),
+        (("mlpnet", "mlpnet_authors", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn"), False),
+        (("resnet20", "resnet56"), False),
         (("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"), False),
         (("mlp", "simplecnn", "resnet8", "resnet18", "wrn28", "efficientnet_b0", "cnn5", "mlp5", "lenet_dlg"), True),
     ],

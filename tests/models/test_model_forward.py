@@ -28,6 +28,7 @@ SMALLEST = {
     "mlp": (1, 2, 2),
     "mlp5": (1, 2, 2),
     "mlpnet": (1, 2, 2),
+    "mlpnet_authors": (1, 2, 2),
     "resnet18": (1, 9, 9),
     "resnet20": (1, 8, 8),
     "resnet56": (1, 8, 8),

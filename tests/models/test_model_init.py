@@ -12,7 +12,7 @@ from raffed.studies.metrics import mean_distance
 
 VGGS = ["vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn"]
 MAP_RESNETS = ["resnet20", "resnet56"]
-MAP_NETS = ["femnist_cnn", "lenet", "lenet_2d", "lenet_authors", "mlpnet", "tfcnn", *VGGS, *MAP_RESNETS]
+MAP_NETS = ["femnist_cnn", "lenet", "lenet_2d", "lenet_authors", "mlpnet", "mlpnet_authors", "tfcnn", *VGGS, *MAP_RESNETS]
 RESNETS = ["resnet18", "resnet8"]
 DEFAULTS = ["cnn5", "mlp", "mlp5", "simplecnn", "wrn28"]
 OTHERS = ["efficientnet_b0", "lenet_dlg"]

@@ -66,7 +66,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
     """
     if full.model.name == "femnist_cnn":
         return replace(full, federation=shortened(full.federation, 20, eval_every=2))
-    if full.model.name not in ("mlpnet", "lenet", "lenet_authors", "tfcnn"):
+    if full.model.name not in ("mlpnet", "mlpnet_authors", "lenet", "lenet_authors", "tfcnn"):
         return None
     epochs = min(full.local.epochs, 2.0)
     args = {**full.args, **_in_budget(full.method, epochs)}

@@ -18,7 +18,7 @@ from raffed.core.config import Model, RunConfig
 
 WARM_UP = 5
 SMALL_BATCH = 32  # on Fashion-MNIST
-NETS = {"mlpnet": Model("mlpnet", {"hidden": [1024, 1024, 128]}), "lenet": Model("lenet_authors")}  # the others' are the paper's
+NETS = {"mlpnet": Model("mlpnet_authors"), "lenet": Model("lenet_authors")}  # the others' are the paper's
 BY_SAMPLES = ("fedrs", "fedphp", "map")
 UNCLIPPED = ("pfedme", "perfedavg")  # the local solvers have no clipping there
 SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
