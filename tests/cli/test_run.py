@@ -39,7 +39,8 @@ def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have
     assert (one["identity"], one["hashes"]) == (other["identity"], other["hashes"])
     both = tmp_path / "both"
     assert cli("compare", "--method", "fedavg", "--method", "fedprox", "--preset", "authors", *said, "--out", both).code == 0
-    args = {about["config"]["method"]: about["config"]["args"] for about in map(read_run, (one.parent for one in both.glob("*/run.json")))}
+    found = [read_run(one.parent)["config"] for one in both.glob("*/run.json")]
+    args = {config["method"]: config["args"] for config in found}
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
 
 
