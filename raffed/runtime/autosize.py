@@ -18,7 +18,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.config import RunConfig
 from raffed.core.round import server_init
 from raffed.runtime.host import Host
-from raffed.runtime.placement import ACTOR_BYTES, make_stacks
+from raffed.runtime.placement import ACTOR_BYTES, INLINE_BYTES, make_stacks
 from raffed.runtime.process import free_memory, usable_cores
 from raffed.runtime.setup import Setup
 
@@ -26,17 +26,19 @@ STEPS = 4  # local steps of a probed client
 COHORTS = (8, 32, 100)
 BUDGET = 20.0  # seconds a probe may take before it stops growing stacks
 RAY_START = 12.0  # seconds until Ray and its actors are up (measured: 9 to 16 here)
+ROUND_BY_SOCKET, ROUND_BY_RAY = 1e-3, 1e-2  # seconds that calls add to a round on two actors (measured: 1.1 to 1.2, and 10 ms)
 WORTH = 0.85  # a stack must be faster than this share of one by one, or the reference execution is kept
 
 
 @dataclass(frozen=True)
 class Probe:
     """seconds: of one local step of one client, by stack size (1: one by one). client_bytes: what one client of this model
-    adds at its peak, vault and data included."""
+    adds at its peak, vault and data included. sent: bytes of a broadcast, which decide how actors are called."""
 
     seconds: dict[int, float]
     client_bytes: int
     steps: int  # of a whole client of mean size
+    sent: int = 0
 
     @property
     def worthwhile(self) -> list[int]:
@@ -69,11 +71,12 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     samples = setup.sizes_at(0)  # the probe is a round 0
     short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(samples))))
     probed = replace(setup, config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")))
-    began, seconds = time.perf_counter(), {}
+    began, seconds, sent = time.perf_counter(), {}, 0
     count = setup.config.federation.participants(setup.partition.num_clients)
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         host, broadcast = _host(probed, size, device)
+        sent = broadcast.nbytes()
         clients = sorted(range(setup.partition.num_clients), key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         spent = min(_timed(host, broadcast, probed, clients, size) for _ in range(2))
@@ -81,7 +84,7 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)))
+    return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)), sent)
 
 
 def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float | None = None) -> Choice:
@@ -94,13 +97,14 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
     count = federation.participants(setup.partition.num_clients)
     free = free_memory() if memory is None else memory
     clients = federation.rounds * count
+    start = RAY_START + federation.rounds * (ROUND_BY_SOCKET if probe.sent <= INLINE_BYTES else ROUND_BY_RAY)
     best: Choice | None = None
     for cohort in probe.worthwhile:
         work = clients * probe.steps * probe.seconds[cohort]
         stacks = -(-count // cohort)
         fit = int(free // (ACTOR_BYTES + cohort * probe.client_bytes)) if free else stacks
         actors = runtime.actors or max(1, min(cores or usable_cores(), stacks, fit))
-        for execution, seconds in (("serial", work), ("ray", RAY_START + work * -(-stacks // actors) / stacks)):
+        for execution, seconds in (("serial", work), ("ray", start + work * -(-stacks // actors) / stacks)):
             used = actors if execution == "ray" else 1
             if best is None or seconds < best.seconds:
                 name = "one by one" if cohort == 1 else f"stacks of {cohort}"

@@ -18,11 +18,9 @@ from raffed.core.errors import ActorsLostError, RaffedError
 from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
-from raffed.runtime.placement import Plan
+from raffed.runtime.placement import INLINE_BYTES, Plan
 from raffed.runtime.ray_channels import Channels, Outcome, Ticket
 from raffed.runtime.setup import Setup
-
-INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store, and a socket than a call
 
 Call = tuple[str, tuple[Any, ...]]
 Start = Callable[[Any, Plan, int, Path], Any]

@@ -54,6 +54,25 @@ def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], exec
     assert (choice.execution, choice.cohort) == (execution, cohort)
 
 
+@pytest.mark.parametrize(
+    ("sent", "execution"),
+    [
+        (19_240, "ray"),  # 1 ms a round: 12 + 10 + 30 s against 60
+        (2_678_824, "serial"),  # 10 ms: 12 + 100 + 30 s
+    ],
+)
+def test_calls_of_small_rounds_are_counted(setup: Setup, sent: int, execution: str) -> None:
+    """10,000 rounds of 40 clients of 3 steps, 50 µs each: 6 ms a round."""
+    long = replace(setup, config=replace(TINY, federation=Federation(rounds=10_000)))
+    choice = choose(long, Probe({1: 5e-5}, 0, 3, sent), cores=2)
+    assert choice.execution == execution
+    assert choice.seconds == pytest.approx(52.0 if execution == "ray" else 60.0)
+
+
+def test_the_probe_says_what_a_broadcast_weighs(setup: Setup) -> None:
+    assert measure(setup, sizes=(1,)).sent == 4 * (64 * 8 + 8 + 8 * 10 + 10)
+
+
 def test_no_more_actors_are_chosen_than_have_memory_for_a_stack_each(setup: Setup) -> None:
     probe = Probe({8: 0.5}, client_bytes=2**27, steps=3)  # in stacks of 8: 450 MiB + 1 GiB an actor
     one = ACTOR_BYTES + 8 * 2**27
