@@ -102,7 +102,8 @@ def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
         for event in launched(setup, path, path / "vaults", False, conduct_at, lambda: False):
             seconds.append(event.seconds)
             print(json.dumps({"round": event.round, "seconds": event.seconds, "peak_mib": round(peaks["pss"])}), flush=True)
-        size = sum(file.stat().st_size for file in (path / "vaults").rglob("*.safetensors")) / 2**20
+        kept = path.rglob("client-*@*.safetensors")  # of a finished run: in its only checkpoint
+        size = sum(file.stat().st_size for file in kept) / 2**20
     stop.set()
     watcher.join()
     took, peak = statistics.median(seconds), round(peaks["pss"])

@@ -58,7 +58,7 @@ def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], exec
     ("sent", "execution"),
     [
         (19_240, "ray"),  # 1 ms a round: 12 + 10 + 30 s against 60
-        (2_678_824, "serial"),  # 10 ms: 12 + 100 + 30 s
+        (2_678_824, "serial"),  # 15 ms: 12 + 150 + 30 s
     ],
 )
 def test_calls_of_small_rounds_are_counted(setup: Setup, sent: int, execution: str) -> None:
