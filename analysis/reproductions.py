@@ -123,12 +123,10 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     if not names:
         return {}
     measure = measure or measure_of(item, cells[key])
-    if measure in ROUNDS:
-        baseline = cells.get((item.about["baseline"], key[1]))
-        return _rounds_to(runs, names, cell_names(item, baseline, runs) if baseline else [], measure)
-    if measure == "losing_last":
-        baseline = cells.get((item.about["baseline"], key[1]))
-        return _losing(runs, names, cell_names(item, baseline, runs) if baseline else [])
+    if measure in ROUNDS or measure == "losing_last":
+        against = cells.get((item.about["baseline"], key[1]))
+        baseline = cell_names(item, against, runs) if against else []
+        return _rounds_to(runs, names, baseline, measure) if measure in ROUNDS else _losing(runs, names, baseline)
     found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}

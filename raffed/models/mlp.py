@@ -38,9 +38,7 @@ def mlpnet_authors(in_shape: tuple[int, int, int], num_classes: int, *, head_bia
 
     1,985,920 parameters on 1x28x28 with 10 classes.
     """
-    net = _stack("mlpnet_authors", in_shape, num_classes, (1024, 1024, 128), head_bias)
-    init_map(net)
-    return net
+    return mlpnet(in_shape, num_classes, hidden=(1024, 1024, 128), head_bias=head_bias)
 
 
 def _stack(name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: Sequence[int], head_bias: bool) -> Net:

@@ -135,8 +135,8 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
 @pytest.mark.parametrize(
     ("names", "default"),
     [
-        (("mlpnet", "mlpnet_authors", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn"), False),
-        (("resnet20", "resnet56"), False),
+        (("mlpnet", "mlpnet_authors", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn", "resnet20",
+          "resnet56"), False),
         (("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"), False),
         (("mlp", "simplecnn", "resnet8", "resnet18", "wrn28", "efficientnet_b0", "cnn5", "mlp5", "lenet_dlg"), True),
     ],
