@@ -22,7 +22,7 @@ from raffed.core.fold import Fold
 from raffed.core.local import Local
 from raffed.core.method import Method, Received, Spec
 from raffed.core.network import Network
-from raffed.core.params import Params, State
+from raffed.core.params import Params, State, brought_back
 from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
 from raffed.core.stacked import stacked
 from raffed.core.stretch import Augmentation, one_by_one
@@ -35,7 +35,8 @@ OWNED = ((0, 1), (1, 2), (0,), (0, 1, 2))  # client 2 holds one class, client 3 
 SIZES = (8, 10, 6, 11)  # with batches of 4 no batch has a single sample, which BatchNorm could not train on
 over_methods = pytest.mark.parametrize("name", METHODS)
 NOISY = Augmentation(  # one number an image, added to all of it
-    lambda batch, g: torch.randn(batch, generator=g), lambda x, drawn: x + 0.1 * drawn.view(-1, *(1,) * (x.dim() - 1))
+    lambda batch, g: torch.randn(batch, generator=g),
+    lambda x, drawn: x + 0.1 * drawn.to(x.device).view(-1, *(1,) * (x.dim() - 1)),
 )
 PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
@@ -86,7 +87,7 @@ class Tiny:
         samples = sum(one.n for one in self.data)
         self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits, self.rounds, samples)
         self.arrange()
-        self.server: Server = server_init(self.method, self.net.initial, self.spec)
+        self.server: Server = server_init(self.method, brought_back(self.net.initial), self.spec)
         self.vaults: dict[int, Vault] = {}
         self.last: dict[int, ClientRound] = {}
 

@@ -13,7 +13,7 @@ from raffed.core.boundary import Server, Summable, Upload, Wire
 from raffed.core.errors import UsageError
 from raffed.core.guard import Mask
 from raffed.core.method import Received
-from raffed.core.params import Params
+from raffed.core.params import Params, brought_back
 from raffed.core.sums import Exported, PointSum, WireSum
 
 
@@ -53,12 +53,12 @@ class Fold:
         self._b.add_all([one.b for one in uploads], weights, [f"{who}, buffers" for who in whos])
         for client, who, upload in zip(clients, whos, uploads, strict=True):
             if self._keep:
-                self._each.setdefault("server", []).append((client, upload))
+                self._each.setdefault("server", []).append((client, brought_back(upload)))
             for slot, wire in upload.slots.items():
                 if isinstance(wire, Summable):
                     self._sums.setdefault(slot, WireSum()).add(wire, who)
                 else:
-                    self._each.setdefault(slot, []).append((client, wire))
+                    self._each.setdefault(slot, []).append((client, brought_back(wire)))
 
     def hide(self, mask: Mask) -> None:
         """Put the mask of a client that was added over every sum; a UsageError if something else was sent."""

@@ -52,7 +52,7 @@ class Network:
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
-        self._b = self.initial.b.flat.clone()
+        self._b = self.initial.b.flat.to(self.device, copy=True)  # a network without buffers has an empty one, and it there
         for name, view in self.w_layout.views(self._w).items():
             self._params[name].data = view
         for name, view in self.b_layout.views(self._b).items():

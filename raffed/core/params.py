@@ -229,15 +229,22 @@ class Params:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """A record with its tensors on `device`; itself if they are there, which on a CPU costs nothing."""
-    if device.type == "cpu":
-        return value
+    """A record with its tensors on `device`; itself where that is the CPU, whose records never left it."""
+    return value if device.type == "cpu" else _moved(value, device)
+
+
+def brought_back(value: Any) -> Any:
+    """A record with its tensors on the CPU, where the server is."""
+    return _moved(value, torch.device("cpu"))
+
+
+def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor | Params):
         return value.to(device)
     if isinstance(value, Frozen):
-        return value.but(**{name: moved(one, device) for name, one in fields_of(value).items()})
+        return value.but(**{name: _moved(one, device) for name, one in fields_of(value).items()})
     if isinstance(value, dict):
-        return {name: moved(one, device) for name, one in value.items()}
+        return {name: _moved(one, device) for name, one in value.items()}
     return value
 
 

@@ -91,7 +91,7 @@ def sgd(
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     losses: list[Tensor] = []
-    for step, index in enumerate(batches):
+    for step, index in enumerate(_placed(batches, data.y.device)):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         below = None if rested is None else rested.index_select(0, index)
         f = net.forward(x if augment is None else augment(x), y, below, entrance)
@@ -107,6 +107,13 @@ def sgd(
         losses.append(loss.detach())
     own = companion.params.clone() if beside else NOTHING
     return Trained(net.snapshot(), _mean_loss(losses, batches), len(batches), own)
+
+
+def _placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
+    """Index batches, which are drawn on the CPU, on the data's device: moved in one piece, once a stretch."""
+    if device.type == "cpu" or not batches:
+        return batches
+    return torch.split(torch.cat(list(batches)).to(device), [index.numel() for index in batches])
 
 
 def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
@@ -160,8 +167,9 @@ def solve(
 ) -> Trained:
     """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a step."""
     carried, losses, per = rule.begin(k), [], rule.batches()
-    for first in range(0, len(batches), per):
-        group = [(taken(data.x, index), data.y.index_select(0, index)) for index in batches[first : first + per]]
+    placed = _placed(batches, data.y.device)
+    for first in range(0, len(placed), per):
+        group = [(taken(data.x, index), data.y.index_select(0, index)) for index in placed[first : first + per]]
         ready = [(x if augment is None else augment(x), y) for x, y in group]
 
         def gradient(state: State, which: int, ready: list[Any] = ready, step: int = first // per) -> tuple[Params, Params]:

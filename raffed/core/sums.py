@@ -110,12 +110,12 @@ class PointSum:
         return self._gathered
 
     def _settle(self, more: Tensor | None = None) -> Tensor | None:
-        """The int64 total, with all that was gathered, and `more`."""
+        """The int64 total, on the CPU, with all that was gathered, and `more`."""
         gathered = None if self._gathered is None else self._gathered.to(torch.int64)
         self._gathered, self._reach = None, 0.0
         for part in (gathered, more):
             if part is not None:
-                self._total = part if self._total is None else self._total.add_(part)
+                self._total = part.cpu() if self._total is None else self._total.add_(part.cpu())
         return self._total
 
     def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
@@ -154,7 +154,7 @@ class PointSum:
         if other is None:
             return
         total = self._settle()
-        if total is None or total.device.type != "cpu":
+        if total is None:
             self._settle(torch.from_numpy(np.array(other)))
         else:
             mine = total.numpy()
@@ -162,7 +162,7 @@ class PointSum:
 
     def export(self) -> NDArray[np.int64] | None:
         total = self._settle()
-        return None if total is None else total.cpu().numpy()
+        return None if total is None else total.numpy()
 
     def value(self, like: Params) -> Params:
         total = self._settle()
@@ -228,7 +228,7 @@ def _excess(totals: Sequence[Tensor]) -> bool:
 
 def _template(wire: Summable) -> Summable:
     """The message without its numbers: types and names, so that a partial sum shows no single client's message."""
-    emptied: Summable = pytree.tree_map(lambda x: x.new_empty(0) if isinstance(x, Tensor) else type(x)(0), wire)
+    emptied: Summable = pytree.tree_map(lambda x: torch.empty(0, dtype=x.dtype) if isinstance(x, Tensor) else type(x)(0), wire)
     return emptied
 
 

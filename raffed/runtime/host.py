@@ -153,8 +153,8 @@ class Host:
         total = PointSum()
         for entry in itertools.chain.from_iterable(share.stacks):
             vault = self.store.get(entry.client, entry.version)
-            if vault is not None:
-                total.add(vault.v, entry.weight, f"own layers of client {entry.client}")
+            if vault is not None:  # on this device, or read back from disk
+                total.add(vault.v.to(self.device), entry.weight, f"own layers of client {entry.client}")
         return total.export()
 
     def _guest(self, entry: Entry) -> Guest:

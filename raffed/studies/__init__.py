@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from raffed.core.errors import check_choice
+from raffed.runtime.process import deterministic_kernels
 
 STUDY_FILE = "study.json"
 
@@ -96,6 +97,8 @@ def carry_out(work: Work) -> None:
     check_choice("study", work.study, STUDIES)
     import torch
 
+    if torch.device(work.device).type == "cuda":
+        deterministic_kernels()
     module, threads = importlib.import_module(f"raffed.studies.{work.study}"), torch.get_num_threads()
     torch.set_num_threads(work.threads)
     try:

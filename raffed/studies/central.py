@@ -121,8 +121,7 @@ def train(net: Network, data: ClientData, local: Local, seed: int, transform: Tr
     """The initial network after `local.epochs` whole epochs of cross-entropy, in one stretch: momentum lasts over epochs."""
     data = replace(data, x=net.arranged(data.x))
     per_epoch = local.steps(data.n, 1)
-    drawn = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
-    batches = [index.to(net.device) for index in drawn]
+    batches = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
     solver = Solver(local.lr, local.momentum, local.weight_decay, local.clip_norm)
     generator = seeds.generator(seed, "augment")
     bend = (lambda x: augment(x, transform, generator)) if transform.augments else None

@@ -18,7 +18,7 @@ from raffed.core.fold import Fold
 from raffed.core.local import Local
 from raffed.core.method import Method, Spec
 from raffed.core.network import Network
-from raffed.core.params import State
+from raffed.core.params import State, brought_back
 from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
 from raffed.core.stretch import Augmentation
 from raffed.core.training import Guest, Session
@@ -39,7 +39,7 @@ class OpenFederation:
         spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
         bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
         self.session = Session(net, local, seed, spec, bend if transform.augments else None)
-        self.server: Server = server_init(method, net.initial, spec)
+        self.server: Server = server_init(method, brought_back(net.initial), spec)
         self.vaults: dict[int, Vault] = {}
 
     def participants(self) -> list[int]:

@@ -1,0 +1,191 @@
+"""Clients on a device that is not the CPU, the server on it: every method trains there, and has the CPU's bits.
+
+A GPU's kernels round in their own way, which is all that such a device leaves out (tests/devices/elsewhere.py): what is moved,
+and when, is here as it is there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
+from raffed.core.boundary import Upload, Vault, Wire
+from raffed.core.context import ClientData
+from raffed.core.fold import Fold
+from raffed.core.guard import noisy
+from raffed.core.network import Network
+from raffed.core.params import Params
+from raffed.core.sums import PointSum
+from raffed.experiments import federation
+from raffed.experiments.folder import RunFolder
+from raffed.methods import METHODS, build_method
+from raffed.runtime.base import Entry, Job, Share
+from raffed.runtime.host import Host
+from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.setup import Setup, prepare
+from raffed.studies import STUDIES, Work, carry_out
+from tests.devices.elsewhere import Elsewhere, MixedError
+from tests.tiny import NOISY, Tiny, clients, leaves, module, over_methods, same_bits
+
+ARGS: dict[str, dict[str, Any]] = {"feddf": {"server_steps": 3, "public": 20}}
+BASE = RunConfig(
+    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1),
+    federation=Federation(rounds=2, participation=0.5),
+    runtime=Runtime(execution="serial"),
+)
+BATCHNORM = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.2))
+ALL = "survey, validation, spectrum"
+VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
+    ALL: (
+        replace(
+            BASE, data=replace(BASE.data, validation=0.2), federation=replace(BASE.federation, survey=1, measures="spectrum")
+        ),
+        tuple(METHODS),
+    ),
+    "BatchNorm": (BATCHNORM, ("fedavg", "map", "fedmr", "gldp", "feddf", "ditto")),
+    "stacks, BatchNorm": (replace(BATCHNORM, numerics=Numerics(cohort=3)), ("fedavg", "map", "perfedavg")),
+    "stages": (
+        replace(BASE, data=Data("digits", "stages:4:3:3:if4"), federation=Federation(rounds=3, participation=0.5)),
+        ("gldp", "fedavg", "fedproto"),
+    ),
+    "clipped": (replace(BASE, privacy=Privacy(clip=0.5)), ("fedavg", "fedprox")),
+    "masks": (replace(BASE, privacy=Privacy(masks=True)), ("fedavg", "fedmr")),
+    "damaged uploads": (replace(BASE, faults=Faults(corrupt=0.5, straggle=0.5)), ("fedavg", "fedmr", "scaffold")),
+    "cropped, flipped, rotated": (replace(BASE, data=replace(BASE.data, transform="fedmr")), ("fedavg", "fedphp")),
+}
+
+
+class Posting(SerialRuntime):
+    """One process that posts what a host answers, as actors do: a tensor of the device cannot travel. All vaults but the one used
+    last are on disk, where there is no device."""
+
+    def __init__(self, setup: Setup, vaults: Path, device: torch.device | str) -> None:
+        super().__init__(setup, vaults)
+        self._host = Host(setup, vaults, device)
+        self._host.store.limit = 1
+
+    def train(self, job: Job) -> Any:
+        asked = super().train(job)
+        return lambda: pickle.loads(pickle.dumps(asked()))
+
+
+def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[Any, ...]:
+    """Hashes of every round's weights and of the last vaults, and what a watcher saw, but for the time it took."""
+    setup = prepare(config)
+    runtime = Posting(setup, path / "vaults", device)
+    run = federation.Federation(setup, runtime, RunFolder(path / "run", setup))
+    events = [replace(event, seconds=0.0) for event in run.next(config.federation.rounds)]
+    digests = runtime.vault_digests(run.versions)
+    runtime.close()
+    assert len(set(run.round_hashes)) == config.federation.rounds or not run.method.has_global  # it trains
+    return run.round_hashes, digests, str(events)
+
+
+@pytest.mark.parametrize(("variant", "name"), [(v, name) for v, (_, names) in VARIANTS.items() for name in names])
+def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
+    variant: str, name: str, tmp_path: Path, device: torch.device
+) -> None:
+    config = replace(VARIANTS[variant][0], method=name, args=ARGS.get(name, {}))
+    assert outcome(config, tmp_path / "there", device) == outcome(config, tmp_path / "here", "cpu")
+
+
+@over_methods
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+def test_rounds_with_dropout_batchnorm_and_augmentation(name: str, cohort: bool, device: torch.device) -> None:
+    """Server and vaults, bit for bit; the server's side holds nothing of the device."""
+    ended = []
+    for where in (torch.device("cpu"), device):
+        net = Network(module(norm=True, dropout=0.3), where)
+        data = [ClientData(one.x.to(where), one.y.to(where), one.class_counts.to(where)) for one in clients()]
+        tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [0, 1, 2, 3])
+        assert all((type(t) is Elsewhere) == (where == device) for c in tiny.vaults for t in leaves(tiny.vaults[c]) if t.numel())
+        assert not any(type(t) is Elsewhere for t in leaves(tiny.server))
+        ended.append([t.cpu() for t in tiny.everything()])
+    assert same_bits(*ended)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(name: str, tmp_path: Path, device: torch.device) -> None:
+    for place, where in (("here", "cpu"), ("there", str(device))):
+        carry_out(Work(name, "smoke", 0, tmp_path / place, device=where))
+    files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.parquet"))
+    assert files
+    for file in files:
+        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("first_here", [True, False])
+def test_layers_that_clients_keep_are_summed_wherever_they_lie(
+    first_here: bool, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """One vault in memory, another read back from disk."""
+    host = Host(prepare(replace(BASE, method="fedrep")), None, device)
+    own = [Params({"head.weight": torch.full((2, 3), value)}).clone() for value in (1.0, 5.0)]
+    where = [own[0], own[1].to(device)] if first_here else [own[0].to(device), own[1]]
+    monkeypatch.setattr(host.store, "get", lambda client, version: Vault(where[client], Params({}), {}))
+    total = PointSum()
+    total.merge(host.own_layers(Share(((Entry(0, 0.5, 1), Entry(1, 0.5, 1)),), False)))
+    assert total.value(own[0])["head.weight"].tolist() == [[3.0] * 3] * 2
+
+
+class OneByOne(Wire):
+    """A message of which the server wants each client's."""
+
+    value: Tensor
+
+
+def test_messages_that_are_not_summed_are_brought_back(device: torch.device) -> None:
+    w = Params({"w": torch.ones(2)}).clone().to(device)
+    fold = Fold()
+    fold.add(0, 1.0, Upload(1, w, Params({}), {"slot": OneByOne(torch.ones(3).to(device))}), "test")
+    [(_, note)] = fold.export().each["slot"]
+    assert type(note.value) is Tensor  # type: ignore[attr-defined]
+
+
+def test_noise_of_a_client_is_the_cpus(device: torch.device) -> None:
+    point = Params({"w": torch.zeros(3, 2)}).clone()
+    here, there = (noisy(one, 0.5, torch.Generator().manual_seed(1)) for one in (point, point.to(device)))
+    assert type(there["w"]) is Elsewhere
+    assert torch.equal(here["w"], there["w"].cpu())
+
+
+def test_the_device_refuses_what_a_gpu_refuses(device: torch.device) -> None:
+    """Else the tests above could not fail."""
+    there = torch.ones(3, 4).to(device)
+    with pytest.raises(MixedError, match="on the CPU"):
+        there + torch.ones(3, 4)
+    with pytest.raises(MixedError):
+        there.index_select(0, torch.tensor([0]))
+    with pytest.raises(RuntimeError):
+        there.numpy()
+    with pytest.raises(RuntimeError, match="travels"):
+        pickle.dumps(there)
+    assert type(there[torch.tensor([0])]) is Elsewhere  # a GPU takes indices of the CPU's
+    assert type(there * torch.tensor(2.0)) is Elsewhere  # and numbers
+    with pytest.raises(MixedError):
+        torch.ones(3, 4) * torch.tensor(2.0).to(device)  # but not the other way round
+
+
+def test_the_device_has_memory_of_its_own_and_gradients(device: torch.device) -> None:
+    here = torch.ones(3)
+    there = here.to(device)
+    there.add_(1.0)
+    assert here.tolist() == [1.0] * 3
+    assert there.tolist() == [2.0] * 3
+    back: Tensor = there.cpu()
+    there.zero_()
+    assert type(back) is Tensor
+    assert back.tolist() == [2.0] * 3
+    layer = nn.Linear(3, 2).to(device)
+    [slope] = torch.autograd.grad(layer(there + 1.0).sum(), [layer.weight])
+    assert type(slope) is Elsewhere
+    assert slope.tolist() == [[1.0] * 3] * 2
