@@ -12,7 +12,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raffed")
 
-START_RAY = tuple(f"tests/{place}" for place in ("chaos/", "cluster/", "runtime/", "sweeps/", "cli/test_cli_ray.py"))
+START_RAY = tuple(
+    f"tests/{place}"
+    for place in ("chaos/", "cluster/", "runtime/", "sweeps/", "cli/test_cli_ray.py", "devices/test_actors_elsewhere.py")
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -94,7 +94,7 @@ class Host:
                 if self._kept_bytes < DATA_BYTES // 2:
                     self._client(client)
         x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
-        self.net.noise.generator = torch.Generator(self.device)
+        self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
         f = self.net.forward(x.to(self.device), y.to(self.device))
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
         self.net.load(self.net.initial)

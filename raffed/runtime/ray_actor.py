@@ -33,10 +33,15 @@ class ClientActor(Serving):
         begin_training(setup.config.runtime.threads)
         from raffed.runtime.host import Host
 
-        self._host = Host(setup, Path(vaults), _device(), home=frozenset(home))
+        self._host = Host(setup, Path(vaults), self._device(), home=frozenset(home))
         self._host.warm_up()
         self._answers: dict[tuple[int, Share], tuple[Partial, list[Report]]] = {}
         self._seconds = time.perf_counter() - began
+
+    def _device(self) -> str:
+        """The device Ray assigned to this actor, never the one that happens to be visible."""
+        assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        return "cuda" if assigned else "cpu"  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0
 
     def ready(self) -> dict[str, Any]:
         """Once this returns, torch and the data are loaded. Where it runs, for run.json and the tests."""
@@ -62,9 +67,3 @@ class ClientActor(Serving):
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._host.store.digests(versions)
-
-
-def _device() -> str:
-    """The device Ray assigned to this actor, never the one that happens to be visible."""
-    assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return "cuda" if assigned else "cpu"  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0

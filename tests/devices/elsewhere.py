@@ -6,12 +6,15 @@ and reading one as a NumPy array. Since the kernels are the CPU's, what is left 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from raffed.core import dropout, seeds
 
 NAME = "elsewhere"
 _kept: list[Any] = []
@@ -102,11 +105,33 @@ def _check(name: str, given: list[Tensor], args: Any) -> None:
         raise MixedError(f"{name}: one tensor is on {NAME}, another of shape {tuple(there[0].shape)} on the CPU")
 
 
-def device() -> torch.device:
-    """The device, made known to torch."""
+def install(put: Callable[[Any, str, Any], None]) -> torch.device:
+    """The device, made known to torch.
+
+    `put(where, name, value)` replaces what torch cannot be told of a device made in Python: how `torch.tensor` puts one there,
+    and generators of its own. Dropout's numbers are drawn on the CPU and moved, so that they are those of a run on the CPU.
+    """
     if not _kept:
         _setup_privateuseone_for_python_backend(NAME)
         library = torch.library.Library("_", "IMPL")
         library.fallback(lambda func, *args, **kwargs: _run(func, args, kwargs), "PrivateUse1")
         _kept.append(library)
+    plain, drawn = torch.tensor, dropout.draw
+    owners: dict[int, torch.device] = {}
+    generators: list[torch.Generator] = []  # kept, so that no other gets the number of one that is gone
+
+    def tensor(*args: Any, device: torch.device | None = None, **kwargs: Any) -> Tensor:
+        return plain(*args, **kwargs) if device is None else plain(*args, **kwargs).to(device)
+
+    def generator_on(where: torch.device, *key: Any) -> torch.Generator:
+        generators.append(seeds.generator(*key))
+        owners[id(generators[-1])] = where
+        return generators[-1]
+
+    def draw(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
+        return [t.to(owners.get(id(generator), "cpu")) for t in drawn(shapes, generator)]
+
+    put(torch, "tensor", tensor)
+    put(seeds, "generator_on", generator_on)
+    put(dropout, "draw", draw)
     return torch.device(f"{NAME}:0")
