@@ -9,6 +9,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.devices import elsewhere
+
+elsewhere.register()
 settings.register_profile("raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raffed")
 

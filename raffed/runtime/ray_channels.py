@@ -1,8 +1,9 @@
-"""Calls to the client actors of one's own node by a socket each, for networks so small that Ray's calls weigh.
+"""Calls to the client actors of one's own node by a socket each.
 
 Through Ray it takes 1 to 2 ms from a call to its answer, and several threads of either side take turns for it; a round of 100
-clients with 4,810 weights takes 10 ms in all. Ray starts the actor, pins it, watches it and says how it ended; one call of
-its, `serve`, lasts as long as the socket and answers what comes there. Sockets stand in folders of this user alone.
+clients with 4,810 weights takes 10 ms in all. Ray starts the actor, pins it, watches it and says how it ended; one call of its,
+`serve`, lasts as long as the socket and answers what comes there. Large arrays lie in memory that both sides map
+(ray_parcels.py). Sockets stand in folders of this user alone.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from queue import SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple
 
 import ray
-from ray import cloudpickle
 from ray.exceptions import RayError
 
 from raffed.core.errors import ActorsLostError
+from raffed.runtime.ray_parcels import End, Parcel, packed
 
 Outcome = Callable[[], Any]  # what came of a call: the answer, or the error that it raises
+Answer = tuple[tuple[Any, ...], list[Parcel]]  # (number of the call, where an error was raised), and what came of it
 
 
 class Ticket(NamedTuple):
@@ -57,28 +59,47 @@ class Serving:
 
     def serve(self) -> None:
         """Answer the calls of whoever connects first, one after the other, until it is gone."""
-        with self._listener.accept() as caller:
+        with self._listener.accept() as connection:
             self._listener.close()
             self._folder.cleanup()  # both ends have the socket; nothing is left behind by a kill
+            caller = End(connection)
             while True:
                 try:
-                    number, name, arguments = cloudpickle.loads(caller.recv_bytes())
-                    caller.send_bytes(self._answered(number, name, arguments))
+                    (number, name), parcels = caller.receive()
+                    answer, told = self._answered(name, parcels)
+                    caller.send((number, told), [answer])
                 except (EOFError, OSError):
                     return
 
-    def _answered(self, number: int, name: str, arguments: tuple[Any, ...]) -> bytes:
-        """The answer as it travels; the error in its place where the method or the answer's pickling raises one."""
+    def _answered(self, name: str, parcels: list[Parcel]) -> tuple[Parcel, str | None]:
+        """The answer as it travels, or the error that the method or the packing raised, and where."""
         try:
-            return _packed(number, getattr(self, name)(*arguments), None)
+            return packed(getattr(self, name)(*[parcel.unpacked() for parcel in parcels])), None
         except Exception as error:  # noqa: BLE001 (raised where the answer is waited for)
             told = traceback.format_exc()
             try:
-                packed = _packed(number, error, told)
-                cloudpickle.loads(packed)  # an error whose __init__ takes other arguments is packed and never unpacked
+                parcel = packed(error)
+                parcel.unpacked()  # an error whose __init__ takes other arguments is packed and never unpacked
             except Exception:  # noqa: BLE001 (an error that cannot travel; its text can)
-                return _packed(number, RemoteError(f"{type(error).__name__}: {error}"), told)
-            return packed
+                return packed(RemoteError(f"{type(error).__name__}: {error}")), told
+            return parcel, told
+
+
+class Shared:
+    """An argument of several calls, packed once for those by socket, and put into the object store once for those through Ray."""
+
+    def __init__(self, value: Any, small: bool) -> None:
+        """small: whether it goes along with a call of Ray's."""
+        self._value, self._small = value, small
+
+    @functools.cached_property
+    def parcel(self) -> Parcel:
+        return packed(self._value)
+
+    @functools.cached_property
+    def reference(self) -> Any:
+        """The value, or a reference to it."""
+        return self._value if self._small else ray.put(self._value)
 
 
 class Channels:
@@ -86,9 +107,9 @@ class Channels:
 
     def __init__(self, actors: Mapping[int, Any]) -> None:
         """Connect to these actors, by number; those that cannot be reached are left to Ray."""
-        self._ends: dict[int, Connection] = {}
+        self._ends: dict[int, End] = {}
         self._serving: dict[int, Any] = {}  # `serve` of each: Ray's word on how it ended
-        self._inbox: SimpleQueue[tuple[int, bytes | None]] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[int, Answer | None]] = SimpleQueue()
         self._arrived: dict[Ticket, Outcome] = {}
         self._gone: set[int] = set()
         self._calls = 0
@@ -100,7 +121,7 @@ class Channels:
         try:
             address = ray.get(handle.listen.remote())
             if address is not None:
-                self._ends[actor] = Client(address, family="AF_UNIX")  # before it serves: then it hears nothing else
+                self._ends[actor] = End(Client(address, family="AF_UNIX"))  # before it serves: then it hears nothing else
                 self._serving[actor] = handle.serve.remote()
         except (RayError, OSError):
             return  # whatever it is, the next call through Ray tells
@@ -111,9 +132,9 @@ class Channels:
     def call(self, actor: int, name: str, arguments: tuple[Any, ...]) -> Ticket:
         self._calls += 1
         ticket = Ticket(actor, self._calls)
-        message = _packed(ticket.number, name, arguments)
+        parcels = [argument.parcel if isinstance(argument, Shared) else packed(argument) for argument in arguments]
         with contextlib.suppress(OSError):  # it is gone, and the thread that reads its answers says so
-            self._ends[actor].send_bytes(message)
+            self._ends[actor].send((ticket.number, name), parcels)
         return ticket
 
     def first(self, tickets: Collection[Ticket]) -> tuple[Ticket, Outcome]:
@@ -136,49 +157,40 @@ class Channels:
             ray.wait(list(self._serving.values()), num_returns=len(self._serving), timeout=seconds, fetch_local=False)
         self._serving.clear()
 
-    def _take(self, actor: int, message: bytes | None) -> None:
-        if message is None:
+    def _take(self, actor: int, answer: Answer | None) -> None:
+        if answer is None:
             self._gone.add(actor)
             self._ends[actor].close()  # here, not by the thread that reads: `call` may be writing to it
             return
-        number, value, told = cloudpickle.loads(message)
-        self._arrived[Ticket(actor, number)] = _outcome(value, told)
+        (number, told), [parcel] = answer
+        self._arrived[Ticket(actor, number)] = functools.partial(_outcome, parcel.unpacked(), told)
 
     def _ended(self, actor: int) -> Any:
         """Raise what Ray knows of an actor that is gone."""
         ray.get(self._serving[actor])
         raise ActorsLostError(f"client actor {actor} lives on but closed its socket; `raffed resume` continues the run")
 
-    def _read(self, ends: dict[int, Connection]) -> None:
+    def _read(self, ends: dict[int, End]) -> None:
         with DefaultSelector() as ready:
             for actor, end in ends.items():
                 ready.register(end, EVENT_READ, actor)
             while ready.get_map():
                 for key, _ in ready.select():
-                    message = _received(ends[key.data])
-                    if message is None:
+                    answer = _received(ends[key.data])
+                    if answer is None:
                         ready.unregister(key.fileobj)  # before it is told: a closed one cannot be
-                    self._inbox.put((key.data, message))
+                    self._inbox.put((key.data, answer))
 
 
-def _packed(*message: Any) -> bytes:
-    """As Ray packs it: classes of the user's own script by value."""
-    return bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
-
-
-def _received(end: Connection) -> bytes | None:
-    """The next message; None at the end, and where there is no memory for it."""
+def _received(end: End) -> Answer | None:
+    """The next answer; None at the end, and where there is no memory for it."""
     try:
-        return end.recv_bytes()
+        return end.receive()
     except (EOFError, OSError, MemoryError):
         return None
 
 
-def _outcome(value: Any, told: str | None) -> Outcome:
+def _outcome(value: Any, told: str | None) -> Any:
     if told is None:
-        return lambda: value
-
-    def fail() -> Any:
-        raise value from RemoteError(told)
-
-    return fail
+        return value
+    raise value from RemoteError(told)

@@ -1,4 +1,4 @@
-"""Client actors as a `Runtime`: one call per actor and round, one broadcast in the object store, lost actors replaced."""
+"""Client actors as a `Runtime`: one call per actor and round, one copy of the broadcast a node, lost actors replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import INLINE_BYTES, Plan
-from raffed.runtime.ray_channels import Channels, Outcome, Ticket
+from raffed.runtime.ray_channels import Channels, Outcome, Shared, Ticket
+from raffed.runtime.ray_parcels import SHARES
 from raffed.runtime.setup import Setup
 
 Call = tuple[str, tuple[Any, ...]]
@@ -40,7 +41,7 @@ class RayPool:
 
     def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
         self._connect(job.broadcast)
-        asked = self._ask(self._spread("train", (self._shared(job.broadcast),), job))
+        asked = self._ask(self._spread("train", (_shared(job.broadcast),), job))
 
         def trained() -> tuple[Partial, list[Report]]:
             fold = Fold()
@@ -53,7 +54,7 @@ class RayPool:
         return trained
 
     def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
-        sent = self._shared(job.broadcast), None if whole is None else self._shared(whole)
+        sent = _shared(job.broadcast), None if whole is None else _shared(whole)
         answers = self._ask(self._spread("survey", sent, job))()
         found = {standing.client: standing for answer in answers for standing in answer}
         return [found[client] for client in job.participants if client in found]
@@ -71,7 +72,7 @@ class RayPool:
         return {actor: (name, (*before, job.share(stacks))) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
-        sent, left, numbers = self._shared(broadcast), self._left(), self._chunks[part]
+        sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
         calls: dict[int, Call] = {
             actor: ("evaluate", (sent, numbers[i :: len(left)])) for i, actor in enumerate(left[: len(numbers)])
         }
@@ -108,14 +109,11 @@ class RayPool:
         return lambda: self._answers(pending)
 
     def _connect(self, broadcast: Broadcast) -> None:
-        """Once, if what is sent is small: channels to the actors on this node. One that is replaced later has none."""
-        if self._channels is None and self._nodes and broadcast.nbytes() <= INLINE_BYTES:
+        """Once: channels to the actors on this node, for large networks where it has memory to share. An actor that replaces
+        another has none."""
+        if self._channels is None and self._nodes and (SHARES or broadcast.nbytes() <= INLINE_BYTES):
             here = ray.get_runtime_context().get_node_id()
             self._channels = Channels({actor: self._actors[actor] for actor in self._left() if self._nodes[actor] == here})
-
-    def _shared(self, broadcast: Broadcast) -> Any:
-        """The broadcast, in the object store if it is large: one copy a node, read in place by every actor."""
-        return ray.put(broadcast) if self._channels is None and broadcast.nbytes() > INLINE_BYTES else broadcast
 
     def _first(self, calls: Collection[Any]) -> tuple[Any, Outcome]:
         """Wait until one of these calls has an outcome; those through Ray once no other is left."""
@@ -172,7 +170,8 @@ class RayPool:
         name, arguments = call
         if self._channels is not None and self._channels.reaches(actor):
             return self._channels.call(actor, name, arguments)
-        return getattr(self._actors[actor], name).remote(*arguments)
+        given = [argument.reference if isinstance(argument, Shared) else argument for argument in arguments]
+        return getattr(self._actors[actor], name).remote(*given)
 
     def _replace(self, actor: int, error: RayActorError) -> None:
         self._restarts += 1
@@ -184,6 +183,11 @@ class RayPool:
             ) from error
         log.warning("client actor %d was lost and is replaced (%d of %d)", actor, self._restarts, limit)
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
+
+
+def _shared(broadcast: Broadcast) -> Shared:
+    """One copy a node, read in place by every actor."""
+    return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -105,17 +105,22 @@ def _check(name: str, given: list[Tensor], args: Any) -> None:
         raise MixedError(f"{name}: one tensor is on {NAME}, another of shape {tuple(there[0].shape)} on the CPU")
 
 
-def install(put: Callable[[Any, str, Any], None]) -> torch.device:
-    """The device, made known to torch.
-
-    `put(where, name, value)` replaces what torch cannot be told of a device made in Python: how `torch.tensor` puts one there,
-    and generators of its own. Dropout's numbers are drawn on the CPU and moved, so that they are those of a run on the CPU.
-    """
+def register() -> None:
+    """Make the device known to torch, before the process's first backward pass: that is when torch counts devices."""
     if not _kept:
         _setup_privateuseone_for_python_backend(NAME)
         library = torch.library.Library("_", "IMPL")
         library.fallback(lambda func, *args, **kwargs: _run(func, args, kwargs), "PrivateUse1")
         _kept.append(library)
+
+
+def install(put: Callable[[Any, str, Any], None]) -> torch.device:
+    """The device, registered.
+
+    `put(where, name, value)` replaces what torch cannot be told of a device made in Python: how `torch.tensor` puts one there,
+    and generators of its own. Dropout's numbers are drawn on the CPU and moved, so that they are those of a run on the CPU.
+    """
+    register()
     plain, drawn = torch.tensor, dropout.draw
     owners: dict[int, torch.device] = {}
     generators: list[torch.Generator] = []  # kept, so that no other gets the number of one that is gone

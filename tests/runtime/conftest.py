@@ -45,11 +45,14 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
     return replace(config, runtime=replace(config.runtime, **runtime))
 
 
-@pytest.fixture(params=["sockets", "ray"])
+@pytest.fixture(params=["sockets", "shared memory", "ray"])
 def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a pool in this process calls its actors: as for small networks, and as for large ones."""
+    """How a pool in this process calls its actors: as for small networks, as for large ones, and as those of other nodes."""
+    if request.param == "shared memory":
+        monkeypatch.setattr("raffed.runtime.ray_parcels.ASIDE", 1)
     if request.param == "ray":
         monkeypatch.setattr("raffed.runtime.ray_pool.INLINE_BYTES", 0)
+        monkeypatch.setattr("raffed.runtime.ray_pool.SHARES", False)
     return str(request.param)
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 import ray
+import torch
 
 from raffed.core.boundary import Private
 from raffed.core.errors import BoundaryError, NumericsError
 from raffed.core.params import Params
-from raffed.runtime.ray_channels import Channels, RemoteError, Serving
+from raffed.runtime.ray_channels import Channels, RemoteError, Serving, Shared
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -121,6 +122,15 @@ def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(channels:
     block = b"x" * 8_000_000
     tickets = [channels.call(0, "echo", (block,)) for _ in range(4)]
     assert all(channels.first([ticket])[1]() == block for ticket in tickets)
+
+
+def test_large_arrays_and_shared_arguments_arrive_at_both_ends(channels: Channels) -> None:
+    w = Params({"w": torch.arange(100_000.0)}).clone()
+    sent = Shared(w, small=False)
+    tickets = [channels.call(i % 2, "echo", (sent,)) for i in range(4)]
+    for ticket in tickets:
+        back = channels.first([ticket])[1]()
+        assert torch.equal(back["w"], w["w"])
 
 
 def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(channels: Channels) -> None:

@@ -1,0 +1,64 @@
+"""On a real GPU, where there is one: every method trains there, the same bits each time and for any packing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import raffed
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed.core.context import ClientData
+from raffed.core.network import Network
+from raffed.methods import build_method
+from raffed.runtime.process import deterministic_kernels
+from tests.tiny import NOISY, Tiny, clients, module, over_methods, same_bits
+
+if not torch.cuda.is_available():
+    pytest.skip("no GPU here", allow_module_level=True)
+DEVICE = "cuda"
+CONFIG = RunConfig(
+    method="map", data=Data("digits", "dirichlet:6:0.3", local_test=0.2), model=Model("resnet8"),
+    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1), federation=Federation(rounds=2),
+    runtime=Runtime(execution="serial", gpu_fraction=1.0),
+)  # fmt: skip
+
+
+def trained(name: str, device: str, cohort: bool = False) -> list[torch.Tensor]:
+    """Server and vaults after two rounds, on the CPU."""
+    net = Network(module(norm=True), device)
+    data = [ClientData(one.x.to(device), one.y.to(device), one.class_counts.to(device)) for one in clients()]
+    tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY)
+    return [t.cpu() for t in tiny.run(2, [0, 1, 2, 3]).everything()]
+
+
+@over_methods
+def test_the_same_bits_twice_and_the_cpus_numbers(name: str) -> None:
+    deterministic_kernels()
+    here, there, again = trained(name, "cpu"), trained(name, DEVICE), trained(name, DEVICE)
+    assert same_bits(there, again)
+    for a, b in zip(here, there, strict=True):
+        torch.testing.assert_close(a.double(), b.double(), rtol=5e-2, atol=5e-2)
+
+
+@over_methods
+def test_stacks_train_on_a_gpu_the_same_bits_twice(name: str) -> None:
+    deterministic_kernels()
+    assert same_bits(trained(name, DEVICE, cohort=True), trained(name, DEVICE, cohort=True))
+
+
+@pytest.mark.parametrize("cohort", [0, 3])
+def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(cohort: int, tmp_path: Path) -> None:
+    config = replace(CONFIG, numerics=Numerics(cohort))
+    alone = raffed.run(config, tmp_path / "serial").hashes
+    for k in (1, 2, 3):
+        path = tmp_path / f"{k}"
+        packed = replace(config, runtime=Runtime(execution="ray", gpu_fraction=1 / k))
+        assert raffed.run(packed, path).hashes == alone
+        places = json.loads((path / "run.json").read_text())["placement"]["places"]
+        assert [place["device"] for place in places] == ["cuda"] * k
+    on_the_cpu = raffed.run(replace(config, runtime=Runtime(execution="serial")), tmp_path / "cpu").hashes
+    assert on_the_cpu["weights"] != alone["weights"]
