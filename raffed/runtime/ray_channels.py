@@ -63,13 +63,15 @@ class Serving:
             self._listener.close()
             self._folder.cleanup()  # both ends have the socket; nothing is left behind by a kill
             caller = End(connection)
-            while True:
-                try:
-                    (number, name), parcels = caller.receive()
-                    answer, told = self._answered(name, parcels)
-                    caller.send((number, told), [answer])
-                except (EOFError, OSError):
-                    return
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._serve_one(caller)
+
+    def _serve_one(self, caller: End) -> None:
+        """In a method of its own: what a call brought and what it gave is not held while the actor waits for the next."""
+        (number, name), parcels = caller.receive()
+        answer, told = self._answered(name, parcels)
+        caller.send((number, told), [answer])
 
     def _answered(self, name: str, parcels: list[Parcel]) -> tuple[Parcel, str | None]:
         """The answer as it travels, or the error that the method or the packing raised, and where."""
