@@ -47,6 +47,7 @@ class Spec:
     expected_visits: int  # max(int(Q·T), 1): how often a client is expected to take part in the whole run
     rounds: int = 1  # T, the rounds of the whole run
     samples: int = 1  # training samples of all clients together
+    turn: int = 1  # rounds that visit every stage once: M where stages take turns, else 1
 
 
 class Received(Frozen):
@@ -235,7 +236,8 @@ SHARE_ALL = Split()
 @dataclass(frozen=True)
 class Pass:
     """One stretch of local training: what moves, for how long, with which solver (None: as the run says). plain: by the
-    cross-entropy alone, without terms and without the personal ingredient's addition.
+    cross-entropy alone, without terms and without the personal ingredient's addition. lone: whether a last batch of one sample
+    is trained on; if not, a network with BatchNorm leaves it out of its epochs, unless it is a client's only one.
     """
 
     part: Part = "all"
@@ -243,6 +245,7 @@ class Pass:
     momentum: float | None = None
     weight_decay: float | None = None
     plain: bool = False
+    lone: bool = True
 
 
 @dataclass(frozen=True)

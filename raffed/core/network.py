@@ -79,6 +79,11 @@ class Network:
         assert isinstance(head, nn.Linear)
         return head.in_features
 
+    @property
+    def normalises(self) -> bool:
+        """Whether it has BatchNorm, for which a batch of one sample has no spread."""
+        return bool(self._norms)
+
     def arranged(self, x: Tensor) -> Tensor:
         """x [n, ...] in the memory format in which this network is fastest: channels last for images and convolutions."""
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:

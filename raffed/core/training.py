@@ -113,7 +113,8 @@ def train_shared(
         task = _shared_task(m, one, solver_for(local, one, round))
         stretches = []
         for i, guest in enumerate(guests):
-            batches = _batches(session, round, guest, guest.steps(local, one.epochs), number)
+            mine = _batched(session, one, guest.data.n)
+            batches = _batches(replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number)
             stretches.append(_stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]))
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
@@ -142,6 +143,12 @@ def train_by_rule(
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
     return done
+
+
+def _batched(session: Session, one: Pass, n: int) -> Local:
+    """How a client with n samples cuts them into the batches of a pass: without a last batch of one where that is left out."""
+    alone = not one.lone and session.net.normalises and n % session.local.batch_size == 1
+    return replace(session.local, drop_last=True) if alone else session.local
 
 
 def _batches(session: Session, round: int, guest: Guest, steps: int, number: int) -> list[Tensor]:

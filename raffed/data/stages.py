@@ -43,9 +43,14 @@ class Stages:
             raise UsageError(f"federation.rounds = {rounds} is no multiple of the {self.count} stages")
         return round % self.count if self.order == "inner" else round * self.count // rounds
 
+    @property
+    def turn(self) -> int:
+        """Rounds that visit every stage once and are one of GLDP's Algorithm 1: M in `inner` order; `outer` has no such, 1."""
+        return self.count if self.order == "inner" else 1
+
     def draw(self, round: int) -> int:
         """Which drawing of participants serves this round: in `inner` order one for all stages (GLDP's Algorithm 1)."""
-        return round // self.count if self.order == "inner" else round
+        return round // self.turn
 
 
 def units(

@@ -64,7 +64,7 @@ class AdaptiveMixedModel(MixedModel):
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:
     """APFL, α in [0, 1] (its start where adaptive); the server is FedAvg's. Default 0.5, grid 0.25, 0.5, 0.75.
 
-    Row APFL of MpFedcon's Table 1 and GLDP's Table 2.
+    Row APFL of MpFedcon's Table 1 and GLDP's Tables 1 to 3.
     """
     check_range("alpha", alpha, 0.0, 1.0)
     return Method("APFL", personal=AdaptiveMixedModel(alpha) if adaptive else MixedModel(alpha))

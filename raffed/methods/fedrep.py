@@ -13,7 +13,7 @@ PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top"
 
 
 def fedper(private: Kept = "head") -> Method:
-    """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's Tables 1 and 2.
+    """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's Table 1.
 
     private: "head" is the output layer, "top" the projection before it as well, as in MpFedcon's comparison.
     """
@@ -34,7 +34,7 @@ def alternating(head_epochs: float, body_epochs: float, private: str = "head") -
 def fedrep(
     head_epochs: float = 10.0, body_epochs: float = 1.0, private: Kept = "head", preset: Preset = "original"
 ) -> Method:
-    """FedRep; epochs over the client's data. Row FedRep of MAP's Table II, MpFedcon's Table 1 and GLDP's Table 2.
+    """FedRep; epochs over the client's data. Row FedRep of MAP's Table II, MpFedcon's and GLDP's Tables 1 to 3.
 
     Defaults: the authors' script for CIFAR-10 with two classes a client (body_epochs 5 otherwise). In a budget of E epochs
     MAP's comparison has body_epochs max(1, E // 3) and the rest for the head. preset "authors" is what MAP's released code

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Private
-from raffed.core.context import Context, Forward
+from raffed.core.boundary import Private, Wire
+from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.errors import check_choice, check_range
 from raffed.core.maths import one_hot
 from raffed.core.method import Method, Part, Pass, Personal, Received, Spec, Split
 from raffed.core.params import Params, State
-from raffed.core.server import Mean
+from raffed.core.server import Assign, Mean, ServerRule
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
@@ -52,6 +52,7 @@ class Relations(Personal):
     temperature: float = 1.0
     inference: str = "lp"
     candidates: str = "all"
+    snapshot: bool = False  # the server's rule keeps C̃ (`RoundStart`)
 
     predicts = True
 
@@ -85,11 +86,7 @@ class Relations(Personal):
         return Remembered(mean, k.mine.known | held), told
 
     def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        if not isinstance(got.sum, ClassSums):
-            return s
-        held = got.sum.count > 0
-        fresh = got.sum.total / got.sum.count.clamp(min=1)[:, None]
-        return Prototypes(_moved(s.mean, s.known, fresh, held, self.beta), s.known | held)
+        return s if self.snapshot else _told(s, got, self.beta)
 
     def model(self, k: Context) -> State:
         return k.state
@@ -103,6 +100,44 @@ class Relations(Personal):
         return torch.where(k.mine.known.any(), nearest(z, k.mine.mean, k.mine.known), by_global)
 
 
+class Snapshot(Private):
+    """C̃ as it is now, and as it was before the round that is going on; without numbers before the first exchange."""
+
+    now: Prototypes
+    before: Prototypes
+
+
+class RoundStart(ServerRule):
+    """w^{t+1} = mean. C̃ moves with every exchange (eq. 11), but what clients get is C̃ as it was before the round's first stage
+    (Algorithm 1, lines 1 and 4; gldp.md A7): all M stages of a round see the same prototypes.
+    """
+
+    beta: float
+
+    def init(self, w: Params) -> Snapshot:
+        nothing = Prototypes.empty(0, 0)
+        return Snapshot(nothing, nothing)
+
+    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Snapshot, Params]:
+        kept: Snapshot = own
+        empty = Prototypes.empty(k.spec.num_classes, k.spec.feature_dim)
+        now, before = (one if one.known.numel() else empty for one in (kept.now, kept.before))
+        now = _told(now, k.received.get("personal", Received(0)), self.beta)
+        return Snapshot(now, before if (k.round + 1) % k.spec.turn else now), mean
+
+    def tells(self, own: Snapshot) -> dict[str, Wire]:
+        return {"personal": own.before}
+
+
+def _told(old: Prototypes, got: Received, beta: float) -> Prototypes:
+    """C̃ after an exchange (eq. 11): towards the uniform mean over the clients that hold a class."""
+    if not isinstance(got.sum, ClassSums):
+        return old
+    held = got.sum.count > 0
+    fresh = got.sum.total / got.sum.count.clamp(min=1)[:, None]
+    return Prototypes(_moved(old.mean, old.known, fresh, held, beta), old.known | held)
+
+
 def _moved(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float) -> Tensor:
     average = torch.where(known[:, None], beta * old + (1 - beta) * fresh, fresh)
     return torch.where(held[:, None], average, old)
@@ -114,7 +149,7 @@ def local_relation(z: Tensor, y: Tensor, old: Tensor, known: Tensor, form: str, 
     KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by |B_n|/B; "l1": shares
     Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z − Ĉ_y‖²/D. Ĉ gets no gradient.
     """
-    label = one_hot(y, old.shape[0]).to(z.dtype)
+    label, old = one_hot(y, old.shape[0]).to(z.dtype), old.detach()
     target, anchor = label @ old.to(z.dtype), label @ known.to(z.dtype)
     if form == "feature_softmax_class":
         count = label.sum(0)
@@ -138,10 +173,10 @@ def _kl(p: Tensor, q: Tensor, temperature: float) -> Tensor:
 def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: str = "class_mean") -> Tensor:
     """L_GP [] = Σ_n (|B_n|/B) ‖C_B^n − C̃^n‖²/D over the known classes n of the batch, z [B, D], centres [C, D] (eq. 10).
 
-    "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes.
+    "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
-    g = centres.masked_fill(~known[:, None], 0.0).to(z.dtype)
+    g = centres.detach().masked_fill(~known[:, None], 0.0).to(z.dtype)
     if form == "per_sample":
         return ((z - label @ g).square().mean(-1) * (label @ known.to(z.dtype))).sum() / len(y)
     count = label.sum(0)
@@ -152,14 +187,16 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
 def gldp(
     lam: float = 0.5, beta: float = 0.5, body_epochs: float = 10.0, head_epochs: float = 20.0,
     lp: LocalForm = "feature_softmax_sample", gp: GlobalForm = "class_mean", temperature: float = 1.0,
-    order: Order = "body_first", inference: Inference = "lp", candidates: Candidates = "all",
+    order: Order = "body_first", inference: Inference = "lp", candidates: Candidates = "all", proto_snapshot: bool = False,
 ) -> Method:  # fmt: skip
     """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and "gp" (C̃).
 
     body_epochs t and head_epochs s in FedRep's proportion (a decision of gldp.md, A4). order "head_first": FedRep's.
     candidates: classes that "gp" may choose, all known ones or those the client has seen. lp, gp "none": without the term, whose
-    weight the other does not take over. Rows GLDP-LP, GLDP-GP of Tables 2 to 4. Here a client has one data set, its current
-    stage. Uniform means over clients.
+    weight the other does not take over. The head is trained by CE alone, but with lp "logits" by that term too (gldp.md §6);
+    a last batch of one sample is left out of the body's epochs where there is BatchNorm. proto_snapshot: all stages of a round
+    get the prototypes of its start, not those of the stage before (A7); "gp" answers by what was sent. Rows GLDP-LP, GLDP-GP of
+    Tables 1 to 3, GLDP of Table 4. Here a client has one data set, its current stage. Uniform means over clients.
     """
     for name, value in (("lam", lam), ("beta", beta)):
         check_range(name, value, 0.0, 1.0)
@@ -169,11 +206,13 @@ def gldp(
         check_choice(name, choice, known)
     passes = alternating(head_epochs, body_epochs)
     part: Part = "head"
-    plain = tuple(Pass(one.part, one.epochs, plain=one.part == part) for one in passes)
+    alone = lp != "logits" or not lam  # no term but that one has a gradient in the head
+    made = tuple(Pass(one.part, one.epochs, plain=alone and one.part == part, lone=one.part == part) for one in passes)
     return Method(
         "GLDP",
         split=Split(personal=part),
-        passes=plain if order == "head_first" else plain[::-1],
-        personal=Relations(lam, beta, lp, gp, temperature, inference, candidates),
+        passes=made if order == "head_first" else made[::-1],
+        personal=Relations(lam, beta, lp, gp, temperature, inference, candidates, proto_snapshot),
         mean=Mean(by="clients"),
+        server=RoundStart(beta) if proto_snapshot else Assign(),
     )

@@ -96,7 +96,7 @@ def mpfedcon(
     μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100 and FEMNIST), τ = 0.5 is MOON's. For
     networks without a projection (`cnn5`, `mlp5` have one) the private part is the head. μ = 0 is FedRep with that part.
     negative: the model behind z_con, the client's before the round, its last one (eq. 6's letters), or between both phases.
-    Row MpFedcon of Table 1. Encoders are weighted by samples (Algorithm 1's further 1/n would shrink them).
+    Row MpFedcon of Tables 1 to 4. Encoders are weighted by samples (Algorithm 1's further 1/n would shrink them).
     """
     check_range("mu", mu, 0.0, 1e6)
     check_range("tau", tau, 0.0, 100.0, open_low=True)

@@ -12,7 +12,7 @@ PRIVATE = Split(personal="all", buffers="local")
 def solo(epochs: float = 0.0) -> Method:
     """SOLO. A client trains when it would have been sampled, from the common initial model; epochs: 0 is the run's.
 
-    Row SOLO of MpFedcon's Tables 1 and 2. The server holds no model: no accuracy on the global test set.
+    Row SOLO of MpFedcon's Table 1. The server holds no model: no accuracy on the global test set.
     """
     check_range("epochs", epochs, 0.0, 1e4)
     return Method("SOLO", split=PRIVATE, passes=(Pass(epochs=epochs or None),), mean=Mean(by="clients"))

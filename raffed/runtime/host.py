@@ -40,9 +40,10 @@ DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
     """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
-    clients, federation = setup.partition.num_clients, setup.config.federation
+    clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
-    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes))
+    turn = 1 if stages is None else stages.turn
+    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes), turn)
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:

@@ -49,6 +49,13 @@ def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashe
     check(replace(BASE, method=name), tmp_path, after=2)
 
 
+@pytest.mark.parametrize("after", [1, 2])
+def test_gldp_s_snapshot_of_the_prototypes_comes_back_with_the_server_s_memory(after: int, tmp_path: Path) -> None:
+    """gldp.md A7: stopped inside a round of two stages and after one; what is sent is not what the server has."""
+    args = {"body_epochs": 1.0, "head_epochs": 1.0, "proto_snapshot": True}
+    check(replace(BASE, method="gldp", args=args, data=Data(split="stages:6:3:2:if4")), tmp_path, after)
+
+
 @pytest.mark.slow
 def test_the_same_with_batchnorm_memories_of_every_kind_and_a_stop_between_checkpoints(tmp_path: Path) -> None:
     check(BATCHNORM, tmp_path, after=1)

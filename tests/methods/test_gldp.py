@@ -13,9 +13,9 @@ from raffed.core.method import Method, Received
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 from raffed.methods.fedrep import fedrep
-from raffed.methods.gldp import Relations, Remembered, _moved, gldp, global_relation, local_relation
+from raffed.methods.gldp import Relations, Remembered, RoundStart, _moved, gldp, global_relation, local_relation
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 Z = torch.randn(12, 7, generator=G, dtype=torch.float64)
@@ -114,6 +114,83 @@ def test_the_moving_average_inserts_and_then_averages(beta: float) -> None:
         assert value is not c[0] or torch.equal(mean, c[0])
     torch.testing.assert_close(mean, beta**2 * c[0] + beta * (1 - beta) * c[1] + (1 - beta) * c[2])
     assert torch.equal(_moved(mean, known, c[0], torch.tensor([False]), beta), mean)
+
+
+def told_of_class_0(mean: float) -> Received:
+    """Two clients hold class 0, and the mean of their class means is this."""
+    total = torch.zeros(3, 5)
+    total[0] = 2 * mean
+    return Received(2, sum=ClassSums(total, torch.tensor([2, 0, 0])))
+
+
+def test_the_servers_prototypes_are_inserted_and_then_averaged_with_beta() -> None:
+    """Eq. 11 with β = 0.3 and means 1, 5, −3: 0.09 · 1 + 0.21 · 5 − 0.7 · 3 = −0.96."""
+    rule, spec = Relations(0.5, 0.3), bare_context().spec
+    s = rule.server_init(Params({}), spec)
+    for mean in (1.0, 5.0, -3.0):
+        s = rule.server_step(s, told_of_class_0(mean), spec)
+    torch.testing.assert_close(s.mean, torch.tensor([-0.96, 0.0, 0.0])[:, None].expand(3, 5))
+    assert s.known.tolist() == [True, False, False]
+
+
+def test_a_clients_memory_is_inserted_and_then_averaged_with_beta() -> None:
+    """Eq. 9 with β = 0.25 and features 1, then 5: 0.25 · 1 + 0.75 · 5 = 4."""
+    rule, k = Relations(0.5, 0.25), bare_context(class_counts=torch.tensor([2, 0, 0]))
+    mine = rule.client_init(k)
+    for value, wanted in ((1.0, 1.0), (5.0, 4.0)):
+        batch = torch.full((2, 5), value), torch.zeros(2, dtype=torch.int64)
+        mine, _ = rule.finish(k.but(mine=mine, features=lambda _, batch=batch: iter([batch])))
+        assert mine.mean.tolist() == [[wanted] * 5, [0.0] * 5, [0.0] * 5]
+    assert mine.known.tolist() == [True, False, False]
+
+
+def test_a_snapshot_sends_what_was_known_before_the_round_whatever_its_stages_have_told_since() -> None:
+    """A7, two stages, β = 0.3, means 1, 5, −3: C̃ = 1, 3.8, −0.96; sent after them: nothing, 3.8, 3.8."""
+    rule = RoundStart(0.3)
+    own, spec = rule.init(Params({})), replace(bare_context().spec, turn=2)
+    seen = []
+    for round, mean in enumerate((1.0, 5.0, -3.0)):
+        k = server_context(spec=spec, round=round, received={"personal": told_of_class_0(mean)})
+        own, w = rule.step(own, Params({}), Params({"w": torch.ones(1)}), k)
+        assert w["w"].tolist() == [1.0]
+        sent = rule.tells(own)["personal"]
+        assert isinstance(sent, Prototypes)
+        seen.append((round_to(own.now.mean[0, 0]), round_to(sent.mean[0, 0]), sent.known.tolist()))
+    unknown, known = [False] * 3, [True, False, False]
+    assert seen == [(1.0, 0.0, unknown), (3.8, 3.8, known), (-0.96, 3.8, known)]
+
+
+def round_to(value: torch.Tensor) -> float:
+    return round(float(value), 5)
+
+
+def staged(snapshot: bool, gp: str, turn: int = 2) -> Tiny:
+    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0, lp="none", gp=gp, proto_snapshot=snapshot))  # type: ignore[arg-type]
+    tiny.spec = replace(tiny.spec, turn=turn)
+    tiny.arrange()
+    return tiny
+
+
+def test_with_a_snapshot_no_stage_of_the_first_round_is_pulled_to_prototypes_and_the_next_round_is() -> None:
+    """A7: two stages; without it the second exchange has those of the first. One exchange a round: no difference."""
+    refreshed, snapshot, without = staged(False, "class_mean"), staged(True, "class_mean"), staged(True, "none")
+    same = []
+    for _ in range(3):
+        for tiny in (refreshed, snapshot, without):
+            tiny.step([0, 1, 2, 3])
+        same.append((same_bits(snapshot.server.w, without.server.w), same_bits(refreshed.server.w, without.server.w)))
+    assert same == [(True, True), (True, False), (False, False)]
+    each, usual = staged(True, "class_mean", 1).run(3), staged(False, "class_mean", 1).run(3)
+    assert same_bits([each.server.w, each.server.slots["personal"]], [usual.server.w, usual.server.slots["personal"]])
+
+
+@pytest.mark.parametrize(("norm", "body"), [(True, 1), (False, 2)])
+def test_a_last_batch_of_one_is_left_out_of_the_body_s_epoch_where_there_is_batch_norm(norm: bool, body: int) -> None:
+    """§6: n = 5, B = 4: one step on the body instead of two, two on the head."""
+    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(norm), data=[client_data(5, (0, 1), i) for i in range(4)])
+    assert tiny.visit(0).steps == body + 2
+    assert replace(tiny, method=gldp(0.5, 0.5, 1.0, 0.0)).visit(0).steps == body
+    assert replace(tiny, method=gldp(0.5, 0.5, 3.0, 0.0)).visit(0).steps == 3 * body
 
 
 def test_the_servers_prototypes_are_uniform_over_clients() -> None:

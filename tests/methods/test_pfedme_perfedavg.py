@@ -132,8 +132,8 @@ def test_beta_0_leaves_the_meta_model_bit_for_bit(mode: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "order"), [("fo", [0, 1]), ("hf", [0, 1, 2, 2])])
-def test_every_gradient_uses_a_batch_of_its_own(mode: str, order: list[int]) -> None:
-    """(d), (4): D, D', D'' are disjoint draws of one shuffle."""
+def test_every_gradient_of_a_step_uses_another_of_the_step_s_batches(mode: str, order: list[int]) -> None:
+    """(d), (4): D, D', D''; both of hf's differences are on D''."""
     seen: list[int] = []
     rule = MetaSteps(0.1, 0.1, mode, 1e-3)
     rule.step(Meta(at(W), at(W).w.zeros()), gradient_of(lambda w: w, seen), K)
@@ -197,6 +197,21 @@ def test_the_authors_preset_makes_as_many_steps_as_fedavg_on_twice_the_batches()
     assert Tiny(perfedavg(preset="authors")).visit(3).steps == 6
     assert Tiny(perfedavg()).visit(3).steps == 4
     assert perfedavg(mode="hf").solver.iterations(7) == 3  # type: ignore[union-attr]
+
+
+def test_the_score_after_one_step_and_that_after_an_epoch_are_of_one_training() -> None:
+    """baselines §5: also log after one step; two runs, of the same bits but for the personalised model."""
+    step, epoch = Tiny(perfedavg()).run(2, [0, 1]), Tiny(perfedavg(adapt_epochs=1.0)).run(2, [0, 1])
+    assert same_bits(step.everything(), epoch.everything())
+    models = [tiny.last[1].personal_state(tiny.method) for tiny in (step, epoch)]
+    assert not same_bits(*models)
+
+
+@pytest.mark.parametrize(("n", "shared"), [(12, 0), (8, 4)])
+def test_a_step_s_batches_are_disjoint_while_one_shuffle_lasts(n: int, shared: int) -> None:
+    """(4): three batches of 4 are all 12 samples; of 8 samples the third batch is of a new shuffle and repeats four."""
+    drawn = torch.cat(batch_stream(n, 3, Local(batch_size=4), generator(0, "batches", 0, 0)))
+    assert len(drawn) - len(drawn.unique()) == shared
 
 
 @pytest.mark.parametrize("method", [pfedme(), perfedavg(), perfedavg(mode="hf")], ids=repr)

@@ -130,3 +130,14 @@ def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkey
     labels, tests = setup.dataset.y_train[trained], setup.dataset.y_test[tested]
     assert len(set(labels.tolist())) == 4
     assert set(labels.tolist()) == set(tests.tolist())
+
+
+def test_gldp_s_snapshot_lasts_a_round_of_three_stages(tmp_path: Path) -> None:
+    """gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it was."""
+    args = {"body_epochs": 1.0, "head_epochs": 1.0, "lp": "none", "proto_snapshot": True}
+    for rounds, same in ((3, True), (6, False)):
+        snapshot = replace(staged(rounds=rounds), method="gldp", args=args)
+        without = replace(snapshot, args={**args, "gp": "none"})
+        ends = [raffed.run(config, tmp_path / f"{rounds} {name}").hashes["weights"]
+                for name, config in (("snapshot", snapshot), ("without", without))]  # fmt: skip
+        assert (ends[0] == ends[1]) == same

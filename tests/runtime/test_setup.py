@@ -27,6 +27,12 @@ def test_a_client_is_expected_in_its_share_of_the_rounds_at_least_once(share: fl
     assert make_spec(setup, 5).expected_visits == visits
 
 
+@pytest.mark.parametrize(("split", "turn"), [("stages:4:3:3:if4", 3), ("stages:4:3:3:if4:outer", 1), ("iid:4", 1)])
+def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, turn: int) -> None:
+    """gldp.md §3: a round of the paper is M exchanges."""
+    assert make_spec(prepare(RunConfig(data=Data(split=split), federation=Federation(6))), 5).turn == turn
+
+
 def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_test_parts() -> None:
     """experiments-map.md §6, Fig. 12: the global test is the union of the local ones, as FEMNIST has no other."""
     setup = prepare(RunConfig(data=Data(split="incomplete:10", local_test=0.2)))
