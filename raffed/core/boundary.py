@@ -40,10 +40,13 @@ class Summable(Wire):
     """A Wire of which the server needs only the sum over clients; actors add theirs up before they answer.
 
     `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits); 44 holds
-    weights to beyond float32's last bit, sums over many samples want a wider range.
+    weights to beyond float32's last bit, sums over many samples want a wider range. `rows`: a field [C] that is 0 for the
+    classes of which this client says nothing; of every field only the rows of the others are counted as sent, which is what a
+    message of rows and class ids takes. Sums have all C rows, and so have masked messages, which are counted alike.
     """
 
     fraction_bits: ClassVar[int] = 44
+    rows: ClassVar[str] = ""
 
 
 class Private(Frozen):
@@ -127,7 +130,11 @@ def _refuse(wire: Wire, name: str, value: Any) -> None:
 
 def _payload(value: Frozen) -> dict[str, Any]:
     labels = value.labels if isinstance(value, Wire) else ()
-    return {name: getattr(value, name) for name in value._names if name not in labels}
+    fields = {name: getattr(value, name) for name in value._names if name not in labels}
+    if not isinstance(value, Summable) or not value.rows:
+        return fields
+    told = int(torch.count_nonzero(getattr(value, value.rows)))
+    return {name: each[:told] for name, each in fields.items()}  # which rows they are does not change how many numbers
 
 
 def count(value: Any) -> int:

@@ -28,9 +28,14 @@ class RetrainedHead(Wire):
 
 
 class ClassGradients(Summable):
-    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold c [C]."""
+    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold c [C].
+
+    A client sends |C_k| (d C + C) numbers, those of its classes; `holders` says which these are and is not counted.
+    """
 
     fraction_bits = 24
+    rows = "holders"
+    labels = ("holders",)
 
     weight: Tensor
     bias: Tensor

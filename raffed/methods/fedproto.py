@@ -12,7 +12,7 @@ from raffed.core.maths import one_hot
 from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, class_sums
+from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_mean_sums, class_sums
 from raffed.methods.solo import PRIVATE
 
 
@@ -21,8 +21,8 @@ class PrototypePull(Term):
 
     Prototypes are class means of the locally trained model over the client's training set (evaluation mode); the server's
     are their sample-weighted means over the participants, and a class that none of them holds keeps its last one. A class
-    never seen has none: it pulls nothing (no zero vectors, no halving). Sums and counts of all C classes travel, C·(d + 1)
-    numbers; a sparse encoding would send |C_k|·(d + 1).
+    never seen has none: it pulls nothing (no zero vectors, no halving). What is sent is |C_k|·(d + 1) numbers: sums and counts
+    of the client's classes.
 
     halfway: MAP's released code. The pull is `class_pull`; the server goes half of the way to the unweighted mean of the
     prototypes of the participants that hold the class, all of it at the class's first time, and no counts are told.
@@ -39,7 +39,10 @@ class PrototypePull(Term):
         return self.lam * pull(f.z, f.y, k.server.mean, k.server.known)
 
     def finish(self, k: Context) -> tuple[None, Wire]:
-        return None, class_mean_sums(k) if self.halfway else class_sums(k, k.state)
+        if self.halfway:
+            return None, class_mean_sums(k)
+        sums = class_sums(k, k.state)
+        return None, HeldSums(sums.total, sums.count)
 
     def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
         if not isinstance(got.sum, ClassSums):

@@ -22,6 +22,12 @@ class ClassSums(Summable):
     count: Tensor
 
 
+class HeldSums(ClassSums):
+    """The same where what is sent is a row and a number, its count or its id, for each class that the client holds."""
+
+    rows = "count"
+
+
 class Prototypes(Wire):
     """The server's class centres: mean [C, D]; known [C] bool, whether any client ever sent the class."""
 
@@ -53,7 +59,7 @@ class Companion(Private):
     own: Params
 
 
-def class_mean_sums(k: Context, weighting: str = "uniform") -> ClassSums:
+def class_mean_sums(k: Context, weighting: str = "uniform") -> HeldSums:
     """The class means of the trained model, each times a weight, and the weights [C]; sums of both give a mean over clients:
 
     uniform over those that hold the class ("uniform", which tells no counts), or weighted by the clients' sizes
@@ -62,7 +68,7 @@ def class_mean_sums(k: Context, weighting: str = "uniform") -> ClassSums:
     sums = class_sums(k, k.state)
     held = (sums.count > 0).to(sums.count.dtype)
     weight = {"uniform": held, "party_size": held * sums.count.sum(), "class_count": sums.count}[weighting]
-    return ClassSums(sums.total * (weight / sums.count.clamp(min=1))[:, None], weight)
+    return HeldSums(sums.total * (weight / sums.count.clamp(min=1))[:, None], weight)
 
 
 def nearest(z: Tensor, g: Tensor, known: Tensor) -> Tensor:

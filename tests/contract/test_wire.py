@@ -5,15 +5,20 @@ from __future__ import annotations
 import difflib
 
 import pytest
+import torch
 
-from raffed.core.boundary import Broadcast
+from raffed.core.boundary import Broadcast, Upload
+from raffed.core.context import Context
 from raffed.core.method import Spec
 from raffed.core.network import Network
 from raffed.core.round import server_init
 from raffed.methods import METHODS, build_method
+from raffed.methods.creff import FeatureGradients, RetrainedHead
+from raffed.methods.gldp import Remembered
+from raffed.methods.memory import HeldSums
 from raffed.models import build
 from tests.golden.regenerate import WIRE, B, P, section, table
-from tests.tiny import CLASSES, WIDTH, Tiny, network, over_methods
+from tests.tiny import CLASSES, WIDTH, Tiny, bare_context, network, over_methods
 
 
 def test_the_wire_table_is_the_one_that_was_agreed_on() -> None:
@@ -32,8 +37,10 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
     assert [line.split()[0] for line in heads] == list(METHODS)
 
 
-# map.md §3.4, baselines-map.md §2, fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers.
+# map.md §3.4, baselines-map.md §2, fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers; of client 1, which
+# holds two classes.
 G = CLASSES * WIDTH
+HELD = 2
 HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
 TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavg": (P + B, P + B + 1, 0, 0),
@@ -49,6 +56,14 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "dittors": (P + B, P + B + 1, P + B, 0),
     "fedrod": (P + B, P + B + 1, HEAD, 0),  # §11
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # §12
+    "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # baselines-gldp-mpfedcon.md §0
+    "fedproto": (G + CLASSES, HELD * (WIDTH + 1), P + B, G + CLASSES),  # baselines-map.md §9: |C_k| (d + 1)
+    # gldp.md §8: S (d + 1) up, with ids, no n (uniform means); the client keeps ν and Ĉ
+    "gldp": (P - HEAD + B + G + CLASSES, P - HEAD + B + HELD * (WIDTH + 1), HEAD + G + CLASSES, G + CLASSES),
+    # mpfedcon.md §3: S (d + 1) up and |D_i|; a network without a projection keeps its head
+    "mpfedcon": (P - HEAD + B + G + CLASSES, P - HEAD + B + 1 + HELD * (WIDTH + 1), HEAD, G + CLASSES),
+    # baselines-gldp-mpfedcon.md §0, §9: d C + C down, |C_k| (d C + C) up
+    "creff": (P + B + HEAD, P + B + 1 + HELD * (WIDTH * CLASSES + CLASSES), 0, HEAD),
     "fedavgm": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
     "fedmmd": (P + B, P + B + 1, 0, 0),
@@ -56,19 +71,23 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
 }
 
 
+FLAGS = {"fedmr": (CLASSES, 0), "fedproto": (CLASSES, 0), "gldp": (CLASSES, CLASSES), "mpfedcon": (CLASSES, 0)}  # down, kept
+
+
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
-    """P = 53, b = 10. A float or a count is 4 bytes, a flag (FedMR's `known` [C], down) 1."""
+    """P = 53, b = 10. A float, a count or an id is 4 bytes, a flag (`known` [C]) 1."""
     tiny = Tiny(build_method(name), net=network(norm=True)).run(2, [0, 1, 2, 3])
     sent, done = tiny.server.broadcast(), tiny.last[1]
     down, up, kept, held = TRAFFIC[name]
-    flags = CLASSES if name == "fedmr" else 0
+    flags, kept_flags = FLAGS.get(name, (0, 0))
     assert sum(sent.numbers().values()) == down
     assert sent.nbytes() == 4 * (down - flags) + flags
     assert sum(done.upload.numbers().values()) == up
     assert done.upload.nbytes() == 4 * up
     memory = [line for line in section(name) if line.startswith("  client keeps")]
-    assert int(memory[0].split()[-2]) == 4 * kept + (4 if "Heirloom" in str(done.vault) else 0)  # a counter is stored in 8
+    stored = 4 * kept - 3 * kept_flags + (4 if "Heirloom" in str(done.vault) else 0)  # a counter is stored in 8
+    assert int(memory[0].split()[-2]) == stored
     assert sum(n for field, n in sent.numbers().items() if field.startswith("slots")) == held
 
 
@@ -86,6 +105,50 @@ def test_fedmrs_table_3_is_reproduced_by_resnet_18(
     assert numbers["w"] == trainable
     assert numbers["w"] + numbers["b"] == total
     assert total + numbers["slots.term-InterClass.mean"] == with_prototypes
+
+
+BODY = 44_713_728  # gldp.md §8: 4 (11,168,832 + 9,600)
+
+
+def twenty_classes() -> Context:
+    """A client with two samples of each of 20 out of 100 classes, features [512]; the server's head is 100 x 512."""
+    y = torch.arange(20).repeat(2)
+    batch = torch.randn(40, 512, generator=torch.Generator().manual_seed(0)), y
+    return bare_context(
+        spec=Spec(100, 512, 20, 1), class_counts=torch.bincount(y, minlength=100), features=lambda _: iter([batch]),
+        mine=Remembered(torch.zeros(100, 512), torch.zeros(100, dtype=torch.bool)),
+        server=RetrainedHead(torch.zeros(100, 512), torch.zeros(100)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("classes", "head"), [(10, 5_130), (100, 51_300), (200, 102_600)])
+def test_gldp_s_messages_with_resnet_18_have_the_sheet_s_bytes(classes: int, head: int) -> None:
+    """gldp.md §1, §8: the body both ways; up S · 512 floats and S ids: 40,960 B and 80 B for S = 20 of 100 classes."""
+    net, method = Network(build("resnet18", (3, 32, 32), classes, 0)), build_method("gldp")
+    sent = server_init(method, net.initial, Spec(classes, 512, 20, 1)).broadcast()
+    assert net.initial.w.numel() - sent.w.numel() == head
+    assert sent.nbytes() == BODY + 4 * classes * 512 + classes
+    assert method.personal is not None
+    _, told = method.personal.finish(twenty_classes())
+    assert told is not None
+    assert Upload(None, sent.w, sent.b, {"personal": told}).nbytes() == BODY + 40_960 + 80
+
+
+def test_creff_s_class_gradients_have_the_sheet_s_bytes() -> None:
+    """baselines-gldp-mpfedcon.md §9: |C_k| (d C + C) floats, 51,300 a class with 100 classes: 4,104,000 B for 20 of them."""
+    _, told = FeatureGradients().finish(twenty_classes())
+    assert told.nbytes() == 4_104_000
+    everything = told.but(holders=torch.ones(100, dtype=torch.int64))
+    assert everything.nbytes() == 20_520_000
+
+
+def test_mpfedcon_s_messages_with_its_network_have_the_sheet_s_bytes() -> None:
+    """mpfedcon.md §3: encoder 307,192, 10 centres of 256 and a mask down; 5 centres, their ids and |D_i| up."""
+    net, method = Network(build("cnn5", (3, 32, 32), 10, 0)), build_method("mpfedcon")
+    sent = server_init(method, net.initial, Spec(10, 256, 100, 1)).broadcast()
+    assert sent.nbytes() == 4 * 307_192 + 10_240 + 10
+    told = HeldSums(torch.zeros(10, 256), torch.tensor([1, 0, 1, 0, 1, 0, 1, 0, 1, 0]))
+    assert Upload(500, sent.w, sent.b, {"term-CentreContrast": told}).nbytes() == 4 * 307_192 + 4 + 5 * 256 * 4 + 5 * 4
 
 
 def test_the_bytes_a_run_reports_are_those_of_its_messages() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raffed.core.boundary import Summable
 from raffed.core.frozen import Frozen, fields_of
 from raffed.core.params import Params
 from raffed.methods import METHODS, build_method
@@ -27,8 +28,16 @@ _SIDES = {CLASSES: "C", WIDTH: "D"}
 HEAD = f"""\
 What a client and the server send and keep, by method, after the third round of four clients (tests/golden/regenerate.py).
 Shapes: P = {P} weights, b = {B} BatchNorm statistics, C = {CLASSES} classes, D = {WIDTH} features. Bytes: sent 4 a number
-and 1 a flag; kept as stored.
+and 1 a flag; kept as stored. Client 1, whose rows these are, holds 2 classes.
 """
+
+
+def told(field: str, value: Tensor, held: int, named: bool) -> tuple[str, str, int, int]:
+    """A field of a message of rows: of the C rows those of the classes that the client holds; a name of the message is free."""
+    per = value[0].numel() * 4
+    shape = ", ".join(["held", *(str(_SIDES.get(side, side)) for side in value.shape[1:])])
+    kind = str(value.dtype).removeprefix("torch.")
+    return field, f"[{shape}] {kind}", 0 if named else held * per, value.numel() * value.element_size()
 
 
 def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
@@ -42,6 +51,11 @@ def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
         shape = ", ".join(str(_SIDES.get(side, side)) for side in value.shape)
         sent = value.numel() * (1 if value.dtype == torch.bool else 4)
         yield path, f"[{shape}] {str(value.dtype).removeprefix('torch.')}", sent, value.numel() * value.element_size()
+    elif isinstance(value, Summable) and value.rows:
+        fields = fields_of(value)
+        held = sum(1 for number in fields[value.rows].tolist() if number)
+        for name, inner in fields.items():
+            yield told(f"{path}.{type(value).__name__}.{name}", inner, held, name in value.labels)
     elif isinstance(value, Frozen):
         for name, inner in fields_of(value).items():
             yield from rows(f"{path}.{type(value).__name__}.{name}" if path else name, inner)
