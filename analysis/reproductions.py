@@ -28,14 +28,15 @@ PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", 
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
     "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "personal_last", "personal_mean10", "between_last",
-    "between_mean10", "losing_last", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up", "eigenvalue_variance",
-    "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw", "rounds_to_baseline",
-    "personal_rounds_to_baseline",
+    "between_mean10", "losing_last", "gaining_last", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up",
+    "eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw",
+    "rounds_to_baseline", "personal_rounds_to_baseline",
 )  # fmt: skip
 ROUNDS = {  # what counts rounds: of which accuracy
     "rounds_to_baseline": ("global", "test", "accuracy"),
     "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
 }
+SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way they moved
 DIGITS = {"floats_up": 3, **dict.fromkeys(ROUNDS, 0), **{name: 1 for name in READERS if name.startswith("eigenvalue")}}
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
@@ -123,10 +124,10 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     if not names:
         return {}
     measure = measure or measure_of(item, cells[key])
-    if measure in ROUNDS or measure == "losing_last":
+    if measure in ROUNDS or measure in SIGNS:
         against = cells.get((item.about["baseline"], key[1]))
         baseline = cell_names(item, against, runs) if against else []
-        return _rounds_to(runs, names, baseline, measure) if measure in ROUNDS else _losing(runs, names, baseline)
+        return _rounds_to(runs, names, baseline, measure) if measure in ROUNDS else _moved(runs, names, baseline, SIGNS[measure])
     found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
     return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
@@ -152,12 +153,13 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
     return dict(sorted(found.items()))
 
 
-def _losing(runs: Runs, names: Sequence[str], baseline: Sequence[str]) -> dict[int, float]:
-    """Seed → % of all clients whose last score between rounds is below the same client's in the baseline's run of that seed."""
+def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int) -> dict[int, float]:
+    """Seed → % of all clients whose last score between rounds is above (sign 1) or below (−1) the same client's in the baseline's
+    run of that seed."""
     found = {}
     for name in names:
         for gains in client_gains(runs, [name], baseline, "accuracy_between"):
-            found[int(runs.runs["seed"][name])] = 100 * sum(gain < 0 for gain in gains) / len(gains)
+            found[int(runs.runs["seed"][name])] = 100 * sum(sign * gain > 0 for gain in gains) / len(gains)
     return dict(sorted(found.items()))
 
 

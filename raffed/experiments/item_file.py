@@ -46,7 +46,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
              "unit": _unit(item, kept.values()), "tolerance": item.tolerance,
              "baseline": item.baseline, "note": item.note, "cells": cells,
              "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
-             "claims": _claims(item, kept.keys(), {one.column: of for one, of in averages}), "picture": item.picture,
+             "claims": _claims(item, scale, kept.keys(), {one.column: of for one, of in averages}), "picture": item.picture,
              "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
              "left_out": left_out}  # fmt: skip
     write_json(folder / ITEM_FILE, about)
@@ -57,11 +57,15 @@ def _settings(found: Mapping[str, list[str]]) -> list[dict[str, Any]]:
     return [{"setting": setting, "runs": runs} for setting, runs in found.items()]
 
 
-def _claims(item: Item, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """The claims all of whose cells were asked for; behind an average are the cells of its columns."""
+def _claims(
+    item: Item, scale: str, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """The claims all of whose cells were asked for, and of the paper's scale those that are of sizes; behind an average are the
+    cells of its columns."""
+    made = [one for one in item.claims if scale == "full" or not one.sized]
     behind = [{(row, part) for _, row, column, *_ in (*one.terms, *one.given) for part in averages.get(column, (column,))}
-              for one in item.claims]  # fmt: skip
-    return [asdict(one) for one, cells in zip(item.claims, behind, strict=True) if cells <= set(kept)]
+              for one in made]  # fmt: skip
+    return [asdict(one) for one, cells in zip(made, behind, strict=True) if cells <= set(kept)]
 
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:

@@ -46,6 +46,7 @@ MEASURES = {  # what analysis/reproductions.py can read off runs; a contract tes
     "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
     "between_mean10": "all clients' models between rounds on their local tests, mean over all clients and the last ten rounds, %",
     "losing_last": "clients whose model between rounds, after the last one, is below the baseline's, of all on the same split, %",
+    "gaining_last": "clients whose model between rounds, after the last one, is above the baseline's, of all on that split, %",
     "a_loc": "clients' own models after local training on the tests of all their stages, mean over all clients, last score, %",
     "a_glo": "the global model on the tests of all a client's stages, mean over all clients and the last visits, %",
     "a_sel": "the model just trained in the last stage on the tests of all stages, mean over participants and last visits, %",
@@ -105,6 +106,7 @@ class Claim:
 
     A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are the same numbers.
     given: terms of a premise, whose sum must be above 0 for the claim to say anything: half of a gain, where there is a gain.
+    sized: it says how many points of the paper's own runs, so that smaller ones are not judged by it.
     """
 
     text: str
@@ -112,6 +114,7 @@ class Claim:
     given: tuple[Term, ...] = ()
     minus: float = 0.0
     within: float | None = None
+    sized: bool = False
 
     @staticmethod
     def above(text: str, better: str, worse: str, column: str) -> Claim:

@@ -87,14 +87,16 @@ def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: s
     assert ("MpFedcon: 50 % gain" if picture == "gain_curves" else "1 of 4 lose") in svg(drawn.figure)
 
 
-def test_who_loses_is_counted_client_by_client_against_the_baseline(tmp_path: Path) -> None:
-    """Clients gain +0.1, −0.05, 0 and +0.2, though the mean gains: one of four loses, and of the baseline against itself none."""
+def test_who_loses_and_who_gains_is_counted_client_by_client_against_the_baseline(tmp_path: Path) -> None:
+    """Clients gain +0.1, −0.05, 0 and +0.2, though the mean gains: one of four loses, two gain; of the baseline against
+    itself none does."""
     scores = {"SOLO": [0.5, 0.5, 0.5, 0.5], "Ours": [0.6, 0.45, 0.5, 0.7]}
     rows = {name: [between(3, i, value) for i, value in enumerate(values)] for name, values in scores.items()}
     found, runs = item(tmp_path, rows, "between_last", baseline="SOLO")
     where = "CIFAR10 (100,5)"
     assert cell_values(found, ("Ours", where), runs, "losing_last") == {0: 25.0}
-    assert cell_values(found, ("SOLO", where), runs, "losing_last") == {0: 0.0}
+    assert cell_values(found, ("Ours", where), runs, "gaining_last") == {0: 50.0}
+    assert [cell_values(found, ("SOLO", where), runs, name) for name in ("losing_last", "gaining_last")] == [{0: 0.0}] * 2
     alone = Reproduction(found.folder, {**found.about, "baseline": "Nobody"})
     assert cell_values(alone, ("Ours", where), runs, "losing_last") == {}
 

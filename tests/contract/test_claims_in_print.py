@@ -15,7 +15,8 @@ from raffed.experiments.registry import Item, Term, items
 from raffed.experiments.reproduce import jobs
 
 OF_FEDMR = ("fedmr/table1", "fedmr/table5", "fedmr/table6", "fedmr/table7")
-PRINTED = (*OF_FEDMR, "mpfedcon/claims", "mpfedcon/table1", "mpfedcon/table2")
+OF_GLDP = ("gldp/claims", "gldp/table1", "gldp/table2", "gldp/table3", "gldp/table4-selected")
+PRINTED = (*OF_FEDMR, *OF_GLDP, "mpfedcon/claims", "mpfedcon/table1", "mpfedcon/table2")
 SIZES = dict(zip(OF_FEDMR, ((81, 51), (5, 3), (13, 7), (19, 19)), strict=True))  # at full and at proxy scale
 NOISE = 0.5  # points, experiments-fedmr.md §5
 
@@ -40,17 +41,65 @@ def accuracy(dataset: str, split: str, method: str, metric: str = "global_test_a
 def test_claims_hold_of_the_printed_numbers(key: str) -> None:
     item = items()[key]
     assert item.claims
+    judged = 0
     for claim in item.claims:
-        assert claim.within is None
-        assert left_side(item, claim.terms) > claim.minus, claim.text
+        left = left_side(item, claim.terms) - claim.minus
+        if key == "gldp/claims" and math.isnan(left):
+            continue  # of A_sel with these methods nothing is printed, nor of A_glo with one stage
+        judged += 1
+        assert left > 0 if claim.within is None else abs(left) < min(claim.within, 0.005), claim.text
         assert not claim.given or left_side(item, claim.given) > 0, claim.text
+    # of gldp/claims those of three printed columns, two GLDP above four others, and FedAvg's A_glo above its A_loc
+    assert judged == (3 * 2 * 4 + 1 if key == "gldp/claims" else len(item.claims))
 
 
-def test_these_are_all_items_of_the_two_papers_whose_claims_are_of_printed_numbers() -> None:
-    mine = [item for item in items().values() if item.paper in ("fedmr", "mpfedcon") and item.claims]
-    told = [item.key for item in mine if any(cell.printed for cell in item.cells) or any(one.printed for one in item.averages)]
+def test_gldp_is_claimed_ahead_in_every_column_but_the_one_that_prints_otherwise() -> None:
+    """Part B: GLDP best in every column of tables 1 to 3; GP and LP above 4 methods in 13 columns, 6 in 5, 4 in 9. In table 3 on
+    TinyImageNet LP has 36.20, FedRep 36.96."""
+    claimed = {name: items()[f"gldp/{name}"].claims for name in ("table1", "table2", "table3")}
+    assert {name: len(claims) for name, claims in claimed.items()} == {"table1": 104, "table2": 60, "table3": 72 - 4}
+    found = {(name, *pair) for name, claims in claimed.items() for claim in claims
+             for pair in [(claim.terms[0][1], claim.terms[0][2])]}  # fmt: skip
+    columns = {(name, cell.column) for name in claimed for cell in items()[f"gldp/{name}"].cells}
+    behind = ("table3", "GLDP-LP", "TinyImageNet [20,20,5] IF50")
+    assert found == {(name, row, column) for name, column in columns for row in ("GLDP-GP", "GLDP-LP")} - {behind}
+    third = items()["gldp/table3"]
+    assert (value(third, (1.0, *behind[1:])), value(third, (1.0, "FedRep", behind[2]))) == (36.20, 36.96)
+    assert value(third, (1.0, "GLDP-GP", behind[2])) > 36.96
+
+
+def test_the_sizes_that_the_texts_state_are_claimed_of_the_right_cells_and_at_full_scale_alone(tmp_path: Path) -> None:
+    """Figure 4 (b), CIFAR-10 [20,5,5] at IF 10: 19.12 above the second best, so above each; GP is worth 9.58 on CIFAR-100; of
+    M-F9's parties more than 70 % gain."""
+    fourth, selected, gains = (items()[key] for key in ("gldp/fig4", "gldp/table4-selected", "mpfedcon/fig9"))
+    rivals = ["FedAvg", "FedRep", "FedProx", "APFL", "FEDIC", "CReFF"]
+    panel = "CIFAR10 [20,5,5] IF10"
+    assert [claim.terms for claim in fourth.claims] == [((1.0, "GLDP-LP", panel), (-1.0, row, panel)) for row in rivals]
+    assert {(round(claim.minus, 2), claim.within) for claim in fourth.claims} == {(14.12, None)}
+    [cost] = selected.claims
+    assert [value(selected, term) for term in cost.terms] == [36.82, 27.24]
+    assert (cost.minus, cost.within) == (9.58, 5.0)
+    assert [(claim.terms, claim.minus) for claim in gains.claims] == [
+        (((1.0, "MpFedcon", f"CIFAR10 {split}", "gaining_last"),), 70.0) for split in ("(100,2)", "(100,5)")
+    ]
+    assert gains.baseline == "SOLO"
+    counted = {}
+    for item in (fourth, selected, gains):
+        for scale in ("full", "proxy"):
+            path = write_item(item, scale, tmp_path, jobs(item, scale, tmp_path, [], 1))
+            counted[item.key, scale] = len(json.loads(path.read_text())["claims"])
+    assert counted == {
+        ("gldp/fig4", "full"): 6, ("gldp/fig4", "proxy"): 0, ("gldp/table4-selected", "full"): 1,
+        ("gldp/table4-selected", "proxy"): 0, ("mpfedcon/fig9", "full"): 2, ("mpfedcon/fig9", "proxy"): 2,
+    }  # fmt: skip
+
+
+def test_these_are_all_items_of_three_papers_whose_claims_are_of_printed_numbers() -> None:
+    mine = [item for item in items().values() if item.paper in ("fedmr", "gldp", "mpfedcon") and item.claims]
+    told = [item.key for item in mine if item.key not in ("gldp/fig4", "mpfedcon/fig9")  # curves, of which the texts have sizes
+            and (any(cell.printed for cell in item.cells) or any(one.printed for one in item.averages))]  # fmt: skip
     assert sorted(told) == list(PRINTED)
-    assert {item.key for item in mine} - set(told) == {"fedmr/claims", "fedmr/claims-variance"}
+    assert {item.key for item in mine} - set(told) == {"fedmr/claims", "fedmr/claims-variance", "gldp/fig4", "mpfedcon/fig9"}
 
 
 def test_fedmr_is_claimed_ahead_where_the_printed_margin_exceeds_the_noise() -> None:
