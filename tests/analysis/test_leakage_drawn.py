@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from analysis.leakage import NOISES
+from analysis.leakage import NOISES, PRINTED
+from analysis.reproductions import printed_values
 from analysis.studies import COLUMNS, Study, check_sheet, painted
 
 NOISE = {"Gaussian 1e-4": 0.001, "Gaussian 1e-2": 20.0, "Laplace 1e-4": 0.02, "Laplace 1e-2": float("inf")}
@@ -48,6 +49,16 @@ def test_table_4_has_both_readings_beside_the_papers_mark() -> None:
     assert lines["none (DLG)"][-1] == "n/a"
     assert lines["MpFedcon 3/3"] == ["5", "yes", "", "", "yes"]
     assert set(lines) >= set(NOISES)
+
+
+def test_the_marks_are_those_of_the_papers_table_4() -> None:
+    where = {"table": "Table 4", "metric": "defendability"}
+    printed = printed_values("mpfedcon")
+    for name, value in where.items():
+        printed = printed[printed[name] == value]
+    marks = dict(zip(printed["method"], printed["value"], strict=True))
+    assert marks == {"Original": "n/a", **PRINTED, "MpFedcon": "yes"}
+    assert PRINTED == {"Gaussian 1e-4": "no", "Gaussian 1e-2": "yes", "Laplace 1e-4": "no", "Laplace 1e-2": "yes"}
 
 
 def test_what_was_not_measured_is_a_dash_and_what_was_is_in_the_table_of_attacks() -> None:

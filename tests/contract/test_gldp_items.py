@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,14 @@ from analysis.measures import measures
 from analysis.reproductions import printed_value
 from analysis.stages import VISITS, a_sel, forgetting
 from raffed.core.config import RunConfig
+from raffed.core.local import Local
 from raffed.data.splits import parse_split
 from raffed.data.stages import Stages
+from raffed.data.transforms import transform_for
 from raffed.experiments.registry import SCALES, Cell, find_item
+from raffed.methods.fedic import fedic
 from raffed.methods.gldp import LP
+from raffed.runtime.setup import _style
 
 Place = tuple[str, str]
 TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"
@@ -27,6 +32,32 @@ TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"
 def cells(name: str) -> dict[Place, Cell]:
     """(row, column) → the cell."""
     return {(cell.row, cell.column): cell for cell in find_item(name).cells}
+
+
+def test_every_run_of_gldp_s_tables_and_figures_has_the_common_settings() -> None:
+    """Part B, common: ResNet-18, SGD 0.01, weight decay 1e-4, batch 32 (Tiny-ImageNet 128), 30 local epochs, K = 50 rounds of M
+    exchanges, 10 participants of 100 or 20; gldp.md A10: momentum 0.5, no augmentation; §7: the last 10 rounds are surveyed;
+    baselines §8: FEDIC has 100, 10, 5 images a class."""
+    labelled = {"cifar10": 100, "cifar100": 10, "tiny-imagenet": 5}
+    names = ("table1", "table2", "table3", "table4-global", "table4-selected", "fig3", "fig4", "claims", "order")
+    runs = [cell.config for name in names for cell in find_item(f"gldp/{name}").cells]
+    assert len(runs) > 400
+    for run in runs:
+        clients, _, stages = (int(part) for part in run.data.split.split(":")[1:4])
+        batch = 128 if run.data.dataset == "tiny-imagenet" else 32
+        assert (clients, stages) in ((100, 1), (20, 5))
+        assert run.local == Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=batch, epochs=30)
+        assert (run.model.name, dict(run.model.args)) == ("resnet18", {})
+        assert (run.federation.participants(clients), run.federation.rounds) == (10, 50 * stages)
+        assert run.federation.survey == 10 * stages
+        assert _style(run) == "plain"
+        assert not transform_for(run.data.dataset, "plain").augments
+        if run.method in ("gldp", "fedrep"):
+            assert (run.args["body_epochs"], run.args["head_epochs"]) == (10, 20)
+        if run.method == "fedic":
+            known = {name: p.default for name, p in inspect.signature(fedic).parameters.items()}
+            assert {**known, **run.args}["labelled"] == labelled[run.data.dataset]
+    assert {run.data.dataset for run in runs if run.method == "fedic"} == set(labelled)
 
 
 def test_figure_3_s_two_printed_numbers_stand_beside_gldp_gp() -> None:

@@ -240,6 +240,27 @@ def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -
     assert sum(cell.config.identity() in second for cell in always[0]) == 4  # those of CIFAR-10: MpFedcon's μ there is 10
 
 
+def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
+    """Part C, common: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a default: mpfedcon.md §4); 100
+    rounds, 200 of FEMNIST and in table 2's second columns and table 3; M-F7/8: E in 1, 5, 10, 20."""
+    names = ("table1", "table2", "table3", "table4", "fig6", "fig7", "fig8", "fig9", "claims")
+    cells = [(name, cell) for name in names for cell in items()[f"mpfedcon/{name}"].cells]
+    assert len(cells) > 200
+    for name, cell in cells:
+        run = cell.config
+        usual = 1.0 if run.data.dataset == "cifar10" else 5.0
+        epochs = float(cell.column.removeprefix("E=")) if name in ("fig7", "fig8") else usual
+        assert run.local == Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=epochs)
+        assert (run.federation.participation, run.args.get("head_epochs", 10.0)) == (0.1, 10.0)
+        long = run.data.dataset == "femnist-letters" or name == "table3" or cell.column.endswith("T=200")
+        assert run.federation.rounds == (200 if long else 100)
+        encoder = {"fedrep": "body_epochs", "mpfedcon": "encoder_epochs"}.get(run.method)
+        assert encoder is None or run.args[encoder] == epochs
+    for name in ("fig7", "fig8"):
+        assert {cell.column for cell in items()[f"mpfedcon/{name}"].cells} == {"E=1", "E=5", "E=10", "E=20"}
+        assert {cell.config.data.split for cell in items()[f"mpfedcon/{name}"].cells} == {"equal:100:5"}
+
+
 def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
     """Part C: CIFAR cropped and flipped; A5: ten letters, a tenth held out; mpfedcon.md §1: the encoders' parameters."""
     rows = {cell.column: cell.config for cell in items()["mpfedcon/table1"].cells if cell.row == "MpFedcon"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
+from raffed.core.method import Received
+from raffed.core.params import Params, State
 from raffed.core.round import scored
 from raffed.methods.creff import (
     ClassGradients,
@@ -16,7 +20,7 @@ from raffed.methods.creff import (
     gradient_gap,
 )
 from raffed.methods.fedavg import fedavg
-from tests.tiny import Tiny, bare_context, network, same_bits
+from tests.tiny import Tiny, bare_context, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 
@@ -67,6 +71,55 @@ def test_federated_features_that_are_the_real_ones_match_exactly_and_do_not_move
     gap = gradient_gap(points, head.weight, head.bias, told.weight, told.bias)
     assert float(gap.detach().abs().max()) < 1e-5
     assert float(torch.autograd.grad(gap.sum(), points)[0].abs().max()) < 1e-4
+
+
+def test_the_class_gradients_are_of_the_downloaded_encoder() -> None:
+    """Step 1: features of θ^t, not of what local training made of it."""
+    start, trained = (State(Params({"body.w": torch.full((1,), v)}), Params({})) for v in (1.0, 2.0))
+    z, y = torch.randn(6, 5, generator=G), torch.tensor([0, 1, 2, 0, 1, 2])
+    asked: list[State] = []
+
+    def features(state: State) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        asked.append(state)
+        yield z, y
+
+    head = RetrainedHead(torch.randn(3, 5, generator=G), torch.zeros(3))
+    FeatureGradients().finish(bare_context(start=start, state=trained, server=head, features=features))
+    assert len(asked) == 1
+    assert asked[0] is start
+
+
+def server_step(rule: ClassifierRetraining, own: Federated, told: ClassGradients, round: int = 0) -> Federated:
+    """A step with FedAvg's head far from Ŵ."""
+    mean = Params({"body.w": torch.zeros(1), "head.weight": torch.full((3, 5), 7.0), "head.bias": torch.arange(3.0)})
+    k = server_context(round=round, received={"message": Received(1, sum=told)})
+    return rule.step(own, mean, mean, k)[0]
+
+
+def test_gradients_are_matched_under_the_head_that_was_broadcast() -> None:
+    """Steps 1, 5: under Ŵ the real features match and stay; under another head the same goals would move them."""
+    z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
+    sent, other = (RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G)) for _ in range(2))
+    told, points, rule = gradients_of(z, y, sent), z.reshape(3, 3, 5), ClassifierRetraining(3, 5, 1.0, 1, 0.01)
+    same = server_step(rule, Federated(points, sent.weight, sent.bias), told).features
+    moved = server_step(rule, Federated(points, other.weight, other.bias), told).features
+    torch.testing.assert_close(same, points, rtol=0, atol=1e-3)
+    assert float((moved - points).abs().max()) > 0.05
+
+
+def test_the_retrained_head_starts_fresh_every_round() -> None:
+    """Step 6: with a rate of 0 Ŵ is the draw itself, torch's U(±1/√d): neither the old Ŵ nor FedAvg's head nor 0."""
+    z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
+    old = RetrainedHead(torch.full((3, 5), 9.0), torch.full((3,), 9.0))
+    own, rule = Federated(z.reshape(3, 3, 5), old.weight, old.bias), ClassifierRetraining(3, 0, 0.1, 1, 0.0)
+    heads = [server_step(rule, own, gradients_of(z, y, old), round) for round in (0, 0, 1)]
+    for head in heads:
+        numbers = torch.cat([head.weight.flatten(), head.bias])
+        assert float(numbers.abs().max()) <= 5**-0.5
+        assert float(numbers.abs().min()) > 0
+        assert float(numbers.std()) == pytest.approx((5 * 3) ** -0.5, rel=0.4)
+    assert same_bits(heads[0], heads[1])
+    assert not same_bits(heads[0].weight, heads[2].weight)
 
 
 def test_the_distance_ignores_the_scale_of_the_goal() -> None:

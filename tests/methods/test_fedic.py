@@ -80,6 +80,49 @@ def test_with_rho_0_the_student_does_not_depend_on_the_teacher() -> None:
         assert same_bits(one.server.w, two.server.w) == same
 
 
+def on_the_labelled(tiny: Tiny) -> float:
+    """Cross-entropy on the server's labelled set."""
+    data = client_data(12, range(CLASSES), 8)
+    logits = tiny.net.apply(State(tiny.server.w, tiny.server.b), data.x)[0]
+    return float(torch.nn.functional.cross_entropy(logits, data.y))
+
+
+def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
+    """Steps 2 and 4: c = −50 and ρ = 1, so the labels reach the student through the copy of w̄ alone; uncalibrated it is w̄."""
+    losses = []
+    for copy_steps in (200, 0):
+        tiny = Tiny(fedic(copy_steps, 0, 200, 1e-2, rho=1.0))
+        own = tiny.server.slots["server"]
+        assert isinstance(own, Calibration)
+        closed = own.but(gates=Params({**own.gates.tensors, "c": torch.tensor([-50.0])}).clone())
+        tiny.server = tiny.server.but(slots={"server": closed})
+        losses.append(on_the_labelled(tiny.run(1, [0, 1, 2])))
+    plain = on_the_labelled(Tiny(fedavg()).run(1, [0, 1, 2]))
+    assert losses[0] < plain / 2
+    assert losses[1] == pytest.approx(plain, rel=0.1)
+
+
+def test_the_three_optimisers_have_the_sheet_s_steps_rates_and_decays_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§8: copy, calibrator, student: 100 steps of Adam at 1e-3, decay 2e-4 for the two networks and none for the calibrator;
+    batches of 20 of A, in the last also 128 of U."""
+    called: list[tuple[int, float, float]] = []
+    drawn: list[tuple[int, int]] = []
+
+    def spy(start: Params, own: AdamMemory, loss: object, steps: int, lr: float, decay: float) -> tuple[Params, AdamMemory]:
+        called.append((steps, lr, decay))
+        return adam(start, own, loss, min(steps, 2), lr, decay)  # type: ignore[arg-type]
+
+    def batch(n: int, size: int, draws: torch.Generator) -> Tensor:
+        drawn.append((n, size))
+        return torch.randperm(n, generator=draws)[:size]
+
+    monkeypatch.setattr("raffed.methods.fedic.adam", spy)
+    monkeypatch.setattr("raffed.methods.fedic._drawn", batch)
+    Tiny(fedic()).run(1, [0, 1])
+    assert called == [(100, 1e-3, 2e-4), (100, 1e-3, 0.0), (100, 1e-3, 2e-4)]
+    assert drawn == [(12, 20)] * 2 + [(12, 20)] * 2 + [(12, 128), (12, 20)] * 2
+
+
 def test_a_student_that_agrees_with_its_teacher_has_no_gradient() -> None:
     """(4)."""
     student = OWN.clone().requires_grad_()
@@ -132,10 +175,7 @@ def test_no_gradient_reaches_the_clients_models_and_the_statistics_are_their_mea
 def test_the_student_learns_the_labelled_set() -> None:
     """With ρ = 0 and 200 steps the cross-entropy on the server's set falls to less than half of the plain mean's."""
     plain, mine = Tiny(fedavg()).run(1, [0, 1, 2]), Tiny(fedic(1, 1, 200, 1e-2, rho=0.0)).run(1, [0, 1, 2])
-    data = client_data(12, range(CLASSES), 8)
-    losses = [float(torch.nn.functional.cross_entropy(t.net.apply(State(t.server.w, t.server.b), data.x)[0], data.y))
-              for t in (mine, plain)]  # fmt: skip
-    assert losses[0] < losses[1] / 2
+    assert on_the_labelled(mine) < on_the_labelled(plain) / 2
 
 
 def whole_run(method: str, **args: int) -> RunConfig:

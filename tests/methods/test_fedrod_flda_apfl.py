@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_map
 
 from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.round import resting
+from raffed.core.training import Guest
 from raffed.methods.apfl import AdaptiveMixedModel, apfl
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrod import BalancedSoftmax, PersonalHead, fedrod
@@ -237,6 +239,18 @@ def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
     for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
         turned = rule.turn(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, torch.tensor(0))
         assert float(turned["alpha"]) == pytest.approx(wanted)
+
+
+def test_between_rounds_v_is_mixed_with_the_servers_new_weights() -> None:
+    """baselines §3: scored is α v_i + (1 − α) w^{t+1} after aggregation, also of client 3, which took no part in round 2."""
+    tiny = Tiny(apfl(0.3)).run(1, [0, 1, 2, 3]).run(1, [0, 1])
+    for client in (0, 3):
+        guest = Guest(client, tiny.vaults[client], tiny.data[client])
+        found = resting(tiny.method, tiny.server.broadcast(), guest, tiny.session).personal_state(tiny.method).w
+        for n, v in own(tiny, client).tensors.items():
+            torch.testing.assert_close(found[n], 0.3 * v + 0.7 * tiny.server.w[n], rtol=1e-6, atol=1e-7)
+    local = tiny.last[0].personal_state(tiny.method).w
+    assert not torch.allclose(local["head.weight"], 0.3 * own(tiny, 0)["head.weight"] + 0.7 * tiny.server.w["head.weight"])
 
 
 def test_parameter_mixing_is_logit_mixing_for_a_linear_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import OrderedDict
 from dataclasses import replace
@@ -118,6 +119,25 @@ def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
     assert all(g is None for g in grads[1:])
     with pytest.raises(BoundaryError, match="carries gradient history"):
         Prototypes(torch.zeros(3, 5, requires_grad=True), ALL)
+
+
+def test_the_defaults_are_the_papers() -> None:
+    """§4: μ = 10, τ = 0.5, τ_h = 10, τ_θ = 1; §2: uniform centres, the negative is the round's start."""
+    assert {name: p.default for name, p in inspect.signature(mpfedcon).parameters.items()} == {
+        "mu": 10.0, "tau": 0.5, "head_epochs": 10.0, "encoder_epochs": 1.0, "centre_weight": "uniform", "negative": "round_start",
+    }  # fmt: skip
+
+
+def test_all_heads_are_equal_bit_for_bit_at_round_0_and_apart_once_they_were_trained() -> None:
+    """8: projection and output, also of a party that comes later."""
+    tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected())
+    heads = [tiny.method.split.own(tiny.visit(client).start.w) for client in range(4)]
+    assert set(heads[0].names) == {"body.projection.fc.weight", "body.projection.fc.bias", "head.weight", "head.bias"}
+    assert all(same_bits(one, tiny.method.split.own(tiny.net.initial.w)) for one in heads)
+    tiny.run(1, [0, 1])
+    later = [tiny.method.split.own(tiny.visit(client).start.w) for client in range(4)]
+    assert [same_bits(one, heads[0]) for one in later] == [False, False, True, True]
+    assert not same_bits(later[0], later[1])
 
 
 def test_a_party_that_takes_no_part_keeps_its_heads_bit_for_bit() -> None:
