@@ -98,3 +98,19 @@ def test_the_personal_score_of_a_single_model_method_is_the_local_one_after_trai
         values = [list(rows[rows["model"] == model]["value"]) for model in ("local", "personal")]
         assert len(values[0]) == 9  # 3 clients in each of 3 rounds
         assert (values[0] == values[1]) == equal
+
+
+@pytest.mark.parametrize("split", ["stages:20:4:1:if5", "stages:4:4:5:if5"])
+def test_gldp_by_its_clients_own_prototypes_is_above_chance(split: str) -> None:
+    """experiments-gldp-mpfedcon.md, part D: t = 1, s = 2, K = 3. A client knows four classes at least: chance is 1/4 or less."""
+    stages = int(split.split(":")[3])
+    config = RunConfig(
+        method="gldp", args={"body_epochs": 1.0, "head_epochs": 2.0}, data=Data(split=split),
+        model=Model("mlp", {"hidden": [64]}),
+        local=Local(lr=0.05, momentum=0.5, batch_size=8, epochs=3), runtime=Runtime(execution="serial"),
+        federation=Federation(3 * stages, 0.2 if stages == 1 else 0.5),
+    )  # fmt: skip
+    rows = raffed.run(config).to_pandas()
+    own = rows[(rows["model"] == "personal") & (rows["metric"] == "accuracy") & rows["client"].notna()]
+    assert len(own) == 3 * stages * (4 if stages == 1 else 2)
+    assert own["value"].mean() > 0.5
