@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import pickle
 import socket
 import weakref
 from collections.abc import Sequence
@@ -76,8 +75,8 @@ def packed(value: Any) -> Parcel:
     """As Ray packs it, classes of the user's own script by value; arrays of at least ASIDE bytes beside the pickle."""
     aside: list[memoryview] = []
 
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
+    def stays(buffer: Any) -> bool:
+        raw: memoryview = buffer.raw()
         if SHARES and raw.nbytes >= ASIDE:
             aside.append(raw)
             return False
@@ -103,13 +102,14 @@ class End:
     def send(self, head: tuple[Any, ...], parcels: Sequence[Parcel]) -> None:
         """OSError if the other end is gone."""
         memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
-        self.connection.send_bytes(pickle.dumps((head, [parcel[:2] for parcel in parcels]), protocol=5))
+        message = head, [parcel[:2] for parcel in parcels]
+        self.connection.send_bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
         if memories:
             socket.send_fds(self._beside, [b"."], memories)
 
     def receive(self) -> tuple[tuple[Any, ...], list[Parcel]]:
         """The next message; EOFError or OSError if the other end is gone, or there is no memory or descriptor left."""
-        head, told = pickle.loads(self.connection.recv_bytes())
+        head, told = cloudpickle.loads(self.connection.recv_bytes())
         wanted = sum(bool(places) for _, places in told)
         memories = iter(self._memories(wanted) if wanted else ())
         return head, [Parcel(body, places, next(memories) if places else None) for body, places in told]
