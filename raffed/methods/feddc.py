@@ -45,6 +45,7 @@ class DriftControl(Term):
     After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k (c_k⁺ − c_k).
     scaled: ω_k = n_k·N/Σ_j n_j, else 1. `beta`: steps is 1/(K η), the official code, which trains without momentum; with
     momentum it over-estimates gradients by ‖a‖₁/K and diverges. a_norm (default) is 1/(η ‖a‖₁), the same without momentum.
+    At η = 0, where δ = 0, β δ is 0.
     """
 
     alpha: float
@@ -65,7 +66,7 @@ class DriftControl(Term):
     def finish(self, k: Context) -> tuple[ClientDrift, CorrectionDelta]:
         weight, moved = self._weight(k), k.w - k.w0
         steps = momentum_sum(k.steps, k.momentum) if self.beta == "a_norm" else k.steps
-        beta = 1.0 / (steps * k.lr_sum / k.steps)
+        beta = 1.0 / (steps * k.lr_sum / k.steps) if k.lr_sum else 0.0  # at rate 0 nothing has moved
         c = k.mine.c - k.server.c / weight - moved * beta
         return ClientDrift(k.mine.h + moved, c), CorrectionDelta((c - k.mine.c) * weight)
 

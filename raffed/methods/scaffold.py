@@ -31,7 +31,8 @@ class ControlDelta(Summable):
 class ControlVariate(Correction):
     """g ← g − c_i + c;  c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j  (option II);  c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
-    Σ_j η_j over the steps as used equals K·η at a constant rate. Exact for plain SGD only: `Method` refuses momentum.
+    Σ_j η_j over the steps as used equals K·η at a constant rate; where it is 0, the quotient is 0. Exact for plain SGD only:
+    `Method` refuses momentum.
     among: whose mean moves c; "participants": 1/|S| in place of 1/N, so that c is no longer the mean of all c_i.
     """
 
@@ -49,7 +50,8 @@ class ControlVariate(Correction):
         return corrected
 
     def finish(self, k: Context) -> tuple[ClientControl, ControlDelta]:
-        c = k.mine.c - k.server.c + (k.w0 - k.w) / k.lr_sum
+        gradient = (k.w0 - k.w) / k.lr_sum if k.lr_sum else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
+        c = k.mine.c - k.server.c + gradient
         return ClientControl(c), ControlDelta(c - k.mine.c)
 
     def server_step(self, s: ServerControl, got: Received, spec: Spec) -> ServerControl:

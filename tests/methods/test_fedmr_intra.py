@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -117,11 +119,44 @@ def test_on_a_balanced_batch_the_two_forms_differ_by_kappa_and_a_constant(classe
     torch.testing.assert_close(gradient(z, y, "paper"), kappa * gradient(z, y), rtol=1e-4, atol=1e-7)
 
 
-def test_kappa_of_the_sheet_and_the_ceiling_of_full_collapse() -> None:
-    """§2.1 table: d = 512, N = 64: κ = 4354; all features equal: ρ = 1, ℓ_official = 63²/64 = 62.0."""
-    assert round(512 * 511 * 64**3 / 63**4) == 4354
-    z = features(3, 64, 1).expand(64, 16).clone()
-    assert float(intra_class(z, torch.zeros(64, dtype=torch.int64))) == pytest.approx(63**2 / 64, rel=1e-5)
+def flat_spectrum(n: int, d: int) -> Tensor:
+    """[n, d] of zero mean and unit variance whose correlations have n − 1 equal eigenvalues d/(n − 1), n even.
+
+    A harmonic frame of d unit columns in n − 1 dimensions, put into the space orthogonal to 1.
+    """
+    angle = 2 * math.pi * torch.arange(1, n // 2, dtype=torch.float64)[:, None] * torch.arange(d) / d
+    frame = torch.cat([torch.full((1, d), math.sqrt(0.5)), angle.cos(), angle.sin()]) * math.sqrt(2 / (n - 1))
+    basis = torch.linalg.qr(torch.cat([torch.ones(n, 1), features(0, n, n - 1)], 1))[0][:, 1:]
+    return math.sqrt(n - 1) * basis @ frame
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "classes", "kappa", "official", "paper"),
+    [
+        (512, 64, 2, 4354, (0.865, 62.0), (4.29e3, 2.71e5)),
+        (512, 26, 5, 11772, (0.916, 24.0), (1.13e4, 2.84e5)),
+        (640, 12, 10, 48267, (0.902, 10.1), (4.43e4, 4.87e5)),
+    ],
+)
+def test_kappa_floor_and_ceiling_of_both_forms_are_the_sheets(
+    d: int, n: int, classes: int, kappa: int, official: tuple[float, float], paper: tuple[float, float]
+) -> None:
+    """§2.1 table: from correlations as flat as their rank allows to full collapse, in a batch of several classes."""
+    y = torch.arange(classes).repeat_interleave(n)
+    for z, least, theirs in zip((flat_spectrum(n, d), features(3, n, 1).expand(n, d)), official, paper, strict=True):
+        z = z.repeat(classes, 1)
+        ours, printed = float(intra_class(z, y)), float(intra_class(z, y, "paper"))
+        assert ours == pytest.approx(least, rel=5e-3)  # three digits
+        assert printed == pytest.approx(theirs, rel=5e-3)
+        assert (printed - (n / (n - 1)) ** 2 * d) / ours == pytest.approx(kappa, abs=0.5)
+
+
+@pytest.mark.parametrize("norm", ["official", "paper"])
+def test_one_feature_has_no_pair_of_features(norm: str) -> None:
+    """D = 1: the official form sums over no entry; the paper's keeps the diagonal, (N/(N − 1))² = 2.25 for N = 3."""
+    z, y = features(6, 6, 1), torch.tensor([0, 1, 0, 1, 0, 1])
+    assert float(intra_class(z, y, norm)) == pytest.approx(0.0 if norm == "official" else 2.25, abs=1e-6)
+    assert float(gradient(z, y, norm).abs().max()) < 1e-6
 
 
 def descended(d: int, steps: int = 300) -> tuple[float, float]:
