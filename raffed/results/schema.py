@@ -5,9 +5,11 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
     every round          client null, model global, split train, metric loss: the mean training loss, with n = samples
                          trained on by all participants, bytes_up and bytes_down = what all participants together sent
                          and received this round, seconds = wall time of the round
-    every participant    client i, model local, split train, metric loss, with that client's n, bytes and seconds
+    every participant    client i, model local, split train, metric loss, with that client's n, bytes and seconds: wall time of
+                         its local round, without scoring, keeping and sending
     evaluated rounds     client null, model global, split test: metrics accuracy, loss and macro_f1 (class null), and one
-                         accuracy row for each class c (class c), n = test samples behind the value
+                         accuracy row for each class c (class c), n = test samples behind the value; balanced accuracy is the
+                         mean of those that are numbers
     their participants   client i, split local_test, metric accuracy, three times: model global (before: the downloaded
                          model), model local (after training), model personal (the personalised model); for the personal
                          model accuracy_observed too: the answer is one of the classes in the client's training data

@@ -166,6 +166,7 @@ class Report:
     trained one where that is yet another ("private").
     `validation`: of the personal model on its validation part, None where there is none. `stages`: where the data come in
     stages, of the personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
+    `seconds`: of its local round alone, without scoring, keeping and sending; of a stack an equal share.
     """
 
     client: int
