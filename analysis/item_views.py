@@ -24,6 +24,7 @@ READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue
             "eigenvalue_variance_raw": "R4, not standardised"}  # fmt: skip
 
 
+COST_DIGITS = (3, 0, 3, 2, 3, 2)
 CURVES = {  # measure → what is drawn against the round: model, split, metric, caption
     "between_mean10": [("personal", "local_test", "accuracy_between", "Accuracy of all clients' models between rounds on their "
                         "local tests, mean over clients and seeds.")],
@@ -191,36 +192,48 @@ def gain_curves_view(item: Reproduction, runs: Runs) -> View:
 
 
 def cost_view(item: Reproduction, runs: Runs) -> View:
-    """Seconds and numbers held against accuracy, a data set at a time: means over its columns and seeds."""
+    """Seconds and numbers held against accuracy, a data set at a time (means over its columns and seeds), and the mean over the
+    data sets that all methods have."""
     where: dict[str, dict[str, list[str]]] = {}
     for cell, names in _cells(item, runs):
         where.setdefault(cell["column"].split()[0], {}).setdefault(cell["row"], []).extend(names)
+    if not where:
+        return View([], {})
+    found = {dataset: {row: _costs(runs, names, item.about["measure"]) for row, names in methods.items()}
+             for dataset, methods in where.items()}  # fmt: skip
+    found |= _mean_costs(found)
     panels: dict[str, dict[str, Cost]] = {}
     lines = []
-    for dataset, methods in where.items():
-        for row, names in methods.items():
-            point = panels.setdefault(dataset, {})[row] = _cost(runs, names, item.about["measure"])
-            lines.append([row, dataset, *_cost_cells(runs, names, point)])
-    if not panels:
-        return View([], {})
+    for dataset, methods in found.items():
+        for row, one in methods.items():
+            panels.setdefault(dataset, {})[row] = Cost(one[0], one[2], one[5])
+            cells = zip((*one[:5], 100 * one[5]), COST_DIGITS, strict=True)
+            lines.append([row, dataset, *(shown([value], digits) for value, digits in cells)])
     caption = (
-        "Time: a client's round on this machine, median over clients and rounds but the first. Memory: numbers that a client "
-        "holds while it trains; batches, activations, gradients and momentum, alike for all, are left out."
+        "Time: a client's local round on this machine, median over clients and rounds but the first. Memory: numbers that a "
+        "client holds while it trains; batches, activations, gradients and momentum, alike for all, are left out."
     )
     titles = ["Method", "Data set", "s a round", "µs a sample", "held, millions", "in models", "kept, millions", "accuracy %"]
     return View([Drawn(cost_panels(panels), caption)], {"Cost": Sheet(titles, lines, WORDS)})
 
 
-def _cost(runs: Runs, names: list[str], measure: str) -> Cost:
-    values = measures(runs).loc[names].mean()
-    return Cost(float(runs.runs.loc[names, "client_seconds"].mean()), float(values["floats_training"]), float(values[measure]))
+def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
+    """The numbers of a line of `cost_view`: seconds, µs a sample, held and in models, kept, the accuracy as a fraction."""
+    values, about = measures(runs).loc[names].mean(), runs.runs.loc[names]
+    seconds, sample = (float(about[name].mean()) for name in ("client_seconds", "client_sample_seconds"))
+    held = float(values["floats_training"])
+    of_model = held / float(values["floats_model"])
+    return [seconds, 1e6 * sample, held, of_model, float(values["floats_kept"]), float(values[measure])]
 
 
-def _cost_cells(runs: Runs, names: list[str], point: Cost) -> list[str]:
-    values, sample = measures(runs).loc[names].mean(), float(runs.runs.loc[names, "client_sample_seconds"].mean())
-    numbers = (point.seconds, 3), (1e6 * sample, 0), (point.floats, 3), (point.floats / float(values["floats_model"]), 2)
-    rest = (float(values["floats_kept"]), 3), (100 * point.accuracy, 2)
-    return [shown([value], digits) for value, digits in (*numbers, *rest)]
+def _mean_costs(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, list[float]]]:
+    """A further "data set": every method's mean over those that all methods have, each counting once; {} below two of them."""
+    rows = dict.fromkeys(row for methods in found.values() for row in methods)
+    common = [methods for methods in found.values() if methods.keys() == rows.keys()]
+    if len(common) < 2:
+        return {}
+    means = {row: [sum(values) / len(common) for values in zip(*(one[row] for one in common), strict=True)] for row in rows}
+    return {f"mean of {len(common)}": means}
 
 
 def speed_view(item: Reproduction, runs: Runs) -> View:

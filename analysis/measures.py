@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from .classes import class_curves
 from .load import Runs, by_run
 from .stages import a_glo, a_loc, at_stage, lately, recent
 
@@ -50,6 +51,7 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
         "accuracy_mean": by_run(accuracy)["value"].mean(),
+        **_balanced(runs),
         "personal_last": recent(personal, 1),
         "personal_mean10": recent(personal, LAST_ROUNDS),
         "personal_observed": recent(runs.series("personal", "local_test", "accuracy_observed"), 1),
@@ -66,6 +68,14 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "seconds_round": rounds["seconds"].median(),
     }
     return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
+
+
+def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
+    """Mean over classes (with test samples) of the global model's accuracy on each: after the last round, and at its best."""
+    curves = {name: class_curves(runs, name).mean(axis=1).dropna() for name in map(str, runs.runs.index)}
+    ends = {name: (curve.iloc[-1], curve.max()) for name, curve in curves.items() if len(curve)}
+    found = pd.DataFrame.from_dict(ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float)
+    return {"balanced_last": found["balanced_last"], "balanced_best": found["balanced_best"]}
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:

@@ -27,9 +27,10 @@ from .targets import first_reaching
 PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", "mpfedcon": "gldp-mpfedcon.csv"}
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
-    "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "personal_last", "personal_mean10", "between_last",
-    "between_mean10", "losing_last", "gaining_last", "a_loc", "a_glo", "a_sel", "a_sel_global", "a_sel_drop", "floats_up",
-    "eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw",
+    "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "balanced_last", "balanced_best", "personal_last",
+    "personal_mean10", "between_last", "between_mean10", "losing_last", "gaining_last", "a_loc", "a_glo", "a_sel", "a_sel_global",
+    "a_sel_drop", "floats_up", "eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client",
+    "eigenvalue_variance_raw",
     "rounds_to_baseline", "personal_rounds_to_baseline",
 )  # fmt: skip
 ROUNDS = {  # what counts rounds: of which accuracy

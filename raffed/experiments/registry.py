@@ -41,6 +41,8 @@ MEASURES = {  # what analysis/reproductions.py can read off runs; a contract tes
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
     "accuracy_mean": "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %",
+    "balanced_last": "global model after the last round, mean over classes of the accuracy on each class of the test set, %",
+    "balanced_best": "global model at its best round, mean over classes of the accuracy on each class of the test set, %",
     "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
     "personal_mean10": "personal models on their local tests, mean over participants and the last ten evaluated rounds, %",
     "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",

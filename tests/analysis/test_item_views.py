@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,45 @@ def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
     found, runs = item(tmp_path, {"MOON": rows}, "accuracy_best", picture="cost")
     view = item_view(found, runs)
     assert view.tables["Cost"].lines == [["MOON", "CIFAR10", "2.000", "20000", "3.000", "3.00", "1.000", "50.00"]]
+
+
+def test_cost_has_the_mean_over_the_data_sets_that_all_methods_have(tmp_path: Path) -> None:
+    """a: 2 s, 3 million numbers (3 models) and 50 % on SVHN, 4 s, 4 million (4 models) and 70 % on FMNIST, where it has a second
+    column like the first, and CIFAR10 to itself. b: 1 s, 1 million, 40 % and 60 %."""
+
+    def run(seconds: float, held: float, accuracy: float) -> list[Row]:
+        rows = [Row(1, "global", "test", "accuracy", accuracy, n=9), Row(1, "global", "train", "loss", 1.0, n=100)]
+        rows += [Row(2, "local", "train", "loss", 1.0, client=0, n=100, seconds=seconds)]
+        floats = {"floats_model": 1e6, "floats_training": held, "floats_kept": 0.0}
+        return rows + [Row(2, "local", "train", name, value) for name, value in floats.items()]
+
+    rows = {"a | SVHN P5C2": run(2.0, 3e6, 0.5), "a | FMNIST P5C2": run(4.0, 4e6, 0.7), "a | FMNIST IID": run(4.0, 4e6, 0.7),
+            "a | CIFAR10 P5C2": run(9.0, 9e6, 0.9), "b | SVHN P5C2": run(1.0, 1e6, 0.4),
+            "b | FMNIST P5C2": run(1.0, 1e6, 0.6)}  # fmt: skip
+    found, runs = item(tmp_path, rows, "accuracy_best", picture="cost")
+    view = item_view(found, runs)
+    assert view.tables["Cost"].lines[-2:] == [
+        ["a", "mean of 2", "3.000", "30000", "3.500", "3.50", "0.000", "60.00"],
+        ["b", "mean of 2", "1.000", "10000", "1.000", "1.00", "0.000", "50.00"],
+    ]
+    assert [line[:2] for line in view.tables["Cost"].lines].count(["a", "CIFAR10"]) == 1
+    assert ">mean of 2<" in svg(view.figures[0].figure)
+    alone, runs = item(tmp_path / "one", {"a | SVHN P5C2": run(2.0, 3e6, 0.5)}, "accuracy_best", picture="cost")
+    assert [line[1] for line in item_view(alone, runs).tables["Cost"].lines] == ["SVHN"]
+
+
+def test_balanced_accuracy_is_the_mean_over_classes_with_test_samples(tmp_path: Path) -> None:
+    """Classes 0.9, 0.1 and one without samples: 0.5, though 90 of 100 samples are of the first; then 0.4 and 0.4: 0.4."""
+    rows = []
+    for r, (whole, *classes) in enumerate(((0.82, 0.9, 0.1, math.nan), (0.4, 0.4, 0.4, math.nan)), start=1):
+        rows += [Row(r, "global", "test", "accuracy", whole, n=100)]
+        counts = zip(classes, (90, 10, 0), strict=True)
+        rows += [Row(r, "global", "test", "accuracy", value, class_=c, n=n) for c, (value, n) in enumerate(counts)]
+    found, runs = item(tmp_path, {"FedAvg": rows, "FedMR": curve([0.5], 1)}, "balanced_best")
+    where = "CIFAR10 (100,5)"
+    assert cell_values(found, ("FedAvg", where), runs) == {0: pytest.approx(50.0)}
+    assert cell_values(found, ("FedAvg", where), runs, "balanced_last") == {0: pytest.approx(40.0)}
+    assert cell_values(found, ("FedMR", where), runs) == {}  # without rows of classes
 
 
 def test_the_pictures_name_every_line_and_panel() -> None:
