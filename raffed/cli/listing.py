@@ -75,7 +75,8 @@ def models() -> None:
         for name, info in MODELS.items()
     ]
     show(("name", "network", "inputs in papers", "layers (C: classes)", "source"), rows)
-    typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28.")
+    typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28,")
+    typer.echo("projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0.")
 
 
 def splits(

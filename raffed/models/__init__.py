@@ -3,7 +3,8 @@
     net = build("lenet", in_shape=(1, 32, 32), num_classes=10, seed=7)
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
-A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where there is any.
+A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where there is any,
+`projection` (MOON's) where FedMR's tables, or MAP's LeNet, may ask for it.
 To add one: a factory `(in_shape, num_classes, *, keywords) -> Net` in this package, and one entry in MODELS.
 """
 

@@ -6,22 +6,23 @@ from collections import OrderedDict
 
 from torch import nn
 
-from raffed.models.net import GridMean, Net, init_map, refuse_shape
+from raffed.models.net import GridMean, Net, init_map, refuse_shape, with_projection
 
 Shape = tuple[int, int, int]
 
 
-def lenet(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = False) -> Net:
     """LeNet-5 as read from Li et al. (MAP, TKDE 2024), LeCun et al.'s net with ReLU and max-pooling; `init_map`.
 
     z is the 84-wide layer after its ReLU. 28x28 inputs are zero-padded to 32x32 by the first convolution, so both sizes
     have one parameter count: 61,696 for one channel and 10 classes; 61,706 with head_bias, the peer benchmark's net.
+    projection: width of MOON's, 0 for none (`with_projection`).
     """
     channels, height, width = in_shape
     if height != width or height not in (28, 32):
         raise refuse_shape("lenet", in_shape, "Kx28x28 and Kx32x32 for any number of channels K")
     body = _lenet_body(channels, 400, padding=2 if height == 28 else 0)
-    net = Net(body, nn.Linear(84, num_classes, bias=head_bias))
+    net = with_projection("lenet", Net(body, nn.Linear(84, num_classes, bias=head_bias)), projection)
     init_map(net)
     return net
 
@@ -64,16 +65,18 @@ def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False)
     return net
 
 
-def simplecnn(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net:
+def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
     """SimpleCNN (FedMR's code, TMLR 2023), PyTorch's default initialisation. z is the 84-wide layer after its ReLU.
 
-    62,006 parameters on 3x32x32 and 44,426 on 1x28x28 (no padding: flatten 256), with 10 classes.
+    62,006 parameters on 3x32x32 and 44,426 on 1x28x28 (no padding: flatten 256), with 10 classes. projection: width of MOON's,
+    0 for none (`with_projection`).
     """
     channels, height, width = in_shape
     if min(height, width) < 16:
         raise refuse_shape("simplecnn", in_shape, "KxHxW with H and W of at least 16")
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-    return Net(_lenet_body(channels, 16 * left_h * left_w, padding=0), nn.Linear(84, num_classes, bias=head_bias))
+    net = Net(_lenet_body(channels, 16 * left_h * left_w, padding=0), nn.Linear(84, num_classes, bias=head_bias))
+    return with_projection("simplecnn", net, projection)
 
 
 def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:

@@ -10,7 +10,7 @@ from torchvision.ops import StochasticDepth
 
 from raffed.core.errors import check_range
 from raffed.models.dropout import Dropout
-from raffed.models.net import GlobalMean, Net, refuse_shape
+from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
 WIDTH = 640
 
@@ -21,6 +21,7 @@ def efficientnet_b0(
     *,
     dropout: float = 0.2,
     stochastic_depth: float = 0.2,
+    projection: int = 0,
     head_bias: bool = True,
 ) -> Net:
     """B0's features, global mean, dropout, Linear(1280, 640), ReLU, head; z is the 640-wide layer after its ReLU.
@@ -28,6 +29,7 @@ def efficientnet_b0(
     4,832,516 parameters and 42,016 BatchNorm statistics with 8 classes. torchvision's initialisation of the features, PyTorch's
     default for the two linear layers. The sheet leaves the ReLU and the dropout open; B0's own are taken, and no ImageNet
     weights. Differs from torchvision: raffed's dropout, also for the dropped residual branches, and nothing works in place.
+    projection: width of MOON's, 0 for none (`with_projection`).
     """
     channels, height, width = in_shape
     if channels != 3 or min(height, width) < 33:  # below, the last map is 1x1: no BatchNorm on a batch of one
@@ -43,4 +45,5 @@ def efficientnet_b0(
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         features=features, pool=GlobalMean(), dropout=Dropout(dropout), fc=nn.Linear(1280, WIDTH), relu=nn.ReLU()
     )
-    return Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
+    net = Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
+    return with_projection("efficientnet_b0", net, projection)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 
-from raffed.core.errors import UsageError
+from raffed.core.errors import UsageError, check_range
 
 
 class Net(nn.Module):
@@ -31,6 +33,19 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z = self.body(x)
         return self.head(z), z
+
+
+def with_projection(name: str, net: Net, width: int) -> Net:
+    """MOON's code: Linear, ReLU, Linear to `width` between body and head, which reads them; 0: `net` as it is.
+
+    z is then the projection, signed; PyTorch's default initialisation.
+    """
+    check_range(f"{name}: projection", width, 0, 2**16)
+    if not width:
+        return net
+    last, head = net.feature_dim, nn.Linear(width, net.head.out_features, bias=net.head.bias is not None)
+    layers = OrderedDict(fc1=nn.Linear(last, last), relu=nn.ReLU(), fc2=nn.Linear(last, width))
+    return Net(nn.Sequential(OrderedDict(encoder=net.body, projection=nn.Sequential(layers))), head)
 
 
 def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> UsageError:

@@ -12,19 +12,21 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from raffed.core.errors import UsageError
-from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape
+from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape, with_projection
 
 Shape = tuple[int, int, int]
 
 
-def resnet18(in_shape: Shape, num_classes: int, *, head_bias: bool = True) -> Net:
+def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
     """ResNet-18 (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide; z is the pooled map, 512 wide, >= 0.
 
     With 10 classes 11,173,962 parameters (3 channels) or 11,172,810 (1 channel), and 9,600 BatchNorm statistics.
-    Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's code).
+    Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's code). projection: width of MOON's,
+    0 for none (`with_projection`).
     """
     _check_side("resnet18", in_shape, 9)
-    return _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
+    net = _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
+    return with_projection("resnet18", net, projection)
 
 
 def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_stride: int = 1) -> Net:

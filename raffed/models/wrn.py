@@ -8,20 +8,27 @@ from torch import Tensor, nn
 
 from raffed.core.errors import check_range
 from raffed.models.dropout import Dropout
-from raffed.models.net import GlobalMean, Net, refuse_shape
+from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
 BLOCKS = 4  # a stage: 28 = 6 · 4 + 4 layers
 LAST_MOMENTUM = 0.9  # of the last BatchNorm alone: its statistics nearly forget the batch before
 
 
 def wrn28(
-    in_shape: tuple[int, int, int], num_classes: int, *, widen: int = 10, dropout: float = 0.3, head_bias: bool = True
+    in_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    widen: int = 10,
+    dropout: float = 0.3,
+    projection: int = 0,
+    head_bias: bool = True,
 ) -> Net:
     """WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide; z is the pooled map, 640 wide, >= 0.
 
     Every convolution has a bias, shortcuts have no BatchNorm, a block's stride is in its second convolution: FedMR's code.
     36,546,980 parameters and 17,952 BatchNorm statistics on 3x32x32 with 100 classes. PyTorch's default initialisation.
     The code's 8x8 mean pool is the global mean on 32x32 inputs. `dropout`: between the two convolutions of a block.
+    projection: width of MOON's, 0 for none (`with_projection`).
     """
     if min(in_shape[1:]) < 8:
         raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
@@ -37,7 +44,7 @@ def wrn28(
     layers["norm"] = nn.BatchNorm2d(k_in, momentum=LAST_MOMENTUM)
     layers["relu"] = nn.ReLU()
     layers["pool"] = GlobalMean()
-    return Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias))
+    return with_projection("wrn28", Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection)
 
 
 class WideBlock(nn.Module):

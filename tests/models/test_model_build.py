@@ -126,6 +126,7 @@ def test_head_bias_must_be_a_boolean(value: object) -> None:
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
+MOON_S = {"lenet", "simplecnn", "resnet18", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
     ("wrn28", "widen", 1.5, "widen = 1.5 is not an integer"),
@@ -139,6 +140,7 @@ KEYWORDS = [  # network, keyword, value, what is said of it
     ("cnn5", "channels", (64, 0), "channels = "),
     ("cnn5", "projection", 0, "projection = 0 is outside"),
     ("mlp5", "projection", None, "projection = None is not an integer"),
+    *((name, "projection", -1, f"{name}: projection = -1 is outside") for name in sorted(MOON_S)),
     ("lenet_2d", "relu", 1, "relu = 1 is neither True nor False"),
     ("resnet8", "stem_stride", 3, "stem_stride = 3, wanted 1 or 2"),
 ]

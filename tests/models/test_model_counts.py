@@ -26,6 +26,11 @@ def resnet8_by_hand(channels: int) -> int:
     return stem + stage1 + stage2 + stage3 + linear(64, 10)
 
 
+def moon_s(width: int, bias: bool) -> int:
+    """The projection of 256 and the classifier of 10 behind it."""
+    return linear(width, width) + linear(width, 256) + linear(256, 10, bias)
+
+
 COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
     ("mlpnet", (1, 32, 32), 10, {}, 792_576, 512),  # experiments-map §3
     ("mlpnet_authors", (1, 28, 28), 10, {}, 1_985_920, 128),  # experiments-map §3 [C]
@@ -70,6 +75,16 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
         {"fc_layers": 3},
         conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 256) + linear(256, 128) + linear(128, 100),
         128,
+    ),
+    *(  # baselines-fedmr §5: MOON's official head, Linear, ReLU, Linear, read by the classifier
+        (name, shape, 10, {"projection": 256}, plain - linear(width, 10, bias) + moon_s(width, bias), 256)
+        for name, shape, plain, width, bias in (
+            ("simplecnn", (3, 32, 32), 62_006, 84, True),
+            ("lenet", (1, 32, 32), 61_696, 84, False),
+            ("resnet18", (3, 32, 32), 11_173_962, 512, True),
+            ("wrn28", (3, 32, 32), 36_546_980 - 90 * 641, 640, True),
+            ("efficientnet_b0", (3, 200, 200), 4_832_516 + 2 * 641, 640, True),
+        )
     ),
     ("resnet8", (1, 8, 8), 10, {}, resnet8_by_hand(1), 64),
     ("resnet8", (3, 32, 32), 10, {}, resnet8_by_hand(3), 64),

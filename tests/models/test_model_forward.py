@@ -259,3 +259,17 @@ def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
         loss.backward()
         optimiser.step()
     assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9))])
+def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(name: str, shape: tuple[int, int, int]) -> None:
+    """baselines-fedmr.md §5: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's z is without it."""
+    plain, net = build(name, shape, 10, 3).eval(), build(name, shape, 10, 4, projection=256).eval()
+    plain.body.load_state_dict(net.body.encoder.state_dict())
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    h, p = plain(x)[1], net.body.projection
+    logits, z = net(x)
+    wanted = (h @ p.fc1.weight.T + p.fc1.bias).clamp(min=0) @ p.fc2.weight.T + p.fc2.bias
+    torch.testing.assert_close(z, wanted)
+    assert z.shape == (4, 256)
+    torch.testing.assert_close(logits, net.head(wanted))
