@@ -11,7 +11,7 @@ import numpy as np
 from raffed.core.errors import UsageError, check_range
 from raffed.data import schemes, stages
 from raffed.data.files import IntArray
-from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partition, write_partition
+from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partition, repeats, write_partition
 from raffed.data.randomness import stream
 from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
 from raffed.data.stages import Stages
@@ -30,11 +30,12 @@ class Partition:
     val is empty where nothing was held out for choosing hyper-parameters; it indexes the training pool.
 
     train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test" (then clients
-    may share test samples). No index occurs twice but for recipe["reused"] of them, never at one client; train[k] is never
-    empty, test[k] may be. With `stages` the lists are the stages' parts one after the other. `recipe` says how it was made,
-    as json values: split, seed, local_test, leftovers (samples nobody has), moved (to clients that would have had too few),
-    reused, stale (later stages without a new class), samples (in the pool), labels_sha256 (of the pool's labels), and
-    reserved (samples that the server has and no client: data/reserve.py).
+    may share test samples). No index occurs twice but for recipe["reused"] of them, at one client only recipe["doubled"] of
+    them and only in train (`pXcY:duplicates`); train[k] is never empty, test[k] may be. With `stages` the lists are the
+    stages' parts one after the other. `recipe` says how it was made, as json values: split, seed, local_test, leftovers
+    (samples nobody has), moved (to clients that would have had too few), reused, doubled (absent where none is), stale (later
+    stages without a new class), samples (in the pool), labels_sha256 (of the pool's labels), and reserved (samples that the
+    server has and no client: data/reserve.py).
     """
 
     train: Lists
@@ -118,6 +119,8 @@ def make_partition(
         return _with_benchmark_tests(split, labels, num_classes, seed, test_labels)
     share = DEFAULT_LOCAL_TEST.get(split.scheme, 0.0) if local_test is None else local_test
     check_range("local_test", share, 0, 0.9)
+    if share and split.options:
+        raise UsageError(f"{split.text} lists every sample twice, so local tests would be trained on; set local_test to 0")
     parts, statistics = _clients(split, labels, num_classes, groups, seed, minimum=2 if share > 0 else 1)
     cuts = [max(int(share * len(part)), 1) if share > 0 else 0 for part in parts]
     recipe = _made(split, labels, seed) | {"local_test": share, **statistics}
@@ -135,6 +138,8 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
     """
     if share == 0 or partition.val:
         return partition
+    if partition.recipe.get("doubled"):
+        raise UsageError(f"data.validation = {share}: clients have samples twice and train on what is held out; set it to 0")
     if partition.stages is not None:
         raise UsageError(f"data.validation = {share}: clients whose data come in stages have no validation part; set it to 0")
     draws = stream(seed, "validation")
@@ -215,7 +220,8 @@ def _unused(parts: list[IntArray], samples: int) -> Recipe:
     """Samples that nobody has, and how often one is listed again."""
     listed = np.concatenate(parts)
     used = len(np.unique(listed))
-    return {"leftovers": samples - used, "reused": len(listed) - used}
+    doubled = repeats(parts)
+    return {"leftovers": samples - used, "reused": len(listed) - used, **({"doubled": doubled} if doubled else {})}
 
 
 def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int) -> list[IntArray]:
@@ -225,7 +231,8 @@ def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray 
         return schemes.natural(groups, split.clients)
     if split.scheme == "pXcY":
         lists = schemes.class_lists(clients, split.classes or 0, num_classes, seed)
-        return schemes.by_class_lists(labels, num_classes, lists, seed)
+        divide = schemes.duplicated if split.options else schemes.by_class_lists
+        return divide(labels, num_classes, lists, seed)
     if split.scheme == "iid":
         return schemes.iid(labels, num_classes, clients, seed)
     if split.scheme == "incomplete":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
     recipe = _recipe(path, stored)
     test_pool = str(stored["test_pool"]) if timed else "train"
     check_choice(f"{path}: test_pool", test_pool, ("train", "test"))
-    _check_lists(path, train, test if test_pool == "train" else (), val, recipe.get("reused", 0), pool_size)
+    _check_lists(path, train, test if test_pool == "train" else (), val, recipe, pool_size)
     if len(train) != len(test):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
     if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
@@ -164,7 +164,12 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
     return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
 
 
-def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, reused: object, pool_size: int | None) -> None:
+def repeats(parts: Iterable[IntArray]) -> int:
+    """How often a list has an index again."""
+    return sum(len(part) - len(np.unique(part)) for part in parts)
+
+
+def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, recipe: Recipe, pool_size: int | None) -> None:
     if not train or len(test) not in (0, len(train)):
         raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
     if val and len(val) != len(train):
@@ -172,11 +177,13 @@ def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, reused: obje
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
-    everything = _joined(train + test + val)
-    if len(everything) - len(np.unique(everything)) != reused:
+    everything, reused, doubled = _joined(train + test + val), recipe.get("reused", 0), recipe.get("doubled", 0)
+    if repeats([everything]) != reused:
         raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
-    for part in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
-        if len(np.unique(_joined(part))) != sum(map(len, part)):
+    if repeats(train) != doubled:
+        raise UsageError(f"{path}: a sample is listed twice for one client, other than the recipe's doubled = {doubled}")
+    for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
+        if held_out and repeats([_joined([np.unique(own), *held_out])]):
             raise UsageError(f"{path}: a sample is listed twice for one client")
     if pool_size is not None and int(everything.max()) >= pool_size:
         raise UsageError(f"{path}: index {everything.max()}, but the data has {pool_size} training samples")

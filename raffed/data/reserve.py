@@ -9,7 +9,7 @@ import numpy as np
 from raffed.core.errors import UsageError
 from raffed.data.files import IntArray
 from raffed.data.partition import Partition, Recipe, labels_sha256, make_partition
-from raffed.data.partition_file import Lists
+from raffed.data.partition_file import Lists, repeats
 from raffed.data.randomness import stream
 from raffed.data.splits import Split
 
@@ -70,7 +70,9 @@ def _without(whole: Partition, reserve: IntArray) -> Partition:
         if when.train.min() < 1:
             raise UsageError("a client's stage has no training sample beside those that the server's rule takes; ask for fewer")
     listed = np.concatenate([*train, *val, *(test if whole.test_pool == "train" else ())])
-    recipe: Recipe = {**whole.recipe, "reused": len(listed) - len(np.unique(listed)), "reserved": len(reserve)}
+    recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(reserve)}
+    if "doubled" in whole.recipe:
+        recipe["doubled"] = repeats(train)
     return replace(whole, train=train, test=test, val=val, stages=when, recipe=recipe)
 
 

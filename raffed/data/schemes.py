@@ -47,19 +47,32 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
     return lists
 
 
-def by_class_lists(labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int) -> list[IntArray]:
+def by_class_lists(
+    labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int, purpose: str = "class order"
+) -> list[IntArray]:
     """Every class cut evenly among its owners in client order, sizes differing by at most 1, the first larger.
 
+    purpose: of the stream that shuffles the classes.
     Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should own.
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
-    for label, indices in enumerate(shuffled_classes(labels, num_classes, seed)):
+    for label, indices in enumerate(shuffled_classes(labels, num_classes, seed, purpose)):
         owners = [client for client, own in enumerate(lists) if label in own]
         if len(indices) < len(owners):
             raise UsageError(f"class {label} has {len(indices)} samples for {len(owners)} owners; use fewer clients")
         for owner, part in zip(owners, np.array_split(indices, len(owners)), strict=True):
             parts[owner].append(part)
     return [np.concatenate(own) for own in parts]
+
+
+def duplicated(labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int) -> list[IntArray]:
+    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (fedmr.md §8 no. 2): every sample is listed twice.
+
+    Sole owners of a class have each of its samples twice, several owners overlap.
+    """
+    purposes = ("class order", "class order, second pass")
+    first, second = (by_class_lists(labels, num_classes, lists, seed, purpose) for purpose in purposes)
+    return [np.concatenate(both) for both in zip(first, second, strict=True)]
 
 
 def iid(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:

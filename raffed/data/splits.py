@@ -29,7 +29,7 @@ SPLITS: tuple[SplitInfo, ...] = (
     SplitInfo("incomplete", "incomplete:CLIENTS", "a random set of 2..C classes for each client (MAP)"),
     SplitInfo("lognormal", "lognormal:CLIENTS:CLASSES", "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"),
     SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer or centre; the first CLIENTS of them"),
-    SplitInfo("pXcY", "pCLIENTScCLASSES, e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
+    SplitInfo("pXcY", "pCLIENTScCLASSES[:duplicates], e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
     SplitInfo("shards", "shards:CLIENTS:SHARDS", "SHARDS label-sorted pieces a client (McMahan et al. 2017)"),
     SplitInfo(
         "stages",
@@ -46,7 +46,7 @@ class Split:
     """A parsed split. `scheme` is a name of SPLITS; `clients` is None where the data or the file decides.
 
     classes: per client (pXcY, equal, lognormal) or stage (stages); shards: per client (shards); alpha > 0 (dirichlet*);
-    path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options: words of `stages` and `equal`.
+    path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options: words of `stages`, `equal` and pXcY.
     """
 
     scheme: str
@@ -64,7 +64,7 @@ class Split:
     def text(self) -> str:
         """The canonical spelling, which `parse_split` reads back to an equal Split."""
         if self.scheme == "pXcY":
-            return f"p{self.clients}c{self.classes}"
+            return ":".join([f"p{self.clients}c{self.classes}", *self.options])
         rest: list[object] = [self.clients, self.classes, self.shards, self.alpha, self.path, self.stages]
         if self.imbalance is not None:
             rest.append(f"if{self.imbalance:.0f}" if self.imbalance.is_integer() else f"if{self.imbalance}")
@@ -76,9 +76,9 @@ class Split:
 def parse_split(text: str) -> Split:
     """The Split that `text` names, in any case. Raises UsageError with the syntax for anything else."""
     text = text.strip()
-    if match := re.fullmatch(r"p(\d+)c(\d+)", text, re.IGNORECASE | re.ASCII):
-        clients, classes = match.groups()
-        return Split("pXcY", clients=_whole(text, clients, "pXcY"), classes=_whole(text, classes, "pXcY"))
+    if match := re.fullmatch(r"p(\d+)c(\d+)(:duplicates)?", text, re.IGNORECASE | re.ASCII):
+        clients, classes = (_whole(text, field, "pXcY") for field in match.groups()[:2])
+        return Split("pXcY", clients=clients, classes=classes, options=("duplicates",) if match[3] else ())
     name, _, rest = text.partition(":")
     scheme = name.strip().lower()
     if scheme == "file" and rest.strip():
