@@ -65,7 +65,9 @@ class InterClass(Term):
     prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or "local", the literal eq. 4 over
     the client's own classes. `mode` "pull" is the remark after Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit
     vectors (raw is the paper's). `source`: prototypes from the final "local" model (Algorithm 1) or from the "global"
-    model as downloaded. `share`: fraction of clients that send prototypes, drawn once. `lite`: samples per batch used.
+    model as downloaded, or "one_hot": g_c = e_c for every class from round 0 on, and nobody sends any (fedmr.md §7; the paper
+    finds it worse than FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
+    per batch used.
     """
 
     mu: float
@@ -79,7 +81,14 @@ class InterClass(Term):
     purpose = "lite"
 
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
-        return Prototypes.empty(spec.num_classes, spec.feature_dim)
+        if self.source != "one_hot":
+            return Prototypes.empty(spec.num_classes, spec.feature_dim)
+        if spec.feature_dim < spec.num_classes:
+            raise UsageError(
+                f"prototype_from = 'one_hot' needs a feature for every class, got {spec.feature_dim} features for "
+                f"{spec.num_classes} classes; take another network"
+            )
+        return Prototypes(torch.eye(spec.num_classes, spec.feature_dim), torch.ones(spec.num_classes, dtype=torch.bool))
 
     def draw(self, batch: int, k: Context, generator: torch.Generator) -> Tensor | None:
         """0/1 [B]: the random `lite` samples of this step, without replacement."""
@@ -96,7 +105,7 @@ class InterClass(Term):
         return self.mu * inter_class(z, f.y, g, k.server.known, own, kept, self.mode)
 
     def finish(self, k: Context) -> tuple[None, ClassSums | None]:
-        if not k.chosen(self.share, "sharers"):
+        if self.source == "one_hot" or not k.chosen(self.share, "sharers"):
             return None, None
         return None, class_sums(k, k.start if self.source == "global" else k.state)
 
@@ -132,7 +141,7 @@ def fedmr(
     inter_negatives: Literal["all", "local"] = "all",
     inter_mode: Literal["margin", "pull"] = "margin",
     inter_space: Literal["raw", "l2"] = "raw",
-    prototype_from: Literal["local", "global"] = "local",
+    prototype_from: Literal["local", "global", "one_hot"] = "local",
     share: float = 1.0,
     lite: int = 0,
     min_class_count: int = 2,
@@ -148,7 +157,7 @@ def fedmr(
     check_choice("inter_negatives", inter_negatives, ("all", "local"))
     check_choice("inter_mode", inter_mode, ("margin", "pull"))
     check_choice("inter_space", inter_space, ("raw", "l2"))
-    check_choice("prototype_from", prototype_from, ("local", "global"))
+    check_choice("prototype_from", prototype_from, ("local", "global", "one_hot"))
     if lite < 0 or min_class_count < 2:
         raise UsageError(f"lite = {lite} must be 0 (off) or more, min_class_count = {min_class_count} at least 2")
     intra = (IntraClass(mu1, intra_norm, min_class_count),) if mu1 else ()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from raffed.core.errors import UsageError
 from raffed.core.method import Spec
 from raffed.core.params import Params
 from raffed.core.training import shared_objective
@@ -135,6 +136,30 @@ def test_prototypes_can_come_from_the_downloaded_model_instead() -> None:
     z = tiny.net.apply(done.start, tiny.data[1].x)[1]
     wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(CLASSES)])
     torch.testing.assert_close(done.upload.slots[SLOT].total, wanted, rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
+
+
+def test_one_hot_prototypes_are_fixed_unit_vectors_known_from_the_first_round_that_nobody_sends() -> None:
+    """§7: g_c = e_c, scale 1. By hand in round 0, μ2 = 1: z = (2, 0, 0, 0, 0) of class 1 is √5 from e_1, 1 from e_0 and √5 from
+    e_2: ((√5 − 1) + 0)/2."""
+    tiny = Tiny(fedmr(mu2=1.0, prototype_from="one_hot"))
+    before = tiny.server.slots[SLOT]
+    assert isinstance(before, Prototypes)
+    assert before.mean.tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]
+    assert before.known.tolist() == [True, True, True]
+    f, k = forward(torch.tensor([[2.0, 0, 0, 0, 0]]), torch.tensor([1])), bare_context(server=before)
+    assert float(InterClass(1.0, source="one_hot").loss(f, k)) == pytest.approx((5**0.5 - 1) / 2, abs=1e-6)
+    first = {client: done.trained for client, done in tiny.step([0, 1, 2, 3]).items()}
+    assert all(done.upload.slots == {} for done in tiny.last.values())
+    assert same_bits(tiny.server.slots[SLOT], before)
+    without = Tiny(fedmr(mu2=0.0)).step([0, 1, 2, 3])
+    assert not any(same_bits(first[client], without[client].trained) for client in first)
+
+
+def test_one_hot_prototypes_need_a_feature_for_every_class() -> None:
+    """Two features for ten classes, of LeNet-2d."""
+    with pytest.raises(UsageError, match="2 features for 10 classes"):
+        InterClass(1.0, source="one_hot").server_init(Params({}), Spec(10, 2, 4, 1))
+    assert InterClass(1.0).server_init(Params({}), Spec(10, 2, 4, 1)).mean.shape == (10, 2)
 
 
 def test_a_class_absent_from_a_round_keeps_its_last_prototype_bit_for_bit() -> None:
