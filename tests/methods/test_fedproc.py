@@ -15,9 +15,9 @@ from raffed.methods.feddyn import feddyn
 from raffed.methods.fednova import fednova
 from raffed.methods.fedproc import PrototypeContrast, fedproc, prototype_contrast, prototype_terms
 from raffed.methods.fedprox import fedprox
-from raffed.methods.memory import Prototypes
+from raffed.methods.memory import ClassSums, Prototypes
 from raffed.methods.moon import moon
-from tests.tiny import PLAIN, Tiny, bare_context, client_data, forward, network, same_bits
+from tests.tiny import NOISY, PLAIN, Tiny, bare_context, client_data, forward, network, same_bits
 
 G = torch.Generator().manual_seed(0)
 Z = torch.randn(9, 5, generator=G, dtype=torch.float64)
@@ -101,6 +101,19 @@ def test_at_rate_0_the_prototypes_are_the_class_means_of_all_the_data() -> None:
     g = tiny.server.slots["term-PrototypeContrast"]
     assert isinstance(g, Prototypes)
     torch.testing.assert_close(g.mean, torch.stack([z[y == c].mean(0) for c in range(3)]), rtol=1e-5, atol=1e-6)
+
+
+def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_without_augmentation() -> None:
+    """§3: class sums of the final local model, clients' bare data; client 1 holds five of class 1 and five of class 2."""
+    tiny = Tiny(fedproc(), net=network(norm=True), augment=NOISY, local=replace(PLAIN, lr=0.1))
+    done = tiny.visit(1)
+    sums = done.upload.slots["term-PrototypeContrast"]
+    assert isinstance(sums, ClassSums)
+    z = tiny.net.apply(done.trained, tiny.data[1].x)[1]
+    wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(3)])
+    torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
+    assert sums.count.tolist() == [0, 5, 5]
+    assert not torch.allclose(sums.total[1], tiny.net.apply(done.start, tiny.data[1].x)[1][tiny.data[1].y == 1].sum(0), rtol=1e-2)
 
 
 def test_fedavg_with_prototypes_is_fedproc_bit_for_bit() -> None:

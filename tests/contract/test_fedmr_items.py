@@ -1,0 +1,151 @@
+"""FedMR's tables and figure 4 as runs: what experiments-fedmr.md §1 to §4 says, written out here by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raffed.experiments.registry import Cell, find_item
+
+Place = tuple[str, str]
+WHERE = {  # §1: data set → name here, network
+    "FMNIST": ("fashion-mnist", "resnet18"),
+    "SVHN": ("svhn", "resnet18"),
+    "CIFAR10": ("cifar10", "resnet18"),
+    "CIFAR100": ("cifar100", "wrn28"),
+    "ISIC2019": ("isic2019", "efficientnet_b0"),
+}
+SPLIT = {  # §2: as the tables print it → as it is typed here
+    "P5C2": "p5c2", "P10C2": "p10c2", "P10C3": "p10c3", "P10C5": "p10c5", "P50C3": "p50c3", "P100C3": "p100c3",
+    "P10C10": "p10c10", "P10C20": "p10c20", "P10C30": "p10c30", "P10C50": "p10c50", "P50C10": "p50c10", "P100C10": "p100c10",
+    "IID": "iid:10", "Real": "natural", "balanced": "natural",
+}  # fmt: skip
+TENS = [f"{name} {split}" for name in ("FMNIST", "SVHN", "CIFAR10") for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
+HUNDREDS = [f"CIFAR100 {split}" for split in ("P10C10", "P10C20", "P10C30", "P10C50", "IID")]
+MORE = ["CIFAR10 P10C3", "CIFAR10 P50C3", "CIFAR10 P100C3", "CIFAR100 P10C10", "CIFAR100 P50C10", "CIFAR100 P100C10"]
+EIGHT: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}),
+    "FedProx": ("fedprox", {}),
+    "FedProc": ("fedproc", {}),
+    "FedNova": ("fednova", {}),
+    "MOON": ("moon", {}),
+    "FedDyn": ("feddyn", {}),
+    "FedDC": ("feddc", {}),
+    "FedMR": ("fedmr", {}),
+}
+INTRA, INTER = {"mu2": 0.0}, {"mu1": 0.0}  # one of the two losses alone
+TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  # rows, columns
+    "table1": (EIGHT, [*TENS, *HUNDREDS]),
+    "table2": (EIGHT, [*MORE, "ISIC2019 Real", "ISIC2019 balanced"]),
+    "table4": (EIGHT, MORE[3:]),
+    "table5": (
+        {
+            "FedAvg": ("fedavg", {}),
+            "FedMR(proto_share=50%)": ("fedmr", {"share": 0.5}),
+            "FedMR(proto_share=80%)": ("fedmr", {"share": 0.8}),
+            "FedMR(proto_share=100%)": ("fedmr", {}),
+        },
+        MORE,
+    ),
+    "table6": (
+        {
+            "FedMR(inter=off,intra=off)": ("fedmr", {"mu1": 0.0, "mu2": 0.0}),
+            "FedMR(inter=on,intra=off)": ("fedmr", INTER),
+            "FedMR(inter=off,intra=on)": ("fedmr", INTRA),
+            "FedMR(inter=on,intra=on)": ("fedmr", {}),
+        },
+        [*TENS, *HUNDREDS],
+    ),
+    "table7": (
+        {
+            "FedAvg": ("fedavg", {}),
+            "FedProx": ("fedprox", {}),
+            "FedProc": ("fedproc", {}),
+            "FedNova": ("fednova", {}),
+            "MOON": ("moon", {}),
+            "FedDyn": ("feddyn", {}),
+            "FedDC": ("feddc", {}),
+            "FedMR(intra)": ("fedmr", INTRA),
+            "FedMR(inter+intra)": ("fedmr", {}),
+        },
+        TENS[10:],
+    ),
+    "table8": (  # baselines-fedmr §8: with prototypes, the cross-entropy is replaced as in FedProc
+        {
+            "FedProx(without_prototypes)": ("fedprox", {}),
+            "FedNova(without_prototypes)": ("fednova", {}),
+            "MOON(without_prototypes)": ("moon", {}),
+            "FedDyn(without_prototypes)": ("feddyn", {}),
+            "FedDC(without_prototypes)": ("feddc", {}),
+            "FedMR(without_prototypes)": ("fedmr", INTRA),
+            "FedMR(with_prototypes)": ("fedmr", {}),
+            "FedProx(with_prototypes)": ("fedprox", {"prototypes": "fedproc"}),
+            "FedNova(with_prototypes)": ("fednova", {"prototypes": "fedproc"}),
+            "MOON(with_prototypes)": ("moon", {"prototypes": "fedproc"}),
+            "FedDyn(with_prototypes)": ("feddyn", {"prototypes": "fedproc"}),
+            "FedDC(with_prototypes)": ("feddc", {"prototypes": "fedproc"}),
+        },
+        TENS[:5],
+    ),
+    "fig4": (
+        {**EIGHT, "Lite-10": ("fedmr", {"lite": 10}), "Lite-50": ("fedmr", {"lite": 50})},
+        [*TENS, *HUNDREDS, "ISIC2019 Real"],
+    ),
+}
+MEASURE = {  # fedmr.md §9 A10: headline = best over rounds
+    "table1": "accuracy_best", "table2": "accuracy_best", "table4": "rounds_to_baseline", "table5": "accuracy_best",
+    "table6": "accuracy_best", "table7": "eigenvalue_variance", "table8": "accuracy_best", "fig4": "accuracy_best",
+}  # fmt: skip
+NUMBER = {"table1": 160, "table2": 64, "table4": 24, "table5": 24, "table6": 80, "table7": 45, "table8": 60, "fig4": 210}
+
+
+def cells(name: str) -> dict[Place, Cell]:
+    """(row, column) → the cell, each once."""
+    found = {(cell.row, cell.column): cell for cell in find_item(f"fedmr/{name}").cells}
+    assert len(found) == len(find_item(f"fedmr/{name}").cells)
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_is_the_method_data_split_and_network_that_the_sheet_names(name: str) -> None:
+    rows, columns = TABLES[name]
+    wanted = {}
+    for column in columns:
+        dataset, split = column.split()
+        for row, (method, args) in rows.items():
+            wanted[row, column] = (method, args, *WHERE[dataset], SPLIT[split])
+    found = {place: (cell.config.method, dict(cell.config.args), cell.config.data.dataset, cell.config.model.name,
+                     cell.config.data.split) for place, cell in cells(name).items()}  # fmt: skip
+    assert found == wanted
+    assert len(found) == NUMBER[name]
+    assert not any(cell.config.model.args for cell in cells(name).values())
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_item_reads_the_measure_that_the_sheet_names(name: str) -> None:
+    """ISIC2019's balanced accuracy beside the plain one (§1)."""
+    item = find_item(f"fedmr/{name}")
+    assert item.measure == MEASURE[name]
+    own = {(column, cell.measure) for (_, column), cell in cells(name).items() if cell.measure}
+    assert own == ({("ISIC2019 balanced", "balanced_best")} if name == "table2" else set())
+
+
+def test_the_runs_of_table_7_measure_eigenvalues_and_those_of_figure_4_memory() -> None:
+    """Table 7's runs are Table 1's too: one that measures and one that does not would be trained twice."""
+    seventh, first = cells("table7"), cells("table1")
+    assert [place for place, cell in seventh.items() if not cell.config.federation.asks("spectrum")] == []
+    shared = [place for place in seventh if place in first]
+    assert len(shared) == 7 * 5
+    assert all(seventh[place].config.identity() == first[place].config.identity() for place in shared)
+    assert all(cell.config.federation.asks("memory") for cell in cells("fig4").values())
+
+
+def test_what_is_printed_of_a_share_or_a_part_stands_beside_the_run_of_that_name() -> None:
+    """The csv's own words: 50 %, 80 % and 100 % of table 5, FedMR(intra) and FedMR(inter+intra) of table 7."""
+    for name in ("table1", "table2", "table4", "table5", "table7"):
+        for (row, column), cell in cells(name).items():
+            dataset, split = column.split()
+            said = {key: value for key, value in cell.printed.items() if key != "metric"}
+            place = {"table": f"Table{name[5:]}", "dataset": dataset, "split": split, "method": row}
+            assert said == ({} if split == "balanced" else place)
