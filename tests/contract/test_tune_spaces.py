@@ -53,6 +53,22 @@ def test_the_grids_of_the_papers_have_their_sizes() -> None:
     assert points(load_space("fedmr"))[1] == {"mu1": 0.001, "mu2": 0.1}
 
 
+GRIDS = {  # baselines-fedmr.md §9, fedmr.md §6
+    "fedprox": {"mu": [0.001, 0.01, 0.1, 1.0]},
+    "moon": {"mu": [0.1, 1.0, 5.0]},
+    "feddyn": {"alpha": [0.001, 0.01, 0.1]},
+    "feddc": {"alpha": [0.001, 0.01, 0.1]},
+    "fedmr": {"mu1": [0.001, 0.01, 0.1], "mu2": [0.01, 0.1, 1.0]},
+    "fedproc": {},
+}  # FedNova has none there; its space is MAP's
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_grids_of_fedmr_s_comparison_are_the_sheets(name: str) -> None:
+    space = load_space(name)
+    assert {keyword: values(space, keyword) for keyword in space} == GRIDS[name]
+
+
 def test_a_searcher_draws_between_the_ends_of_the_grid() -> None:
     grid = {"a": tune.grid_search([0.001, 0.01]), "b": tune.grid_search([0.1, 0.5]), "c": tune.grid_search(["x", "y"])}
     space = continuous(grid)

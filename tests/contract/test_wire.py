@@ -92,15 +92,20 @@ def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "side", "trainable", "total", "with_prototypes"),
-    [(1, 28, 11_172_810, 11_182_410, 11_187_530), (3, 32, 11_173_962, 11_183_562, 11_188_682)],
+    ("model", "shape", "classes", "trainable", "total", "with_prototypes"),
+    [
+        ("resnet18", (1, 28, 28), 10, 11_172_810, 11_182_410, 11_187_530),  # FMNIST
+        ("resnet18", (3, 32, 32), 10, 11_173_962, 11_183_562, 11_188_682),  # SVHN, CIFAR-10
+        ("wrn28", (3, 32, 32), 100, 36_546_980, 36_564_932, 36_628_932),  # CIFAR-100
+        ("efficientnet_b0", (3, 200, 200), 8, 4_832_516, 4_874_532, 4_879_652),  # ISIC2019
+    ],
 )
-def test_fedmrs_table_3_is_reproduced_by_resnet_18(
-    channels: int, side: int, trainable: int, total: int, with_prototypes: int
+def test_fedmrs_table_3_is_reproduced(
+    model: str, shape: tuple[int, int, int], classes: int, trainable: int, total: int, with_prototypes: int
 ) -> None:
-    """fedmr.md §4: trainable + 9,600 BatchNorm statistics + C·d = 10 · 512 for prototypes, one direction."""
-    net = Network(build("resnet18", (channels, side, side), 10, 0))
-    sent: Broadcast = server_init(build_method("fedmr"), net.initial, Spec(10, net.feature_dim, 10, 1)).broadcast()
+    """fedmr.md §4: trainable + BatchNorm statistics + C·d for prototypes, one direction."""
+    net = Network(build(model, shape, classes, 0))
+    sent: Broadcast = server_init(build_method("fedmr"), net.initial, Spec(classes, net.feature_dim, 10, 1)).broadcast()
     numbers = sent.numbers()
     assert numbers["w"] == trainable
     assert numbers["w"] + numbers["b"] == total

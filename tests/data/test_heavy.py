@@ -32,6 +32,15 @@ def bent(raw: Tensor, seed: int = 0, **parts: float) -> Tensor:
     return bend((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
 
 
+def test_fedmrs_lesions_are_bent_as_flambys() -> None:
+    """experiments-fedmr.md §1 names scale 0.07, rotation by 50° and the crop of 200 pixels of 224, so a shift of up to 12;
+    FLamby's script besides brightness 0.15, contrast 0.1, shear by 0.1° and 1 to 8 holes of 16 pixels."""
+    t = transform_for("isic2019", "fedmr").heavy
+    assert t is not None
+    assert (t.scale, t.rotation_degrees, t.shear_degrees, t.shift) == (0.07, 50.0, 0.1, (224 - 200) / 2)
+    assert (t.brightness, t.contrast, t.holes, t.hole_side) == (0.15, 0.1, 8, 16)
+
+
 def image(side: int = 8) -> Tensor:
     return torch.rand(1, 3, side, side, generator=generator(9))
 

@@ -48,6 +48,20 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarr
     return made
 
 
+def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> None:
+    """experiments-fedmr.md §1."""
+    assert list(isic.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
+    assert [list(row) for row in isic.TRAIN_COUNTS] == [
+        [2279, 3363, 2245, 606, 923, 97, 87, 330],
+        [20, 2977, 2, 0, 96, 23, 45, 0],
+        [533, 1470, 174, 20, 379, 40, 64, 11],
+        [276, 649, 223, 86, 406, 20, 3, 144],
+        [166, 349, 0, 0, 140, 0, 0, 0],
+        [58, 276, 5, 0, 6, 4, 2, 0],
+    ]
+    assert list(isic.TEST_SIZES) == [2483, 791, 672, 452, 164, 88]
+
+
 def test_the_sheet_s_counts_add_up_to_the_published_sizes() -> None:
     assert (sum(map(sum, isic.TRAIN_COUNTS)), sum(isic.TEST_SIZES)) == (18_597, 4_650)
     assert (DATASETS["isic2019"].num_train, DATASETS["isic2019"].num_test) == (18_597, 4_650)

@@ -51,15 +51,21 @@ def test_p10c2_client_sizes_on_cifar_are_the_published_ones(cifar_labels: np.nda
 
 
 @pytest.mark.parametrize(
-    ("clients", "classes", "low", "high"),
-    [(10, 2, 2250, 10000), (10, 3, 2833, 11250), (10, 5, 3720, 9214), (50, 3, 726, 1488), (100, 3, 388, 659)],
-)
-def test_client_sizes_over_50_seeds_span_the_published_range(clients: int, classes: int, low: int, high: int) -> None:
+    ("clients", "classes", "num_classes", "low", "high"),
+    [
+        (10, 2, 10, 2250, 10000), (10, 3, 10, 2833, 11250), (10, 5, 10, 3720, 9214), (50, 3, 10, 726, 1488),
+        (100, 3, 10, 388, 659), (10, 20, 100, 3266, 8166), (50, 10, 100, 650, 2018), (100, 10, 100, 372, 787),
+    ],
+)  # fmt: skip
+def test_client_sizes_over_50_seeds_span_the_published_range(
+    clients: int, classes: int, num_classes: int, low: int, high: int
+) -> None:
+    """CIFAR: 5,000 or 500 samples a class, each divided evenly among its owners."""
     sizes = []
     for seed in range(50):
-        lists = schemes.class_lists(clients, classes, 10, seed)
-        times = np.bincount(np.concatenate(lists), minlength=10)
-        sizes += [sum(5000 / times[label] for label in own) for own in lists]
+        lists = schemes.class_lists(clients, classes, num_classes, seed)
+        times = np.bincount(np.concatenate(lists), minlength=num_classes)
+        sizes += [sum(50_000 / num_classes / times[label] for label in own) for own in lists]
     assert min(sizes) == pytest.approx(low, abs=2)
     assert max(sizes) == pytest.approx(high, abs=2)
 

@@ -189,6 +189,23 @@ def test_the_papers_constants() -> None:
     assert not any(TRANSFORMS[name, style].flip for name in ("femnist", "mnist", "svhn", "digits") for style in STYLES)
 
 
+FEDMR = {  # experiments-fedmr.md §1: mean, std, crop padding, its mode, flip, rotation in degrees, centre
+    "fashion-mnist": ((0.0,), (1.0,), 0, "zeros", False, 0.0, None),
+    "svhn": ((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614), 0, "zeros", False, 0.0, None),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), 4, "reflect", True, 0.0, None),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 4, "zeros", True, 15.0, None),
+    "isic2019": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0, "zeros", False, 0.0, 200),  # ImageNet's; see `Heavy`
+}
+
+
+@pytest.mark.parametrize("name", FEDMR)
+def test_fedmrs_constants_are_the_sheets_by_value(name: str) -> None:
+    t = transform_for(name, "fedmr")
+    assert (t.mean, t.std, t.crop_padding, t.padding_mode, t.flip, t.rotation_degrees, t.centre) == FEDMR[name]
+    assert t.size is None
+    assert (t.heavy is None) == (name != "isic2019")
+
+
 def test_unknown_styles_and_impossible_transforms_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="fedmr"):
         transform_for("digits", "fedm")

@@ -106,10 +106,11 @@ def test_the_authors_with_a_pull_go_the_mean_number_of_steps_along_the_mean_of_n
     assert len({done[c].steps for c in range(4)}) > 1
 
 
-def limit(lr: float, momentum: float, nova: bool, rounds: int = 110) -> float:
+def limit(lr: float, momentum: float, nova: bool, rounds: int = 110, start: float = 0.0) -> float:
     """(3): two clients ½(x ∓ 1)² of equal size, τ = (2, 20); where the server's x ends."""
     tiny = quadratics(fednova(), lr=lr, steps=1, momentum=momentum, sizes=(1, 1), h=(1.0, 1.0), b=(1.0, -1.0))
-    update, rule, w, taus = NormalisedUpdate(), NormalisedStep(), tiny.net.initial.w, (2, 20)
+    update, rule, taus = NormalisedUpdate(), NormalisedStep(), (2, 20)
+    w = tiny.net.initial.w + Params({"head.weight": torch.tensor([[start, 0.0]])})
     quadratic = tiny.method.terms[-1]
     for _ in range(rounds):
         fold = Fold()
@@ -134,6 +135,17 @@ def test_on_two_quadratics_the_objective_stays_consistent_where_fedavgs_does_not
 ) -> None:
     """(3) at η = 0.01. FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − 0.99^τ_i, = −0.8030. τ for ‖a‖₁ at ρ = 0.9 fails here."""
     assert limit(0.01, momentum, nova) == pytest.approx(value, abs=2e-4)
+
+
+@pytest.mark.parametrize(("momentum", "nova", "value"), [
+    (0.0, True, 0.0045), (0.9, True, 0.0153), (0.0, False, -0.8167), (0.9, False, -0.9518),
+])  # fmt: skip
+def test_at_a_tenth_of_the_rate_a_tenth_of_the_bias_is_left_and_fedavgs_stays(momentum: float, nova: bool, value: float) -> None:
+    """(3) at η = 0.001. On quadratics a round is x ↦ a x + b, so two rounds give where 4,000 end: b/(1 − a)."""
+    b = limit(1e-3, momentum, nova, rounds=1)
+    a = limit(1e-3, momentum, nova, rounds=1, start=1.0) - b
+    assert 0 < a < 1
+    assert b / (1 - a) == pytest.approx(value, abs=6e-5)
 
 
 def test_running_variances_stay_non_negative_when_steps_differ_widely() -> None:

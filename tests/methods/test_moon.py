@@ -88,3 +88,16 @@ def test_only_the_live_features_get_a_gradient() -> None:
     (slope,) = torch.autograd.grad(ModelContrast(1.0, 0.5).loss(Forward(x, y, z, z, k.w0), k), z)
     assert float((slope * z.detach()).sum(-1).abs().max()) < 1e-6  # cosine: orthogonal to z
     assert float(slope.abs().max()) > 0
+
+
+def test_a_visit_leaves_the_running_statistics_of_both_frozen_models_as_they_were() -> None:
+    """(4): they run in evaluation mode; the model in training moves its own."""
+    tiny = Tiny(moon(), net=network(norm=True)).run(2, [0, 1, 2, 3])
+    previous = tiny.vaults[1].slots["term-ModelContrast"]
+    assert isinstance(previous, PreviousModel)
+    sent = tiny.server.broadcast()
+    before = [sent.b.flat.clone(), previous.b.flat.clone(), tiny.net.initial.b.flat.clone()]
+    done = tiny.visit(1, broadcast=sent)
+    assert same_bits([sent.b.flat, previous.b.flat, tiny.net.initial.b.flat], before)
+    assert same_bits(done.start.b, sent.b)
+    assert not same_bits(done.trained.b.flat, sent.b.flat)

@@ -10,6 +10,7 @@ from torch import nn
 from raffed.core import dropout
 from raffed.core.errors import UsageError
 from raffed.core.network import Network
+from raffed.models import build
 from raffed.models.dropout import Dropout
 from raffed.models.net import Net
 
@@ -91,3 +92,16 @@ def test_a_dropout_that_is_not_to_zero_or_keeps_nothing_is_refused_by_the_kernel
 def test_a_probability_outside_its_range_is_refused(p: float) -> None:
     with pytest.raises(UsageError, match="dropout = "):
         Dropout(p)
+
+
+def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_twelve_blocks() -> None:
+    """fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order of its forward pass."""
+    layers = [m for m in build("wrn28", (3, 32, 32), 100, 0).modules() if isinstance(m, Dropout)]
+    assert [layer.p for layer in layers] == [0.3] * 12
+    net, seen = build("wrn28", (3, 8, 8), 100, 0, widen=1), list[str]()
+    for name, layer in net.named_modules():
+        if name.rpartition(".")[2] in ("conv1", "dropout", "norm2", "conv2"):
+            layer.register_forward_hook(lambda *_, name=name: seen.append(name))
+    net(torch.zeros(2, 3, 8, 8))
+    blocks = [f"body.stage{stage}.{block}" for stage in (1, 2, 3) for block in range(4)]
+    assert seen == [f"{block}.{layer}" for block in blocks for layer in ("conv1", "dropout", "norm2", "conv2")]
