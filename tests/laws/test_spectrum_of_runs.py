@@ -56,7 +56,7 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
 
 @pytest.mark.parametrize(("batch", "top"), [(128, 50), (16, 10)])
 def test_all_readings_are_of_the_final_weights(batch: int, top: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client, so that its trained model is the server's. Digits has 360 test images, 36 of most classes: in batches of 128
+    """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in batches of 128
     there is none of one class, in batches of 16 there are two."""
     monkeypatch.setattr(spectrum, "BATCH", batch)
     monkeypatch.setattr(spectrum, "TOP", top)
