@@ -8,7 +8,8 @@
     ├── BoundaryError               private state on its way out, or a value that may not travel
     ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
     ├── StagePassedError            data of a stage that clients have left behind
-    └── ActorsLostError             client actors died more often than the run tolerates
+    ├── ActorsLostError             client actors died more often than the run tolerates
+    └── ActorStartError             an actor raised an error while it started, as it would again
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class StagePassedError(RaffedError):
 
 class ActorsLostError(RaffedError):
     """Client actors were lost more often than `max_restarts` allows."""
+
+
+class ActorStartError(RaffedError):
+    """An actor could not start. Its error is no loss of an actor: a replacement would raise it again."""
 
 
 def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:

@@ -70,7 +70,8 @@ def run(config: RunConfig, out: Path | str | None = None, *, watch: Watcher | No
     """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
 
     `watch` is called after every round; `stop` is asked after every round, True ends the run resumably. Raises UsageError
-    before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying.
+    before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
+    ActorStartError when one cannot start.
     """
     with _folder(out) as path:
         _execute(config, path, False, watch, stop)

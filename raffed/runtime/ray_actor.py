@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from raffed.runtime.logs import configure
 from raffed.runtime.process import begin_training
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
     from raffed.core.fold import Partial
     from raffed.runtime.base import Report, Share, Standing, Tally
     from raffed.runtime.setup import Setup
+
+MEND = "; mend that where it runs (`raffed doctor` looks at a machine), then `raffed resume` continues the run"
+
+
+def why_not_started(error: RayActorError) -> str | None:
+    """What an actor raised while it was made, its type and the first line of its message; None if it ended otherwise.
+
+    Ray keeps the text alone: a line `ray::Class.__init__() (pid=…)` for every error of a chain, its indented frames, the error.
+    """
+    if not error.actor_init_failed:
+        return None
+    lines = str(error).splitlines()
+    last = max((number for number, line in enumerate(lines) if "ray::" in line and "(pid=" in line), default=-1)
+    told = [line.strip() for line in lines[last + 1 :] if line.strip() and not line[0].isspace()]
+    return told[0] if told else lines[-1].strip()
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)

@@ -9,9 +9,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from raffed.core.errors import ActorsLostError, RaffedError
+from raffed.core.errors import ActorsLostError, ActorStartError, RaffedError
 from raffed.runtime.placement import Plan, Resources, make_plan
 from raffed.runtime.process import free_memory
+from raffed.runtime.ray_actor import MEND, why_not_started
 from raffed.runtime.ray_driver import Conduct, Driver
 from raffed.runtime.ray_nodes import beside_this_process, check_shared
 from raffed.runtime.setup import Setup
@@ -34,6 +35,8 @@ def launched(
             yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
+            if (why := why_not_started(error)) is not None:
+                raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
             if attempt + 1 == attempts:
                 raise ActorsLostError(
                     f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"

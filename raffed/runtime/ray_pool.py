@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ from numpy.typing import NDArray
 from ray.exceptions import RayActorError
 
 from raffed.core.boundary import Broadcast
-from raffed.core.errors import ActorsLostError, RaffedError
+from raffed.core.errors import ActorsLostError, ActorStartError, RaffedError
 from raffed.core.fold import Fold, Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import chunks, total
 from raffed.runtime.placement import INLINE_BYTES, Plan
+from raffed.runtime.ray_actor import MEND, why_not_started
 from raffed.runtime.ray_channels import Channels, Outcome, Shared, Ticket
 from raffed.runtime.ray_parcels import SHARES
 from raffed.runtime.setup import Setup
 
 Call = tuple[str, tuple[Any, ...]]
+NO_MEMORY = "MemoryError|out of memory|can't allocate memory"  # Python's and CUDA's words, and those of torch's allocator
 Start = Callable[[Any, Plan, int, Path], Any]
 log = logging.getLogger(__name__)
 
@@ -104,7 +107,7 @@ class RayPool:
 
     def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
         """Call actors now; the answers, by actor number, once all are there. An actor that is lost is replaced and asked again;
-        one that ran out of memory is not: its calls go to another."""
+        one that ran out of memory is not: its calls go to another. One that could not start ends the run."""
         pending = {self._call(actor, call): (actor, actor, self._actors[actor], call) for actor, call in calls.items()}
         return lambda: self._answers(pending)
 
@@ -135,6 +138,8 @@ class RayPool:
             except RayActorError as error:
                 if actor in self._retired or _out_of_memory(error):
                     actor = self._retire(actor, error)
+                elif (why := why_not_started(error)) is not None:
+                    raise ActorStartError(f"client actor {actor} could not start: {why}{MEND}") from error
                 elif self._actors[actor] is handle:  # else other work that it had was there first, and it is replaced
                     self._replace(actor, error)
             except Exception as error:  # of the work itself, wrapped by Ray or as it was raised
@@ -192,6 +197,8 @@ def _shared(broadcast: Broadcast) -> Shared:
 
 def _out_of_memory(error: Exception) -> bool:
     """Whether Ray's monitor or CUDA said so; a plain kill is not a sign of it."""
+    if isinstance(error, RayActorError) and (why := why_not_started(error)) is not None:
+        return re.search(NO_MEMORY, why, re.IGNORECASE) is not None
     cause = getattr(error, "cause", None)
     named = {type(one).__name__ for one in (error, cause)}
     return bool(named & {"OutOfMemoryError", "MemoryError"}) or "memory monitor" in str(error) or "due to OOM" in str(error)

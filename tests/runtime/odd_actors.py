@@ -68,6 +68,42 @@ class CrampedActor(Plain):
 
 
 @ray.remote
+class BrokenActor(Plain):
+    """Actor 1 cannot start; every start of it leaves a line."""
+
+    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
+        if number == 1:
+            with (Path(vaults).parents[1] / "starts").open("a") as starts:
+                starts.write("1\n")
+            try:
+                raise KeyError("driver")
+            except KeyError as error:
+                raise RuntimeError("Found no NVIDIA driver here.\nCheck that\n  you have one.") from error
+        super().__init__(setup, vaults, home, number)
+
+
+@ray.remote
+class BrokenDriver:
+    """Lacks a package where it is to run."""
+
+    def __init__(self, *_: Any) -> None:
+        raise ModuleNotFoundError("No module named 'raffed'")
+
+    def rounds(self, *_: Any) -> Any:
+        yield
+
+
+@ray.remote
+class TightActor(Plain):
+    """Actor 0 finds no memory on its device while it starts."""
+
+    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
+        if number == 0:
+            raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported elsewhere.")
+        super().__init__(setup, vaults, home, number)
+
+
+@ray.remote
 class JudgedActor(Plain):
     """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked of it as well."""
 

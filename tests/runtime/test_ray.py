@@ -13,10 +13,10 @@ import pytest
 
 import raffed
 from raffed import Faults, Numerics, Privacy, RunConfig
-from raffed.core.errors import ActorsLostError, NumericsError, UsageError
+from raffed.core.errors import ActorsLostError, ActorStartError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
-from tests.runtime.odd_actors import CrampedActor, HungryActor, JudgedActor, SlowActor
+from tests.runtime.odd_actors import BrokenActor, BrokenDriver, CrampedActor, HungryActor, JudgedActor, SlowActor, TightActor
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -181,8 +181,22 @@ def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_st
     assert "--actors" in caplog.text
 
 
-def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(reference: Hashes, tmp_path: Path) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", CrampedActor)
+def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ActorStartError, match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;"):
+        conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    assert (tmp_path / "starts").read_text() == "1\n"
+
+
+def test_a_driver_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raffed.runtime.ray_launch.Driver", BrokenDriver)
+    with pytest.raises(ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"):
+        raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", [CrampedActor, TightActor], ids=["amid its data", "with its first byte"])
+def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(reference: Hashes, tmp_path: Path, kind: Any) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
