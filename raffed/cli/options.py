@@ -18,9 +18,11 @@ from raffed.models import MODELS
 
 Flags = dict[str, Any]  # dotted field of RunConfig → value as typed; only what was typed
 
-WHAT, TRAIN, FED, WHERE = "What to run", "Local training", "Federation", "Where it runs (changes no bit of the result)"
+WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
+WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
+EXECUTION_HELP = "ray: actors; serial: this process; auto: what a short probe finds fastest, stacks as by --cohort among it."
 
 
 class Flag(NamedTuple):
@@ -71,11 +73,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("privacy.masks", "--masks/--no-masks", bool, PRIVATE, "Secure aggregation: uploads under masks that cancel."),
     Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
     Flag("numerics.precision", "--precision", str, NUMBERS, "fp32, or bf16 for the passes.", "|".join(PRECISIONS)),
-    Flag("runtime.execution", "--execution", str, WHERE, "ray: actors; serial: this process.", "|".join(EXECUTIONS)),
+    Flag("runtime.threads", "--threads", int, NUMBERS, "torch threads per actor."),
+    Flag("runtime.gpu_fraction", "--gpu-fraction", float, NUMBERS, "Share of a GPU per actor, 1/k; 0: CPU."),
+    Flag("runtime.execution", "--execution", str, WHERE, EXECUTION_HELP, "|".join(EXECUTIONS)),
     Flag("runtime.actors", "--actors", int, WHERE, "Client actors; 0: as many as cores or GPU shares."),
     Flag("runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."),
-    Flag("runtime.gpu_fraction", "--gpu-fraction", float, WHERE, "Share of a GPU per actor, 1/k; 0: CPU."),
-    Flag("runtime.threads", "--threads", int, WHERE, "torch threads per actor."),
     Flag("runtime.address", "--address", str, WHERE, "Ray cluster; auto: the one this machine is in."),
     Flag("runtime.max_restarts", "--max-restarts", int, WHERE, "How many lost actors a run puts up with."),
     Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),

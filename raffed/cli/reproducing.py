@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.running import begun_or_new
 from raffed.cli.running import carry_out as run_one
 from raffed.cli.screen import Screen, counted, duration, make_screen
 from raffed.cli.tuning import seconds_of
@@ -95,19 +96,10 @@ def _reproduce(
 
 
 def _run(job: Job, screen: Screen) -> None:
-    import raffed
-    from raffed.results.runfile import RUN_FILE
-
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     screen.start(f"{where}, seed {job.seed} → {job.folder}", config.method, config.federation.rounds)
-    begun = (job.folder / RUN_FILE).exists()
-    run_one(
-        lambda watch, stop: raffed.resume(job.folder, watch=watch, stop=stop, runtime=config.runtime)
-        if begun
-        else raffed.run(config, job.folder, watch=watch, stop=stop),
-        job.folder, screen, again="the same command",
-    )  # fmt: skip
+    run_one(begun_or_new(config, job.folder, screen), job.folder, screen, again="the same command")
 
 
 def _study(job: StudyJob, flags: Flags, screen: Screen) -> None:

@@ -50,7 +50,10 @@ def run(
 
         screen.start(headline(config, folder), config.method, config.federation.rounds)
         shown = stack.enter_context(sinks(folder, board, tracker, project))
-        carry_out(lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop), folder, screen)
+        carry_out(
+            lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose),
+            folder, screen,
+        )  # fmt: skip
 
 
 @run_options(without=NOT_RUNTIME)
@@ -77,7 +80,9 @@ def resume(
         before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
         screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
         carry_out(
-            lambda watch, stop: raffed.resume(run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed),
+            lambda watch, stop: raffed.resume(
+                run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose
+            ),
             run_folder, screen,
         )  # fmt: skip
 
@@ -101,7 +106,7 @@ def compare(
         with _one_ray(next(iter(configs.values()))):
             for name, config in configs.items():
                 screen.start(headline(config, folders[name]), name, config.federation.rounds)
-                carry_out(_begun_or_new(config, folders[name]), folders[name], screen, again="the same command")
+                carry_out(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
         from raffed.cli.checking import write_report
 
         write_report(list(folders.values()), out / "report", screen)
@@ -200,12 +205,13 @@ def _one_ray(config: RunConfig) -> Iterator[None]:
         yield
 
 
-def _begun_or_new(config: RunConfig, folder: Path) -> Work:
+def begun_or_new(config: RunConfig, folder: Path, screen: Screen) -> Work:
+    """The run, or what is left of it where its folder holds a part."""
     import raffed
 
     if _holds_run(folder):
-        return lambda watch, stop: raffed.resume(folder, watch=watch, stop=stop, runtime=config.runtime)
-    return lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop)
+        return lambda watch, stop: raffed.resume(folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose)
+    return lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop, chosen=screen.chose)
 
 
 def _check_continues(folder: Path, config: RunConfig) -> None:

@@ -38,6 +38,9 @@ class Screen:
     def start(self, title: str, method: str, rounds: int) -> None:
         """A run begins; `title` is one line about it."""
 
+    def chose(self, why: str, options: str) -> None:
+        """What `--execution auto` chose, and the options that repeat it: its bits may be others than without it."""
+
     def round(self, event: RoundEvent) -> None:
         """A round is done."""
 
@@ -89,6 +92,9 @@ class JsonScreen(Screen):
     def start(self, title: str, method: str, rounds: int) -> None:
         self._method = method
 
+    def chose(self, why: str, options: str) -> None:
+        self._emit("auto", method=self._method, choice=why, options=options)
+
     def round(self, event: RoundEvent) -> None:
         self._emit("round", method=self._method, **event.as_dict())
 
@@ -124,6 +130,9 @@ class LineScreen(Screen):
     def start(self, title: str, method: str, rounds: int) -> None:
         print(named(title), flush=True)
         self._pace = Pace()
+
+    def chose(self, why: str, options: str) -> None:
+        print(f"auto: {why} ({options} repeats it)", flush=True)
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)

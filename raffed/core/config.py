@@ -86,7 +86,8 @@ class Numerics:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how it runs; changes no bit of the result, but that rounding follows `threads` and whether GPUs compute.
+    """Where and how it runs; changes no bit of the result, but that rounding follows `threads`, whether GPUs compute, and the
+    cohort that `auto` may choose.
 
     execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts. actors:
     client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).

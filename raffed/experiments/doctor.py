@@ -47,7 +47,7 @@ def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding
 
 def sized(config: RunConfig) -> Iterator[Finding]:
     """What one client of a run costs here, and how to place the run: a probe of a few seconds."""
-    from raffed.runtime.autosize import choose, measure
+    from raffed.runtime.autosize import choose, decided, measure, repeats
     from raffed.runtime.setup import prepare
 
     setup = prepare(config)
@@ -59,9 +59,7 @@ def sized(config: RunConfig) -> Iterator[Finding]:
     cost = f"{probe.steps} steps, {probe.steps * first:.2g} s one by one"
     yield Finding("a client", f"{cost}, {probe.client_bytes / 1e6:.0f} MB at its peak")
     chosen = choose(setup, probe)
-    cohort = f" --cohort {chosen.cohort}" if chosen.cohort else ""
-    actors = f" --actors {chosen.actors}" if chosen.execution == "ray" else ""
-    yield Finding("fastest here", chosen.why, "ok", f"--execution {chosen.execution}{actors}{cohort}")
+    yield Finding("fastest here", chosen.why, "ok", repeats(decided(config, chosen)))
 
 
 def _python() -> Finding:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Watcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
+Chosen = Callable[[str, str], None]  # told what `execution = auto` chose, and the options that repeat it
 
 
 @dataclass(frozen=True)
@@ -66,27 +67,35 @@ class RunResult:
         return float(values.iloc[-1]) if len(values) else float("nan")
 
 
-def run(config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None) -> RunResult:
+def run(
+    config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None,
+    chosen: Chosen | None = None,
+) -> RunResult:  # fmt: skip
     """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
 
-    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably. Raises UsageError
-    before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
+    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably; `chosen` is called once,
+    with what `execution = auto` chose and the options of the command line that repeat it.
+
+    Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
     ActorStartError when one cannot start.
     """
     with _folder(out) as path:
-        _execute(config, path, False, watch, stop)
+        _execute(config, path, False, watch, stop, chosen)
         return _result(path, keep=out is not None and not is_url(out))
 
 
 def resume(
-    path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: Placed | None = None
-) -> RunResult:
+    path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: Placed | None = None,
+    chosen: Chosen | None = None,
+) -> RunResult:  # fmt: skip
     """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
     with mirrored(path) as folder:
-        return _resumed(folder, not is_url(path), watch, stop, runtime)
+        return _resumed(folder, not is_url(path), watch, stop, runtime, chosen)
 
 
-def _resumed(path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None) -> RunResult:
+def _resumed(
+    path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
+) -> RunResult:
     from raffed.experiments.folder import check_unedited, run_config
 
     config = run_config(path)
@@ -95,16 +104,18 @@ def _resumed(path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, r
         return _result(path, keep)
     if runtime is not None:
         config = replace(config, runtime=runtime)
-    _execute(config, path, True, watch, stop)
+    _execute(config, path, True, watch, stop, chosen)
     return _result(path, keep)
 
 
-def _execute(config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None) -> None:
+def _execute(
+    config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None
+) -> None:
     check_names(config)
     configure()
     setup = None
     if config.runtime.execution == "auto":
-        setup = _decided(_ready(config, path, resumed), resumed)
+        setup = _decided(_ready(config, path, resumed), resumed, chosen)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     for event in carried(config, path, resumed, stop or _never, setup):
@@ -131,7 +142,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
     return setup
 
 
-def _decided(setup: Setup, resumed: bool) -> Setup:
+def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps its arithmetic."""
     from raffed.runtime import autosize
 
@@ -139,8 +150,11 @@ def _decided(setup: Setup, resumed: bool) -> Setup:
     given = setup.config.numerics.cohort
     probe = autosize.measure(setup, gpu, (max(given, 1),) if given or resumed else None)
     choice = autosize.choose(setup, probe)
+    config = autosize.decided(setup.config, choice)
     log.info("execution auto: %s", choice.why)
-    return replace(setup, config=autosize.decided(setup.config, choice), choice=choice.describe(probe))
+    if chosen is not None:
+        chosen(choice.why, autosize.repeats(config))
+    return replace(setup, config=config, choice=choice.describe(probe))
 
 
 def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:

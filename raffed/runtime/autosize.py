@@ -124,6 +124,13 @@ def decided(config: RunConfig, choice: Choice) -> RunConfig:
     return replace(config, runtime=runtime, numerics=replace(config.numerics, cohort=choice.cohort))
 
 
+def repeats(config: RunConfig) -> str:
+    """The options by which a run is carried out as a decided one."""
+    runtime, cohort = config.runtime, config.numerics.cohort
+    actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
+    return f"--execution {runtime.execution}{actors}" + (f" --cohort {cohort}" if cohort else "")
+
+
 def _host(setup: Setup, size: int, device: str) -> tuple[Host, Broadcast]:
     numerics = replace(setup.config.numerics, cohort=size if size > 1 else 0)
     host = Host(replace(setup, config=replace(setup.config, numerics=numerics)), None, device)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from raffed.cli.listing import described
-from raffed.cli.options import FLAGS, PRESET
+from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
 from raffed.core.config import RunConfig
 from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
@@ -69,6 +70,22 @@ def test_help_shows_every_flag_with_its_default(command: str) -> None:
     missing = [flag.flag for flag in (*FLAGS, PRESET) if flag.flag.split("/")[0] not in text]
     assert missing == []
     assert "(0.03)" in text  # the learning rate of Local
+
+
+def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
+    """The identity of a run is that of its bits; auto, which the title excepts, is another execution until it has chosen."""
+    usual = RunConfig()
+    other = {"execution": "serial", "address": "auto", "gpu_fraction": 1.0}
+    changing = set()
+    for flag in FLAGS:
+        section, _, name = flag.field.partition(".")
+        if section == "runtime":
+            runtime = replace(usual.runtime, **{name: other.get(name, getattr(usual.runtime, name) or 1)})
+            runtime = replace(runtime, threads=2) if name == "threads" else runtime
+            changing |= {flag.field} if replace(usual, runtime=runtime).identity() != usual.identity() else set()
+            assert (flag.panel == NUMBERS) == (flag.field in changing)
+    assert changing == {"runtime.threads", "runtime.gpu_fraction"}
+    assert "unless --execution auto" in WHERE
 
 
 def test_resume_takes_only_what_changes_no_bit() -> None:
