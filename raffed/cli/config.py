@@ -6,12 +6,13 @@ import copy
 import inspect
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 from raffed.cli.options import Flags
-from raffed.core.config import RunConfig
+from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import UnknownNameError, UsageError, check_choice
 from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
@@ -20,12 +21,14 @@ from raffed.methods import METHODS
 from raffed.models import MODELS
 
 Tables = dict[str, Any]
+ACTORS = ("actors", "clients_per_actor")  # two ways to say how many actors there are
 
 
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """The run that a file and flags ask for."""
     tables = merged(read_local(file) if file else {}, flags)
     canonical(tables)
+    check_used(tables, flags)
     return RunConfig.from_dict(tables)
 
 
@@ -40,13 +43,16 @@ def read_local(file: Path) -> Tables:
 def merged(tables: Tables, flags: Flags) -> Tables:
     """`tables` with the flags put over them; arguments are merged name by name.
 
-    Arguments in a file belong to the method or model named there: a flag with another name drops them.
+    Arguments in a file belong to the method or model named there: a flag with another name drops them. So does a flag that says
+    how many actors there are what a file says of it in the other way.
     """
     tables = copy.deepcopy(tables)
     if _renamed(flags.get("method"), tables):
         tables.pop("args", None)
     if _renamed(flags.get("model.name"), _table(tables.get("model")), "name"):
         tables["model"].pop("args", None)
+    for name in _overruled(flags):
+        _table(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
             tables[field] = read_plan(Path(typed))
@@ -57,6 +63,36 @@ def merged(tables: Tables, flags: Flags) -> Tables:
             raise UsageError(f"[{section}] is {table!r}, wanted a table")
         table[name] = {**_table(table.get(name)), **assignments(typed)} if name == "args" else typed
     return tables
+
+
+def placed(runtime: Runtime, flags: Flags) -> Runtime:
+    """`runtime` with the flags put over it."""
+    typed = {field.partition(".")[2]: value for field, value in flags.items() if field.startswith("runtime.")}
+    made = replace(runtime, **{**dict.fromkeys(_overruled(flags), 0), **typed})
+    check_used({"runtime": {**typed, "execution": made.execution}}, flags)
+    return made
+
+
+def _overruled(flags: Flags) -> list[str]:
+    """The fields of ACTORS that are not typed, where another one is."""
+    typed = [name for name in ACTORS if flags.get(f"runtime.{name}")]
+    return [name for name in ACTORS if typed and f"runtime.{name}" not in flags]
+
+
+def check_used(tables: Tables, flags: Flags) -> None:
+    """That nothing is asked for which something else leaves without effect. `--execution serial` may be put over a file's
+    actors, and an address stands in every command of a job."""
+    runtime, privacy = _table(tables.get("runtime")), _table(tables.get("privacy"))
+    for name in ACTORS:
+        typed = f"runtime.{name}" in flags or "runtime.execution" not in flags
+        if runtime.get("execution") == "serial" and runtime.get(name) and typed:
+            raise UsageError(
+                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', one process without actors; "
+                "give --execution ray, or leave out one of the two"
+            )
+    for name in ("noise_at", "delta"):
+        if name in privacy and "noise" not in privacy:
+            raise UsageError(f"privacy.{name} = {privacy[name]!r} without privacy.noise: no noise is added; give --noise with it")
 
 
 def read_plan(path: Path) -> Tables:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.cli.config import ACTORS, placed
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.running import begun_or_new
 from raffed.cli.running import carry_out as run_one
@@ -138,8 +139,8 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
 
 
 def _runtime(scale: str, flags: Flags) -> Runtime:
-    typed = {name.partition(".")[2]: value for name, value in flags.items() if name.startswith("runtime.")}
-    return Runtime(**{"execution": "serial" if scale == "smoke" else "ray", **typed})
+    serial = scale == "smoke" and not any(flags.get(f"runtime.{name}") for name in ACTORS)
+    return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
 def _with_root(job: Job, flags: Flags) -> Job:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_config, read_local
+from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_config, read_local
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, counted, make_screen
 from raffed.cli.signals import StopSignals
@@ -75,7 +75,7 @@ def resume(
         from raffed.results.runfile import read_run
 
         config = run_config(run_folder)
-        changed = replace(config.runtime, **{field.partition(".")[2]: value for field, value in flags.items()})
+        changed = placed(config.runtime, flags)
         config = replace(config, runtime=changed)
         before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
         screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
@@ -123,6 +123,7 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
         tables = merged(base, {**flags, "method": name, "args": []})
         tables["args"] = {**tables["args"], **parts[name]}
         canonical(tables)
+        check_used(tables, flags)
         configs[name] = RunConfig.from_dict(tables)
     return configs
 

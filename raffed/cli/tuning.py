@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raffed.cli.board import Board, make_board
-from raffed.cli.config import args_for, assignments, canonical, merged, method_name, read_local, read_value
+from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_local, read_value
 from raffed.cli.options import Flags, run_options
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig, Runtime
@@ -90,11 +90,13 @@ def _searched(
 
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.sweep import SweepFolder
-        from raffed.runtime.setup import prepare
+        from raffed.runtime.setup import check_new, prepare
         from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
 
         check(request)
-        partition = prepare(request.config(request.methods[0], {})).partition
+        setup = prepare(request.config(request.methods[0], {}))
+        check_new(setup)
+        partition = setup.partition
         check_parts(request, partition)
         folder = SweepFolder(out, request, resume)
         opened.append(folder)
@@ -120,6 +122,7 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     if asked["protocol"] != "paper":
         tables["data"] = {"validation": VALIDATION, **tables.get("data", {})}
     canonical(tables)
+    check_used(tables, flags)
     base = _placed(RunConfig.from_dict(tables), flags)
     return Request(base, methods, parts, axes(grid), **asked)
 
@@ -145,9 +148,8 @@ def seconds_of(text: str) -> float:
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """One process a trial, unless the flags say how its clients are placed."""
-    typed = {name.partition(".")[2]: value for name, value in flags.items() if name.startswith("runtime.")}
-    runtime = replace(base.runtime, **typed)
-    if not any(name in flags for name in PLACED) and base.runtime in (Runtime(), replace(Runtime(), **typed)):
+    runtime = placed(base.runtime, flags)
+    if not any(name in flags for name in PLACED) and base.runtime in (Runtime(), placed(Runtime(), flags)):
         runtime = replace(runtime, execution="serial")
     if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
         runtime = replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)

@@ -128,11 +128,13 @@ def _execute(
 def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
     """The checked setup of a run and a folder that can take it."""
     from raffed.experiments.folder import check_free
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import check_new, prepare
 
     if not resumed:
         check_free(path, config)
     setup = prepare(config)
+    if not resumed:
+        check_new(setup)
     if not setup.method.has_global and not any(len(part) for part in (*setup.partition.test, *setup.partition.val)):
         log.warning("%s has no global model and no client has a local test part: no accuracy will be measured; "
                     "give data.local_test (--local-test), such as 0.2", setup.method.name)  # fmt: skip

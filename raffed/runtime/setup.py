@@ -116,6 +116,17 @@ def prepare(config: RunConfig) -> Setup:
     return setup
 
 
+def check_new(setup: Setup) -> None:
+    """What a run that begins is refused for, and one of before these checks goes on with: parts of it have no effect."""
+    config, clients = setup.config, setup.partition.num_clients
+    actors, each = config.runtime.actors, config.runtime.clients_per_actor
+    if actors and each and actors != -(-clients // each):
+        raise UsageError(
+            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} are "
+            f"{-(-clients // each)} actors; give one of the two"
+        )
+
+
 def check_model(setup: Setup) -> None:
     """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in an actor."""
     from raffed.models import build

@@ -48,10 +48,15 @@ REFUSED = [
     ("--seed -1", ["seed = -1"]),
     ("--gpu-fraction 0.3", ["gpu_fraction = 0.3", "1/k"]),
     ("--gpu-fraction 2", ["gpu_fraction = 2.0"]),
-    ("--clients-per-actor 9", ["clients_per_actor = 9", "4"]),
+    ("--execution auto --clients-per-actor 9", ["clients_per_actor = 9", "4"]),
     ("--dataset mnist --data-root /nowhere", ["/nowhere"]),
     ("--dataset mnist --data-root .", ["train-images-idx3-ubyte", "missing", "md5"]),
     ("gone.toml", ["gone.toml"]),
+    ("--actors 3", ["runtime.actors = 3", "serial", "--execution ray"]),
+    ("--clients-per-actor 2", ["runtime.clients_per_actor = 2", "serial", "--execution ray"]),
+    ("--execution auto --actors 3 --clients-per-actor 2", ["actors = 3", "clients_per_actor = 2", "4 clients by 2 are 2 actors"]),
+    ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
+    ("--clip-update 1 --delta 1e-6", ["privacy.delta = 1e-06", "--noise"]),
 ]
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.cli.config import args_for, assignments, read_config, read_value
+from raffed.cli.config import args_for, assignments, placed, read_config, read_value
 from raffed.cli.running import compared, free_folder
-from raffed.core.config import Data, Federation, RunConfig
+from raffed.core.config import Data, Federation, RunConfig, Runtime
 from raffed.core.errors import UsageError
 from raffed.core.faults import Faults
 from raffed.core.local import Local
+from raffed.core.privacy import Privacy
 
 TOML = """
 method = "fedmr"
@@ -51,6 +52,29 @@ def test_values_are_toml_or_a_word(text: str, value: object) -> None:
     found = read_value(text)
     assert (found, type(found)) == (value, type(value))
     assert math.isnan(read_value("nan"))
+
+
+def test_a_flag_over_a_file_says_how_many_actors_there_are(file: Path) -> None:
+    """Either of the two ways; `serial` puts them aside, and a file that contradicts itself is refused."""
+    file.write_text(f"{TOML}[runtime]\nclients_per_actor = 1\n")
+    assert read_config(file, {}).runtime == Runtime(clients_per_actor=1)
+    assert read_config(file, {"runtime.actors": 3}).runtime == Runtime(actors=3)
+    both = {"runtime.actors": 3, "runtime.clients_per_actor": 4}
+    assert read_config(file, both).runtime == Runtime(actors=3, clients_per_actor=4)
+    assert read_config(file, {"runtime.execution": "serial"}).runtime == Runtime(execution="serial", clients_per_actor=1)
+    assert placed(Runtime(clients_per_actor=1), {"runtime.actors": 3}) == Runtime(actors=3)
+    assert placed(Runtime(actors=3), {"runtime.execution": "serial"}) == Runtime(execution="serial", actors=3)
+    assert placed(Runtime(actors=3), {"runtime.actors": 0}) == Runtime()
+    with pytest.raises(UsageError, match=r"actors = 2 with .* one process"):
+        placed(Runtime(execution="serial"), {"runtime.actors": 2})
+    file.write_text(f'{TOML}[runtime]\nclients_per_actor = 1\nexecution = "serial"\n')
+    with pytest.raises(UsageError, match=r"clients_per_actor = 1 with .* one process"):
+        read_config(file, {})
+
+
+def test_no_noise_said_in_so_many_words_leaves_where_it_would_be(file: Path) -> None:
+    file.write_text(f'{TOML}[privacy]\nclip = 1.0\nnoise = 0.5\nnoise_at = "client"\n')
+    assert read_config(file, {"privacy.noise": 0.0}).privacy == Privacy(clip=1.0, noise_at="client")
 
 
 @pytest.mark.parametrize("text", ["mu1", "=3", "  = 3", ""])
@@ -109,9 +133,10 @@ def test_spellings_of_one_run_have_one_identity() -> None:
 def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_not() -> None:
     """The number of threads and the kind of device change bits; actors, restarts and checkpoints do not."""
     usual = read_config(None, {})
-    placed = read_config(None, {"runtime.actors": 3, "runtime.execution": "serial", "runtime.checkpoint_every": 7})
+    elsewhere = [read_config(None, one) for one in ({"runtime.actors": 3}, {"runtime.execution": "serial"},
+                                                    {"runtime.checkpoint_every": 7})]  # fmt: skip
     apart = [read_config(None, one) for one in ({}, {"runtime.threads": 2}, {"runtime.gpu_fraction": 0.5})]
-    assert placed.identity() == usual.identity()
+    assert {one.identity() for one in elsewhere} == {usual.identity()}
     assert len({one.identity() for one in apart}) == 3
     assert read_config(None, {"runtime.gpu_fraction": 0.25}).identity() == apart[2].identity()
 
