@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .load import NoRunsError, load_runs
+from .load import NoRunsError, read_runs
 from .report import write_loaded
 from .tables import summary, to_text
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders that hold some")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for report.html and its tables")
     arguments = parser.parse_args(argv)
-    runs = load_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     for name, reason in runs.unreadable.items():
         print(f"left out {name}: {reason}", file=sys.stderr)
     try:

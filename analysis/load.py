@@ -119,8 +119,26 @@ def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
     return named(rows).groupby("run", observed=True)
 
 
-def load_runs(paths: Iterable[Path | str]) -> Runs:
-    """Read every run at or below `paths`: finished, running, or killed. A folder found twice counts once."""
+def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
+    """Read every run at or below `paths`, or one path: finished, running, or killed. A folder found twice counts once.
+
+    Raises:
+        NoRunsError: there is no run that can be read at or below any of them; the message says why for each.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    runs = read_runs(given)
+    if given and runs.runs.empty:
+        raise NoRunsError(f"no run to load ({reasons(runs)})")
+    return runs
+
+
+def reasons(runs: Runs) -> str:
+    """What was left out, and why."""
+    return "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
+
+
+def read_runs(paths: Iterable[Path | str]) -> Runs:
+    """As `load_runs`, where there may be no run: beside a study, or before the first one of a sweep."""
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
     for path in map(Path, paths):

@@ -15,7 +15,7 @@ from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, 
 from .groups import Group, differing
 from .item_runs import Reproduction, load_item
 from .item_views import showable
-from .load import DAMAGED, NoRunsError, Runs, flatten, load_runs, section
+from .load import DAMAGED, NoRunsError, Runs, flatten, read_runs, reasons, section
 from .page import notice, page, pairs, picture, text
 from .sections import item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, trials_of
@@ -43,7 +43,7 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
     Raises:
         NoRunsError: not one run could be read; the message says why for each path.
     """
-    return write_loaded(load_runs(paths), out)
+    return write_loaded(read_runs(paths), out)
 
 
 def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()) -> Path:
@@ -53,8 +53,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     Studies need no run, nor what is printed alone: a report on them has their sections and nothing else."""
     whole, runs = runs, runs.without(trials_of(runs, sweeps))
     if runs.runs.empty and not any(showable(item) for item in items):
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
-        raise NoRunsError(f"no run to report on ({reasons or 'no path given'})")
+        raise NoRunsError(f"no run to report on ({reasons(runs) or 'no path given'})")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     if runs.runs.empty:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from .load import Runs, load_runs, section
+from .load import Runs, read_runs, section
 from .measures import measures
 from .sheet import Sheet
 from .stats import t_interval
@@ -72,7 +72,7 @@ def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
 
 def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:
     """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the final accuracies."""
-    finals = load_runs([sweep.folder]) if runs is None else runs
+    finals = read_runs([sweep.folder]) if runs is None else runs
     titles = ["Method", "Chosen", "Trials", "Failed", "Rounds to choose", "Hours to choose", _score_title(sweep), "Seeds",
               "Aggregation %", "Personalization %"]  # fmt: skip
     lines = [_line(sweep, name, about, finals) for name, about in sweep.methods.items()]

@@ -117,12 +117,12 @@ def report(
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
-    from raffed.analysis.load import NoRunsError, load_runs
+    from raffed.analysis.load import NoRunsError, read_runs
     from raffed.analysis.report import find_items, write_loaded
     from raffed.analysis.sweeps import find_sweeps, trials_of
     from raffed.analysis.tables import cells, summary
 
-    loaded, items, sweeps = load_runs(runs), find_items(runs), find_sweeps(runs)
+    loaded, items, sweeps = read_runs(runs), find_items(runs), find_sweeps(runs)
     if not loaded.runs.empty or not items:
         for name, reason in loaded.unreadable.items():
             print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
@@ -143,7 +143,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     from raffed.analysis.claims import claim_sheet
     from raffed.analysis.item_runs import load_item, run_folders
     from raffed.analysis.item_views import has_table, showable
-    from raffed.analysis.load import load_runs
+    from raffed.analysis.load import read_runs
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproductions import paper_sheet
     from raffed.analysis.sheet import as_latex, as_markdown
@@ -153,7 +153,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     if not showable(item):
         print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
-    runs = load_runs(run_folders(item))
+    runs = read_runs(run_folders(item))
     claims = None if runs.runs.empty else claim_sheet(item, runs)
     if has_table(item):
         sheet = paper_sheet(item, runs)

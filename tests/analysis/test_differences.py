@@ -10,7 +10,7 @@ import pytest
 from analysis.differences import KINDS, added, difference_sheet, gain, to_best_other
 from analysis.item_runs import Reproduction, load_item
 from analysis.item_views import item_view
-from analysis.load import Runs, load_runs
+from analysis.load import Runs, read_runs
 from analysis.reproductions import printed_values
 from analysis.sheet import Sheet
 from raffed.experiments.item_file import write_item
@@ -34,7 +34,7 @@ def item(folder: Path, key: str, cells: Mapping[tuple[str, str], Sequence[Row]])
             config = {"method": "m", "seed": seed, "federation": {"participation": 1.0}}
             write_json(folder / name / "run.json", {"run_id": name, "state": "finished", "config": config, "clients": 1})
             cell["runs"].append(str(folder / name))
-    return found, load_runs([folder])
+    return found, read_runs([folder])
 
 
 def scored(*values: float) -> list[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from analysis import load_runs
+from analysis import NoRunsError, load_runs
 from analysis.groups import groups
 
 WriteRun = Callable[..., Path]
@@ -26,6 +26,19 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, write_
     write_run("x/a", [0.5])
     write_run("y/a", [0.6])
     assert sorted(load_runs([tmp_path]).runs.index) == ["x/a", "y/a"]
+
+
+def test_one_path_is_as_a_list_of_it(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5])
+    assert [list(load_runs(one).runs.index) for one in (tmp_path, str(tmp_path), [tmp_path])] == [["a"]] * 3
+
+
+def test_paths_without_a_run_are_named_with_the_reason(tmp_path: Path) -> None:
+    gone = str(tmp_path / "nope")
+    for asked in (gone, [gone, tmp_path]):
+        with pytest.raises(NoRunsError, match=f"{gone}: no such folder"):
+            load_runs(asked)
+    assert load_runs([]).runs.empty
 
 
 def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
@@ -87,9 +100,9 @@ def test_a_run_before_its_first_flush_is_described_by_its_configuration(tmp_path
     assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
 
 
-def test_a_path_without_runs_is_named(tmp_path: Path) -> None:
+def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> None:
     (tmp_path / "empty").mkdir()
-    said = load_runs([tmp_path / "empty", tmp_path / "missing"]).unreadable
+    said = load_runs([write_run("a", [0.5]), tmp_path / "empty", tmp_path / "missing"]).unreadable
     assert said == {
         str(tmp_path / "empty"): "no run.json at or below it",
         str(tmp_path / "missing"): "no such folder",
