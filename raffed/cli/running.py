@@ -17,7 +17,7 @@ from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, counted, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig
-from raffed.core.errors import RunFolderError, UsageError
+from raffed.core.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.sinks import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases, together
 from raffed.methods import build_method
 from raffed.results.storage import mirrored
@@ -96,7 +96,11 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods on the same split and seed, and report."""
+    """Run several methods on the same split and seed, and report.
+
+    One that diverges keeps the others from nothing: the report shows how far it came, and the exit code is 1.
+    """
+    lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
         configs = compared(methods, file, flags)
         folders = {name: out / name for name in configs}
@@ -106,10 +110,17 @@ def compare(
         with _one_ray(next(iter(configs.values()))):
             for name, config in configs.items():
                 screen.start(headline(config, folders[name]), name, config.federation.rounds)
-                carry_out(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
+                try:
+                    carry_out(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
+                except NumericsError as error:
+                    screen.failed(str(folders[name]), error)
+                    lost.append(name)
         from raffed.cli.checking import write_report
 
-        write_report(list(folders.values()), out / "report", screen)
+        if len(lost) < len(folders):
+            write_report(list(folders.values()), out / "report", screen)
+        if lost:
+            raise NumericsError(f"{counted(len(lost), 'method')} diverged: {', '.join(lost)}; the reasons are above")
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:

@@ -56,6 +56,11 @@ class Screen:
         self.close()
         print(f"raffed: stopped; continue with: {named(again)}", file=sys.stderr)
 
+    def failed(self, where: str, error: Exception) -> None:
+        """The run failed, and others follow."""
+        self.close()
+        print(f"raffed: {named(' '.join(str(error).split()))}", file=sys.stderr)
+
     def finished(self, result: RunResult, brief: bool = False) -> None:
         """The run came to its end; `brief` where others follow."""
         self.close()
@@ -103,6 +108,10 @@ class JsonScreen(Screen):
 
     def stopped(self, where: str, again: str) -> None:
         self._emit("stopped", method=self._method, folder=named(where), resume=named(again))
+
+    def failed(self, where: str, error: Exception) -> None:
+        super().failed(where, error)
+        self._emit("failed", method=self._method, folder=named(where), kind=type(error).__name__, message=str(error))
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         self._emit(

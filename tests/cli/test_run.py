@@ -122,6 +122,24 @@ def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None
     assert "FedRS" in again.out or "fedrs" in again.out
 
 
+def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp_path: Path) -> None:
+    asked = ["compare", "--method", "fedprox", "--method", "fedavg", "--set", "fedprox.mu=1e6", "--rounds", 2, *QUICK]
+    done = cli(*asked, "--out", tmp_path / "both")
+    assert done.code == 1
+    assert "FedProx: the training loss of client 0 in round 1 is nan" in done.err
+    assert done.err.endswith("raffed: 1 method diverged: fedprox; the reasons are above\n")
+    states = {name: read_run(tmp_path / "both" / name)["state"] for name in ("fedprox", "fedavg")}
+    assert states == {"fedprox": "failed", "fedavg": "finished"}
+    assert "FedProx" in (tmp_path / "both" / "report" / "report.html").read_text()
+    again = cli(*asked, "--json", "--out", tmp_path / "both")
+    assert again.code == 1
+    assert [event["event"] for event in again.events] == ["failed", "finished", "report", "error"]
+    assert (again.events[0]["method"], again.events[1]["method"]) == ("fedprox", "fedavg")
+    alone = cli(*asked[:3], *asked[5:], "--quiet", "--out", tmp_path / "one")
+    assert alone.code == 1
+    assert "1 method diverged" in alone.err
+
+
 def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "both"
     asked = ["compare", "--method", "fedavg", "--rounds", 2, *QUICK, "--out", out]
