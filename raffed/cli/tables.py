@@ -66,12 +66,23 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
         return
     if math.isnan(result.personalization):
-        accuracies["personalization"] += " (no client has a test part of its own: --local-test 0.2)"
+        accuracies["personalization"] += f" ({_no_score(about['config']['data'])})"
     up, down = traffic(result)
     pairs = [("rounds", f"{about.get('rounds_done', 0)}"), *accuracies.items(),
              ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", named(result.folder))]  # fmt: skip
     kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
+
+
+def _no_score(data: dict[str, Any]) -> str:
+    """Why no client's own model was scored, from the run's configuration of its data."""
+    from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST
+    from raffed.data.splits import parse_split
+
+    scheme, share = parse_split(data["split"]).scheme, data["local_test"]
+    if scheme in ("file", *BRINGS_TESTS) or share or (share is None and DEFAULT_LOCAL_TEST.get(scheme)):
+        return "no client with a test part of its own took part in a scored round"
+    return "no client has a test part of its own: --local-test 0.2"
 
 
 def traffic(result: RunResult) -> tuple[float, float]:

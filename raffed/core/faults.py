@@ -70,6 +70,16 @@ class Faults:
         """The largest client number in `at`; -1 without any."""
         return max((client for _, client, _, _ in self._listed()), default=-1)
 
+    @property
+    def last_begin(self) -> int:
+        """The last round, counted from 1, in which an entry of `at` begins; 0 without any."""
+        return max((first for _, _, first, _ in self._listed()), default=0)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no upload can ever count."""
+        return 1.0 in (self.drop, self.late, self.corrupt)
+
     def listed(self, round: int, client: int) -> set[str]:
         """The kinds that `at` lists for a client in a round, counted from 0."""
         return {kind for kind, who, first, last in self._listed() if who == client and first <= round + 1 <= last}

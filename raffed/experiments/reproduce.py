@@ -174,13 +174,15 @@ def seconds_left(job: Job, speed: Speed) -> float:
 def _probed(config: RunConfig) -> Speed | str:
     """The speed of a network on its data here, or why it cannot be run."""
     from raffed.experiments.run import run
+    from raffed.runtime.setup import prepare
 
     local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
     runtime = Runtime(execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads)
-    federation = Federation(rounds=stages_of(config.data.split), participation=1e-6)
+    federation = Federation(rounds=stages_of(config.data.split))
     small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
     try:
-        rows = run(small).to_pandas()
+        one = 1 / prepare(small).partition.num_clients  # a round
+        rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()
     except UsageError as error:
         return " ".join(str(error).split())
     timed = rows[rows["seconds"].notna()]

@@ -125,6 +125,8 @@ def check_new(setup: Setup) -> None:
             f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} are "
             f"{-(-clients // each)} actors; give one of the two"
         )
+    if config.faults.last_begin > config.federation.rounds:
+        raise UsageError(f"faults.at names round {config.faults.last_begin}; rounds are 1 to {config.federation.rounds}")
 
 
 def check_model(setup: Setup) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import raffed
+from raffed import Data, Faults, Federation, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from raffed.runtime import logs
 from tests.cli.conftest import QUICK, Cli
@@ -35,6 +39,44 @@ def test_a_run_takes_a_plan_masks_and_json_logs(cli: Cli, tmp_path: Path, monkey
     assert (event["participants"], event["straggling"]) == (3, 3)  # 4 clients, one dropped out
     [line] = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
     assert (line["run_id"], line["round"], line["straggling"]) == (about["run_id"], 1, 3)
+
+
+def test_a_fault_in_a_round_that_never_comes_is_refused(cli: Cli, tmp_path: Path) -> None:
+    """One that begins within the run may last beyond it."""
+    plan = tmp_path / "plan.toml"
+    asked = ["run", *QUICK, "--rounds", 2, "--faults", plan, "--quiet", "--out"]
+    plan.write_text('at = "drop 1@1, drop 3@3-200"\n')
+    done = cli(*asked, tmp_path / "a")
+    assert (done.code, done.err) == (2, "raffed: faults.at names round 3; rounds are 1 to 2\n")
+    plan.write_text('at = "drop 3@2-200"\n')
+    assert cli(*asked, tmp_path / "b").code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [({"faults": Faults(drop=1.0)}, "no upload ever counts"), ({"faults": Faults(late=1.0)}, "no upload ever counts"),
+     ({"faults": Faults(drop=0.9, straggle=1.0)}, ""), ({"federation": Federation(1, participation=0.1)}, "0.4 of one"),
+     ({"federation": Federation(1, participation=0.25)}, "")],
+)  # fmt: skip
+def test_what_is_hardly_meant_is_said_before_it_runs(asked: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture) -> None:
+    usual = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
+    raffed.run(replace(usual, **asked))
+    assert said in caplog.text
+    assert len(caplog.records) == (said != "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "share", "said"),
+    [("", [], "no client has a test part of its own: --local-test 0.2"),
+     ("drop = 1.0", ["--local-test", 0.2], "no client with a test part of its own took part in a scored round")],
+)  # fmt: skip
+def test_a_number_that_is_missing_has_its_own_reason(
+    cli: Cli, tmp_path: Path, plan: str, share: list[object], said: str
+) -> None:
+    (tmp_path / "plan.toml").write_text(plan)
+    done = cli("run", *QUICK, *share, "--rounds", 1, "--faults", tmp_path / "plan.toml", "--out", tmp_path / "run")
+    [line] = [line for line in done.out.splitlines() if line.startswith("personalization")]
+    assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
 
 
 def test_a_plan_that_is_not_there_is_an_error_before_anything_starts(cli: Cli, tmp_path: Path) -> None:
