@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from raffed.cli.signals import NOTHING
 from raffed.core.errors import RaffedError, UsageError
 
 
@@ -13,10 +14,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
     """
-    from raffed.cli.app import app
-
     try:
+        from raffed.cli.app import app
+
         app(args=None if argv is None else list(argv), prog_name="raffed")
+    except KeyboardInterrupt:  # while the command line itself is loaded
+        print(NOTHING, file=sys.stderr)
+        sys.exit(130)
+    except SystemExit as ended:
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # typer's, in the place of Ctrl-C
+            print("raffed: stopped", file=sys.stderr)
+        raise
     except RaffedError as error:
         print(f"raffed: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)

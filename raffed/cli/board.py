@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from raffed.cli.screen import counted, duration, percent, plain
+from raffed.cli.pace import duration
+from raffed.cli.screen import counted, percent, plain
 from raffed.results.storage import named
 
 if TYPE_CHECKING:

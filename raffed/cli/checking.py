@@ -14,7 +14,8 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.options import Flags, run_options
-from raffed.cli.screen import Screen, counted, duration, make_screen, plain
+from raffed.cli.pace import duration
+from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
 from raffed.results.storage import fetched, mirrored, named
 

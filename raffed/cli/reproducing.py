@@ -12,9 +12,10 @@ import typer
 
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.pace import duration
 from raffed.cli.running import begun_or_new
 from raffed.cli.running import carry_out as run_one
-from raffed.cli.screen import Screen, counted, duration, make_screen
+from raffed.cli.screen import Screen, counted, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import NumericsError, UsageError, check_choice

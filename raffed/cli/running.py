@@ -44,12 +44,13 @@ def run(
 ) -> None:  # fmt: skip
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        config = read_config(file, flags)
-        folder = stack.enter_context(mirrored(out or free_folder(config)))
-        import raffed
+        with beginning(screen):
+            config = read_config(file, flags)
+            folder = stack.enter_context(mirrored(out or free_folder(config)))
+            import raffed
 
-        screen.start(headline(config, folder), config.method, config.federation.rounds)
-        shown = stack.enter_context(sinks(folder, board, tracker, project))
+            screen.start(headline(config, folder), config.method, config.federation.rounds)
+            shown = stack.enter_context(sinks(folder, board, tracker, project))
         carry_out(
             lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose),
             folder, screen,
@@ -68,17 +69,18 @@ def resume(
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        run_folder = stack.enter_context(mirrored(place))
-        shown = stack.enter_context(sinks(run_folder, board, tracker, project))
-        import raffed
-        from raffed.experiments.folder import run_config
-        from raffed.results.runfile import read_run
+        with beginning(screen):
+            run_folder = stack.enter_context(mirrored(place))
+            shown = stack.enter_context(sinks(run_folder, board, tracker, project))
+            import raffed
+            from raffed.experiments.folder import run_config
+            from raffed.results.runfile import read_run
 
-        config = run_config(run_folder)
-        changed = placed(config.runtime, flags)
-        config = replace(config, runtime=changed)
-        before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-        screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
+            config = run_config(run_folder)
+            changed = placed(config.runtime, flags)
+            config = replace(config, runtime=changed)
+            before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
+            screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
         carry_out(
             lambda watch, stop: raffed.resume(
                 run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose
@@ -98,16 +100,18 @@ def compare(
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
-    One that diverges keeps the others from nothing: the report shows how far it came, and the exit code is 1.
+    Where one diverges the others run all the same; the report shows how far it came, and the exit code is 1.
     """
     lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-        configs = compared(methods, file, flags)
-        folders = {name: out / name for name in configs}
-        for name, config in configs.items():
-            build_method(name, config.args)  # the last method's mistake is told before the first one runs
-            _check_continues(folders[name], config)
-        with _one_ray(next(iter(configs.values()))):
+        with contextlib.ExitStack() as ray:
+            with beginning(screen):
+                configs = compared(methods, file, flags)
+                folders = {name: out / name for name in configs}
+                for name, config in configs.items():
+                    build_method(name, config.args)  # the last method's mistake is told before the first one runs
+                    _check_continues(folders[name], config)
+                ray.enter_context(_one_ray(next(iter(configs.values()))))
             for name, config in configs.items():
                 screen.start(headline(config, folders[name]), name, config.federation.rounds)
                 try:
@@ -140,6 +144,16 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
 
 
 @contextlib.contextmanager
+def beginning(screen: Screen) -> Iterator[None]:
+    """What comes before a run listens for signals: Ctrl-C ends the command, and leaves nothing behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        screen.unbegun()
+        raise SystemExit(130) from None
+
+
+@contextlib.contextmanager
 def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
     """The sinks asked for of a run in a folder, which it does not depend on, closed at the end."""
     asked: dict[str, tuple[object, Callable[[], Sink]]] = {
@@ -169,9 +183,13 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
 
         try:
             result = work(watch, signals.asked)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, KeyboardInterrupt) and not signals.cut:
+                raise
             if _holds_run(folder):
                 screen.stopped(str(folder), continues)
+            else:
+                screen.unbegun()
             raise SystemExit(signals.code or 130) from None
     if result.state != "finished":
         screen.stopped(str(folder), continues)

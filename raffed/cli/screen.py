@@ -8,11 +8,12 @@ import math
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from raffed.cli.pace import Pace, Waiting
+from raffed.cli.signals import NOTHING
 from raffed.core.errors import UsageError
 from raffed.results.storage import named
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from raffed.experiments.federation import RoundEvent
     from raffed.experiments.run import RunResult
 
-RECENT = 10  # rounds that speed and time left are reckoned from
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
@@ -55,6 +55,11 @@ class Screen:
         """The run ended early; the command `again` continues it."""
         self.close()
         print(f"raffed: stopped; continue with: {named(again)}", file=sys.stderr)
+
+    def unbegun(self) -> None:
+        """The command ended before its run began."""
+        self.close()
+        print(NOTHING, file=sys.stderr)
 
     def failed(self, where: str, error: Exception) -> None:
         """The run failed, and others follow."""
@@ -223,33 +228,6 @@ class BarScreen(LineScreen):
             self._bar = None
 
 
-class Waiting:
-    """Reads as how long it has waited, every time it is shown."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    def __format__(self, how: str) -> str:
-        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
-
-
-class Pace:
-    """Speed and time left, from the last rounds."""
-
-    def __init__(self) -> None:
-        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
-
-    def add(self, event: RoundEvent) -> None:
-        self._recent.append((event.participants, event.seconds))
-
-    def text(self, event: RoundEvent) -> str:
-        """Clients trained a second, and the time the rounds that are left will take."""
-        spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
-        speed = sum(clients for clients, _ in self._recent) / spent
-        left = (event.rounds - event.round) * spent / len(self._recent)
-        return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
-
-
 def make_screen(as_json: bool, quiet: bool) -> Screen:
     """The screen for these flags and this stdout."""
     if as_json:
@@ -277,13 +255,6 @@ def percent(share: float) -> str:
 def counted(number: int, what: str) -> str:
     """ "1 round", "2 rounds"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def duration(seconds: float) -> str:
-    """3725 → "1:02:05"."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def plain(value: Any) -> Any:

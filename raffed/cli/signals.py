@@ -11,13 +11,15 @@ from types import FrameType, TracebackType
 from typing import Any
 
 HEARD = (signal.SIGINT, signal.SIGTERM)
+NOTHING = "raffed: stopped before anything was written"
 
 
 class StopSignals:
-    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal came."""
+    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal came; `cut`:
+    whether the work was cut off, even if a library that was being loaded swallowed that and failed of it later."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        self.code = 0
+        self.code, self.cut = 0, False
         self._tell = tell
         self._begun = False
         self._before: dict[int, Any] = {}
@@ -42,5 +44,6 @@ class StopSignals:
     def _received(self, number: int, frame: FrameType | None) -> None:
         at_once, self.code = self.code != 0 or not self._begun, 128 + number
         if at_once:
+            self.cut = True
             raise KeyboardInterrupt
         self._tell()

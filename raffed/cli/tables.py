@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raffed.cli.screen import duration, percent
+from raffed.cli.pace import duration
+from raffed.cli.screen import percent
 from raffed.results.storage import named
 
 if TYPE_CHECKING:

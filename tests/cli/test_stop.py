@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -66,6 +67,38 @@ def test_a_second_ctrl_c_stops_at_once_and_keeps_the_rounds_before(
     assert read_run(out)["state"] == "stopped"
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2}
     assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
+
+
+@pytest.mark.parametrize("command", [["run"], ["compare", "--method", "fedavg"]])
+def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """Where a run listens for signals already, and before; what is being loaded may swallow it and fail of it."""
+
+    def swallow(*_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AttributeError("module 'numpy' has no attribute 'nonzero'")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    said = (130, "raffed: stopped before anything was written\n")
+    before = "raffed.cli.running." + ("_one_ray" if "compare" in command else "headline")
+    for place, what in (("raffed.experiments.run.check_names", swallow), (before, interrupted)):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, what)
+            done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")
+        assert (done.code, done.err) == said
+        assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_in_any_command_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raffed.cli.listing._list_splits", interrupted)
+    assert cli("splits") == (130, "", "raffed: stopped\n")
 
 
 @pytest.mark.parametrize("done", [0, 2])

@@ -1,0 +1,46 @@
+"""How fast a run goes on, and how long it has waited."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raffed.experiments.federation import RoundEvent
+
+RECENT = 10  # rounds that speed and time left are reckoned from
+
+
+class Waiting:
+    """Reads as how long it has waited, every time it is shown."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __format__(self, how: str) -> str:
+        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
+
+
+class Pace:
+    """Speed and time left, from the last rounds."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
+
+    def add(self, event: RoundEvent) -> None:
+        self._recent.append((event.participants, event.seconds))
+
+    def text(self, event: RoundEvent) -> str:
+        """Clients trained a second, and the time the rounds that are left will take."""
+        spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
+        speed = sum(clients for clients, _ in self._recent) / spent
+        left = (event.rounds - event.round) * spent / len(self._recent)
+        return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
+
+
+def duration(seconds: float) -> str:
+    """3725 → "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
