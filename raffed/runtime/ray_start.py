@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -19,6 +20,10 @@ QUIET_RAY = {
 }
 ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
 CLIENT_PORT = 10001  # of ray:// where none is given
+SPEAK_SECONDS = 3.0  # for whoever took it to say something
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2's, with empty SETTINGS (RFC 9113, 3.4)
+SETTINGS = 4  # type of the frame that it is answered by, in its fourth byte
+WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md starts one"
 
 
 class RaySession:
@@ -82,22 +87,35 @@ def _start(address: str | None) -> bool:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(f"--address {address}: {error}") from error
+        raise UsageError(f"--address {address}: {error}; {WHERE}") from error
     return True
 
 
 def check_answers(address: str) -> None:
-    """That something takes connections at HOST:PORT or ray://HOST[:PORT]; a UsageError if not. Ray itself may try for ever."""
+    """That something takes connections at HOST:PORT or ray://HOST[:PORT], and does not answer as something else than Ray; a
+    UsageError if not. Ray itself tries for minutes, or for ever."""
     match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
     if match is None or not (match["port"] or match["client"]):
         return  # auto, local, or Ray's to refuse
     try:
         where = match["host"].strip("[]"), int(match["port"] or CLIENT_PORT)
-        socket.create_connection(where, ANSWER_SECONDS).close()
+        with socket.create_connection(where, ANSWER_SECONDS) as connection:
+            said = b"" if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(connection)
     except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(
             f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), or leave --address out"
         ) from error
+    if len(said) > 3 and said[3] != SETTINGS:
+        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+
+
+def _answer(connection: socket.socket) -> bytes:
+    """The first bytes that a greeting by HTTP/2, Ray's protocol, is answered by; none where nothing is said."""
+    connection.settimeout(SPEAK_SECONDS)
+    with contextlib.suppress(OSError):
+        connection.sendall(HELLO)
+        return connection.recv(9)
+    return b""
 
 
 def _handlers() -> dict[signal.Signals, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -40,13 +41,36 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: st
         check_answers(other)  # Ray's to say
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [(b"HTTP/1.1 400 Bad Request\r\n", True), (b"SSH-2.0-OpenSSH_9.2\r\n", True), (bytes((0, 0, 6, 4, 0)), False), (b"", False)],
+    ids=["a dashboard", "a login", "HTTP/2", "nothing"],
+)
+def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: bool) -> None:
+    """Ray would try for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UsageError, match=r"no Ray; .*HOST:6379") if refused else contextlib.nullcontext():
+            check_answers(address)
+        thread.join(10)
+
+
 def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
     def init(**kwargs: object) -> None:
         raise ConnectionError("no such cluster")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
-    with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster"):
+    with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"):
         session.wait()
 
 
