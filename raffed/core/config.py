@@ -188,6 +188,11 @@ class RunConfig:
 def _known(where: str, values: Mapping[str, Any], names: list[str]) -> None:
     for key in values:
         if key not in names:
+            homes = [f"[{name}]" for name, kind in SECTIONS.items() if key in (f.name for f in dataclasses.fields(kind))]
+            if where and key in ("method", "seed"):
+                homes.append("the lines before any [section]")
+            if homes:
+                raise UsageError(f"key {key!r} in {where or 'no section'}: it belongs in {' or '.join(homes)}")
             raise UnknownNameError(f"key in {where or 'the configuration'}", key, names)
 
 

@@ -54,5 +54,6 @@ def checked_widths(name: str, hidden: Sequence[int], keyword: str = "hidden") ->
     """At least one width: without a hidden layer the body would have no parameter to share."""
     listed = isinstance(hidden, (tuple, list)) and len(hidden) > 0
     if not listed or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in hidden):
-        raise UsageError(f"{name}: {keyword} = {hidden!r} is not a list of one or more widths, each an integer >= 1")
+        raise UsageError(f"{name}: {keyword} = {hidden!r} is not a list of one or more widths, each an integer >= 1; "
+                         f"write {keyword}=[64,64]")  # fmt: skip
     return list(hidden)

@@ -33,6 +33,7 @@ REFUSED = [
     ("--method flda --preset author", ["preset", "'author'", "authors"]),
     ("--method flda --preset authors --set preset=original", ["preset is given twice"]),
     ("--model-arg hiden=[3]", ["hiden", "hidden"]),
+    ("--model-arg hidden=64,64", ["'64,64'", "hidden=[64,64]"]),
     ("--split p4c11", ["11", "10"]),
     ("--split p2c3", ["p2c3", "10"]),
     ("--split iid:0", ["iid:0", "[1,"]),

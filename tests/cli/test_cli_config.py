@@ -151,7 +151,8 @@ def test_a_run_writes_its_numbers_in_one_spelling(tmp_path: Path) -> None:
     ("text", "said"),
     [("[locl]\nlr = 1", "local"), ("[local]\nlrr = 1", "nearest: lr"), ("local = 3", "wanted a table"),
      ("[local]\nlr = 'a'", "local.lr = 'a'"), ("method = 3", "wanted str"), ("lr =\nx = 1", "line 1"),
-     ("args = 3", "wanted a table")],
+     ("args = 3", "wanted a table"), ("rounds = 3", "'rounds' in no section: it belongs in [federation]"),
+     ("[data]\nlr = 1", "'lr' in [data]: it belongs in [local]"), ("[model]\nseed = 1", "it belongs in the lines before")],
 )  # fmt: skip
 def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "bad.toml"
