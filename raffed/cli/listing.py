@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.core.errors import UsageError
+from raffed.core.errors import UsageError, check_choice
 from raffed.methods.source import described
 
 if TYPE_CHECKING:
@@ -50,31 +50,45 @@ def _show_method(name: str) -> None:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
 
 
-def datasets() -> None:
-    """List the data sets and where their files come from."""
-    from raffed.cli.tables import show
-    from raffed.data.catalogue import ALIASES, DATASETS
+def datasets(name: Annotated[str | None, typer.Argument(help="A data set, to see its files.")] = None) -> None:
+    """List the data sets and where their files come from, or show one."""
+    from raffed.cli.tables import show, show_pairs
+    from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
 
-    rows = []
-    for name, info in DATASETS.items():
-        also = [alias for alias, key in ALIASES.items() if key == name]
+    rows = {}
+    for key, info in DATASETS.items():
+        also = [alias for alias, of in ALIASES.items() if of == key]
         sizes = (f"{n:,}" if n else "as found" for n in (info.num_train, info.num_test))
         shape = "x".join(map(str, info.shape))
-        rows.append((name, ", ".join(also), str(info.num_classes), shape, *sizes, info.origin))
-    show(("name", "also", "classes", "image", "train", "test", "origin"), rows, right="classes|train|test")
-    typer.echo("raffed doctor says which of them are usable here; digits always is.")
+        rows[key] = (key, ", ".join(also), str(info.num_classes), shape, *sizes, info.origin)
+    titles = ("name", "also", "classes", "image", "train", "test", "origin")
+    if name is None:
+        show(titles, rows.values(), right="classes|train|test")
+        typer.echo("raffed doctor says which of them are usable here; digits always is.")
+        return
+    key = dataset_name(name)
+    files = ", ".join(file.path for file in DATASETS[key].files) or DATASETS[key].folder
+    about = [*zip(titles, rows[key], strict=True), ("class names", ", ".join(DATASETS[key].class_names)), ("files", files)]
+    show_pairs(((title, text) for title, text in about if text), title=DATASETS[key].title)
+    typer.echo(f"Use it: raffed run --dataset {key}")
 
 
-def models() -> None:
-    """List the networks and their layers."""
-    from raffed.cli.tables import show
+def models(name: Annotated[str | None, typer.Argument(help="A network, to see it alone.")] = None) -> None:
+    """List the networks and their layers, or show one."""
+    from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
 
-    rows = [
-        (name, info.title, " ".join("x".join(map(str, shape)) for shape in info.in_shapes), info.layers, info.source)
-        for name, info in MODELS.items()
-    ]
-    show(("name", "network", "inputs in papers", "layers (C: classes)", "source"), rows)
+    rows = {
+        key: (key, info.title, " ".join("x".join(map(str, shape)) for shape in info.in_shapes), info.layers, info.source)
+        for key, info in MODELS.items()
+    }
+    titles = ("name", "network", "inputs in papers", "layers (C: classes)", "source")
+    if name is None:
+        show(titles, rows.values())
+    else:
+        key = check_choice("model", name.strip().lower(), MODELS)
+        show_pairs(zip(titles, rows[key], strict=True))
+        typer.echo(f"Use it: raffed run --model {key}")
     typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28,")
     typer.echo("projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0.")
 

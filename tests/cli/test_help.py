@@ -26,7 +26,9 @@ HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
 @pytest.mark.parametrize(
     ("argv", "listed"),
     [(["methods"], METHODS), (["datasets"], DATASETS), (["models"], MODELS), (["splits"], [s.syntax for s in SPLITS]),
-     (["methods", "fedmr"], ["mu1", "0.01"]), (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"])],
+     (["methods", "fedmr"], ["mu1", "0.01"]), (["models", "LeNet"], ["--model lenet", MODELS["lenet"].layers]),
+     (["datasets", "fmnist"], ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),
+     (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"])],
 )  # fmt: skip
 def test_listings_name_everything_and_import_nothing_heavy(argv: list[str], listed: list[str]) -> None:
     script = (
@@ -136,10 +138,17 @@ def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(tmp_path: Path, m
     assert described("mine_here", "mine").arguments == [("c", "Choice", "'a'"), ("n", "int", "1")]
 
 
-def test_an_unknown_method_gets_the_nearest_names(cli: Cli) -> None:
-    done = cli("methods", "fedmx")
-    assert done.code == 2
-    assert "fedmr" in done.err
+@pytest.mark.parametrize(("kind", "typed", "near"), [("methods", "fedmx", "fedmr"), ("models", "lenett", "lenet"),
+                                                     ("datasets", "femnits", "femnist")])  # fmt: skip
+def test_an_unknown_name_gets_the_nearest_ones(cli: Cli, kind: str, typed: str, near: str) -> None:
+    done = cli(kind, typed)
+    assert (done.code, done.out) == (2, "")
+    assert near in done.err
+
+
+def test_one_that_is_named_is_shown_without_the_others(cli: Cli) -> None:
+    assert "resnet8" not in cli("models", "lenet").out
+    assert "cifar10" not in cli("datasets", "FEMNIST").out
 
 
 def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path) -> None:
