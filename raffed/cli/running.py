@@ -46,7 +46,7 @@ def run(
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             config = read_config(file, flags)
-            folder = stack.enter_context(mirrored(out or free_folder(config)))
+            folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
             import raffed
 
             screen.start(headline(config, folder), config.method, config.federation.rounds)

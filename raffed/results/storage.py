@@ -64,13 +64,20 @@ def _is_read(name: str) -> bool:
     return f"/{CHECKPOINTS}/" not in f"/{name}" and not name.endswith(".safetensors")
 
 
+def _check_said(place: str | Path) -> None:
+    """An empty text would be this folder: more likely a variable of the shell that is not set."""
+    if not str(place).strip():
+        raise UsageError(f"{str(place)!r} is no place for results: wanted a folder or a URL")
+
+
 @contextlib.contextmanager
 def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
     """A local folder for a place: itself if it is a path; for a URL a copy of what is there, sent back every `every` seconds
     and at the end, whatever the end is.
 
-    Raises RaffedError if the last sending fails: the local copy is kept then and named.
+    Raises UsageError if the place is empty, RaffedError if the last sending fails: the local copy is kept then and named.
     """
+    _check_said(place)
     if not is_url(place):
         yield Path(place)
         return
@@ -89,6 +96,7 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
 def fetched(place: str | Path, whole: bool = False) -> Iterator[Path]:
     """A local folder with what a report reads of a place: everything but checkpoints and weights, those too if it is to be
     `whole`. Nothing is sent back."""
+    _check_said(place)
     if not is_url(place):
         yield Path(place)
         return

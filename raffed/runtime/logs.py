@@ -9,6 +9,8 @@ import math
 import os
 from typing import Any
 
+from raffed.core.errors import UsageError
+
 VARIABLE = "RAFFED_LOG"
 _run: list[str] = [""]  # of this process: an actor serves one run
 
@@ -39,9 +41,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Send raffed's records to stderr as JSON if RAFFED_LOG says json; called in every process, does it once."""
-    logger = logging.getLogger("raffed")
-    if os.environ.get(VARIABLE) != "json" or any(isinstance(one.formatter, JsonFormatter) for one in logger.handlers):
+    """Send raffed's records to stderr as JSON if RAFFED_LOG says json; called in every process, does it once.
+
+    Raises UsageError if it says anything else."""
+    logger, wanted = logging.getLogger("raffed"), os.environ.get(VARIABLE, "")
+    if wanted not in ("", "json"):
+        raise UsageError(f"{VARIABLE} = {wanted!r} is no format of logs; set it to json, or to nothing for plain lines")
+    if not wanted or any(isinstance(one.formatter, JsonFormatter) for one in logger.handlers):
         return
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())

@@ -130,6 +130,20 @@ def test_a_folder_below_a_file_is_refused(cli: Cli, tmp_path: Path, command: str
     assert "cannot be made (Not a directory); choose another --out" in done.err
 
 
+@pytest.mark.parametrize(
+    "argv", [["run", *QUICK], ["compare", "--method", "fedavg", *QUICK], ["tune", "--method", "fedavg"], ["report", "."],
+             ["reproduce", "fedmr/table6"]],
+)  # fmt: skip
+def test_an_empty_place_is_refused_and_is_not_this_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """As `--out "$RUNS"` has it where RUNS is not set."""
+    monkeypatch.chdir(tmp_path)
+    done = cli(*argv, "--out", "")
+    assert (done.code, done.err) == (2, "raffed: '' is no place for results: wanted a folder or a URL\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_same_run_in_its_folder_is_told_to_resume(cli: Cli, finished: Path) -> None:
     again = ["run", "--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK, "--out", finished]
     done = cli(*again)

@@ -79,6 +79,18 @@ def test_a_number_that_is_missing_has_its_own_reason(
     assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
 
 
+@pytest.mark.parametrize("argv", [["methods"], ["run", *QUICK]])
+def test_a_format_of_logs_that_is_not_there_is_refused(
+    cli: Cli, argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(logs.VARIABLE, "jsn")
+    done = cli(*argv)
+    assert (done.code, done.out) == (2, "")
+    assert "RAFFED_LOG = 'jsn'" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_plan_that_is_not_there_is_an_error_before_anything_starts(cli: Cli, tmp_path: Path) -> None:
     done = cli("run", *QUICK, "--faults", tmp_path / "none.toml", "--out", tmp_path / "run")
     assert done.code == 2
