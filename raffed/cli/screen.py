@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from raffed.experiments.federation import RoundEvent
     from raffed.experiments.run import RunResult
 
+ROOMY = 100  # columns of a terminal that has room for a bar beside the words
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
@@ -192,13 +193,18 @@ class BarScreen(LineScreen):
         self._task: TaskID | None = None
 
     def start(self, title: str, method: str, rounds: int) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+        from rich.table import Column
 
         self.close()
         super().start(title, method, rounds)
-        words = TextColumn("{task.description}{task.fields[waiting]}", markup=False)
-        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), words)
-        self._bar = Progress(*columns, refresh_per_second=5)
+        # Where there is not room for all, first the bar goes, then the end of the words, never the number of the round.
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
+        bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
+        columns = (SpinnerColumn(), *bar, MofNCompleteColumn(table_column=Column(no_wrap=True)), words)
+        self._bar = Progress(*columns, refresh_per_second=5, expand=True)
         self._task = self._bar.add_task("", total=rounds, waiting=Waiting())
         self._bar.start()
 

@@ -34,7 +34,7 @@ Stop = Callable[[], bool]
 Chosen = Callable[[str, str], None]  # told what `execution = auto` chose, and the options that repeat it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """What a run gave. `folder` is None for a run without `out` or at a URL; `hashes`: SHA-256 of weights, vaults and metric
     rows (without seconds), empty unless `state` is "finished". Accuracies are fractions after the last evaluated round."""
@@ -43,6 +43,11 @@ class RunResult:
     state: str
     hashes: dict[str, str]
     metrics: pa.Table
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", {str(self.folder)!r}"
+        accuracies = f"accuracy={self.accuracy:.4g}, personalization={self.personalization:.4g}"
+        return f"RunResult({self.state}, {accuracies}{where})"
 
     @property
     def accuracy(self) -> float:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import raffed
+from raffed import Data, Federation, RunConfig, Runtime
 from raffed.results import read_metrics, read_run
 from raffed.runtime.autosize import Probe
 from tests.cli.conftest import QUICK, Cli
@@ -69,6 +71,14 @@ def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path
     assert "\x1b" not in done.out
     assert "MB per round" in done.out
     assert read_run(out)["hashes"]["weights"][:16] in done.out
+
+
+def test_a_result_is_shown_in_a_line(tmp_path: Path) -> None:
+    """Its table of metrics has hundreds."""
+    config = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
+    kept, lost = raffed.run(config, tmp_path / "run"), raffed.run(config)
+    assert repr(kept) == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan, '{tmp_path / 'run'}')"
+    assert repr(lost) == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan)"
 
 
 def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
