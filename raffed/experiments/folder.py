@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import logging
 import os
 import platform
-import re
 import shutil
 import subprocess
 import time
@@ -22,17 +20,16 @@ import torch
 from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
+from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runtime.process import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
-from raffed.runtime.vault_store import digest, freeze_vaults, load_server, save_record, thaw_vaults
+from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
 
 log = logging.getLogger(__name__)
-VAULTS = "vaults"
-CHECKPOINTS = "checkpoints"
 
 
 def run_config(path: Path) -> RunConfig:
@@ -79,6 +76,7 @@ class RunFolder:
         self.resumed: Server | None = None
         self.round_hashes: list[str] = []
         self._saved = -1
+        self._vault_hashes: dict[str, str] = {}  # of the last checkpoint
         self._began = time.monotonic()
         if resume:
             self._about = read_run(path)
@@ -128,15 +126,16 @@ class RunFolder:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         save_record(server, part / "server.safetensors")
-        freeze_vaults(self.vaults, versions if self.setup.method.keeps_state else {}, part / VAULTS)
+        kept = versions if self.setup.method.keeps_state else {}
+        hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
         about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
-                 "identity": self.setup.config.identity()}  # fmt: skip
+                 "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
         write_json(part / "state.json", about)
         sync_tree(part)
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
-        self._saved = server.round
+        self._saved, self._vault_hashes = server.round, hashes
         for old in checkpoints(self.path)[: -self.setup.config.runtime.keep_checkpoints]:
             shutil.rmtree(old)
         self._write(rounds_done=server.round)
@@ -183,12 +182,11 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
 
     def _restore(self) -> None:
-        shutil.rmtree(self.vaults, ignore_errors=True)
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
         found, unread = checkpoints(self.path), None
         for checkpoint in reversed(found):
             try:
-                server, about = _read(checkpoint)
+                server, about = read_checkpoint(checkpoint)
             except RunFolderError as error:
                 log.warning("%s. Going on from the checkpoint before it", error)
                 unread = error
@@ -196,19 +194,15 @@ class RunFolder:
             if about["identity"] != self._about["identity"]:
                 raise RunFolderError(f"{checkpoint}: a checkpoint of another run; put back the run's own")
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
+            self._vault_hashes = about.get("vaults", {})
             thaw_vaults(checkpoint / VAULTS, self.vaults)
             break
-        if self.resumed is None and unread is not None:
-            raise unread  # to begin again unasked could cost days
+        if self.resumed is None and unread is not None:  # to begin again unasked could cost days
+            again = f"once {self.path / CHECKPOINTS} is deleted, `raffed resume {self.path}` begins again"
+            raise RunFolderError(f"{unread}. No checkpoint is whole: {again}") from unread
+        if self.resumed is None:
+            shutil.rmtree(self.vaults, ignore_errors=True)
         self._writer.drop_after(self.rounds_done)
-
-
-def _read(checkpoint: Path) -> tuple[Server, dict[str, Any]]:
-    """The server and the state of a checkpoint; a RunFolderError if they are damaged."""
-    server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
-    if digest(server) != about["server_sha256"]:
-        raise RunFolderError(f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder")
-    return server, about
 
 
 def vaults_sha256(digests: Mapping[int, str]) -> str:
@@ -222,24 +216,6 @@ def mark_interrupted(path: Path) -> None:
     about = read_run(path) if (path / RUN_FILE).exists() else {}
     if about.get("state") == "running":
         write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
-
-
-def checkpoints(path: Path) -> list[Path]:
-    """The complete checkpoints of a run, oldest first."""
-    return sorted(one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name))
-
-
-def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
-    """What state.json of a checkpoint says: server_sha256, identity and round_hashes; a RunFolderError if it does not."""
-    path = checkpoint / "state.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        texts = [found["server_sha256"], found["identity"], *found["round_hashes"]]
-        if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
-            raise TypeError("its hashes are no texts")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
-    return dict(found)
 
 
 def _new_run(setup: Setup) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
 
 def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
     setup = setup or _ready(config, path, resumed)
-    from raffed.experiments.folder import VAULTS
+    from raffed.experiments.checkpoint import VAULTS
     from raffed.runtime.serial import SerialRuntime
 
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
@@ -189,7 +189,8 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     with RaySession(config.runtime.address) as session:
         setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
-        from raffed.experiments.folder import VAULTS, mark_interrupted
+        from raffed.experiments.checkpoint import VAULTS
+        from raffed.experiments.folder import mark_interrupted
         from raffed.runtime.ray_launch import launched
 
         try:

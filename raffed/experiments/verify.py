@@ -17,19 +17,18 @@ from raffed.core.boundary import Vault
 from raffed.core.errors import RaffedError, UsageError
 from raffed.core.params import State
 from raffed.data.partition import Partition
+from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
 from raffed.experiments.federation import Federation, weights_sha256
-from raffed.experiments.folder import CHECKPOINTS, VAULTS, RunFolder, checkpoint_state, checkpoints, run_config, vaults_sha256
+from raffed.experiments.folder import RunFolder, run_config, vaults_sha256
 from raffed.methods import build_method
 from raffed.results.runfile import RUN_FILE, read_run, versions
 from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup, prepare
-from raffed.runtime.vault_store import digest, load_record, load_server
+from raffed.runtime.vault_store import UNREADABLE, digest, frozen_vaults, load_record, load_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,11 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check
     yield Check(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
     if said.get("identity") != identity or said.get("round_hashes") != recorded[: _round(one)]:
         yield Check(f"{one.name}, state.json", "this run's", "another's")
+    damaged = damaged_vaults(one, said)
+    for name, (hashed, found) in damaged.items():
+        yield Check(f"{one.name}, {name}", hashed, found)
+    if said.get("vaults") and not damaged:
+        yield Check(f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes")
 
 
 def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[Check]:
@@ -202,7 +206,7 @@ def _meets(federation: Federation, runtime: SerialRuntime, kept: Path, number: i
 
 
 def _vaults(checkpoint: Path) -> dict[int, str]:
-    files = sorted((checkpoint / VAULTS).glob("client-*@*.safetensors"))
+    files = frozen_vaults(checkpoint / VAULTS)
     return {int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, Vault)) for one in files}
 
 

@@ -32,6 +32,7 @@ from raffed.core.params import Params, State
 
 Arrays = dict[str, NDArray[Any]]
 KEPT_VERSIONS = 3  # of a client's vault on disk
+UNREADABLE = "unreadable"
 HELD_BYTES = 512 * 2**20  # of vaults a host keeps in memory beside their files
 
 
@@ -183,22 +184,47 @@ class VaultStore:
             self.held_bytes -= gone
 
 
-def freeze_vaults(store: Path, versions: Mapping[int, int], target: Path) -> None:
+def freeze_vaults(store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]) -> dict[str, str]:
     """Put the vaults of these clients, client → version, into a checkpoint: hard links where the file system has them, else
-    copies. A RunFolderError if one is missing: a checkpoint without it could not be resumed."""
+    copies. File → SHA-256 of its bytes, for all of them; `known` are those of the checkpoint before, which are not read again:
+    a version of a vault is written once. A RunFolderError if one is missing: a checkpoint without it could not be resumed."""
     target.mkdir(parents=True)
+    hashes = {}
     for client, version in sorted(versions.items()):
         source = vault_file(store, client, version)
         if not source.exists():
             raise RunFolderError(f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made")
-        _link(source, target / f"{source.parent.name}@{source.name}")
+        frozen = target / f"{source.parent.name}@{source.name}"
+        _link(source, frozen)
+        hashes[frozen.name] = known.get(frozen.name) or _file_sha256(frozen)
+    return hashes
+
+
+def frozen_vaults(folder: Path) -> list[Path]:
+    """The vaults' files in a checkpoint."""
+    return sorted(folder.glob("client-*@*.safetensors"))
+
+
+def frozen_hashes(folder: Path) -> dict[str, str]:
+    """File → SHA-256 of its bytes, or UNREADABLE, of the vaults in a checkpoint."""
+    hashes = {}
+    for path in frozen_vaults(folder):
+        try:
+            hashes[path.name] = _file_sha256(path)
+        except OSError:
+            hashes[path.name] = UNREADABLE
+    return hashes
+
+
+def _file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def thaw_vaults(source: Path, store: Path) -> None:
     """Make a checkpoint's vaults the only ones in the store."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
-    for path in sorted(source.glob("client-*@*.safetensors")):
+    for path in frozen_vaults(source):
         folder, _, version = path.name.partition("@")
         (store / folder).mkdir(exist_ok=True)
         _link(path, store / folder / version)

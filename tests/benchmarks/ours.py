@@ -13,8 +13,9 @@ from torch import Tensor
 
 from raffed.core.config import Numerics
 from raffed.core.fold import Partial
+from raffed.experiments.checkpoint import VAULTS
 from raffed.experiments.federation import Federation
-from raffed.experiments.folder import VAULTS, RunFolder
+from raffed.experiments.folder import RunFolder
 from raffed.runtime.base import Asked, Job, Report
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.serial import SerialRuntime

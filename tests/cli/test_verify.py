@@ -76,6 +76,19 @@ def _flip(path: Path) -> None:
     path.write_bytes(raw)
 
 
+def vault_of(run: Path, round: int) -> Path:
+    return sorted((run / f"checkpoints/round-{round:06d}/vaults").glob("*"))[0]
+
+
+def _cut_without_hashes(run: Path) -> None:
+    """As a checkpoint was before state.json had the vaults' hashes."""
+    _edit(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults"))
+    vault = vault_of(run, 4)
+    raw = vault.read_bytes()
+    vault.unlink()
+    vault.write_bytes(raw[:100])
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "learning rate": (lambda run: _edit(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)), "configuration"),
     "final weights": (lambda run: _flip(run / "final.safetensors"), "final.safetensors"),
@@ -85,6 +98,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a checkpoint": (lambda run: _flip(run / "checkpoints/round-000004/server.safetensors"), "round-000004"),
     "a cut checkpoint": (lambda run: (run / "checkpoints/round-000004/server.safetensors").write_bytes(b"1"), "round-000004"),
     "a vault": (lambda run: _flip(sorted((run / "checkpoints/round-000005/vaults").glob("*"))[0]), "vaults of the clients"),
+    "a vault of an earlier checkpoint": (lambda run: _flip(vault_of(run, 4)), "round-000004, client-"),
+    "a lost vault": (lambda run: vault_of(run, 4).unlink(), "round-000004, client-"),
+    "a vault too many": (lambda run: shutil.copy(vault_of(run, 4), vault_of(run, 4).with_name("client-77@000004.safetensors")),
+                         "round-000004, client-77"),
+    "a cut vault of an old checkpoint": (lambda run: _cut_without_hashes(run), "round-000004, client-"),
     "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
     "a round's hash": (lambda run: _edit(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)), "round-000004"),
     "claimed accuracy": (lambda run: _edit(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),

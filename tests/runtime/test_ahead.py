@@ -15,7 +15,7 @@ import raffed
 from raffed.core.boundary import Broadcast, Vault
 from raffed.core.errors import ActorsLostError, RunFolderError
 from raffed.core.params import Params
-from raffed.experiments.folder import checkpoints
+from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.writer import read_metrics
 from raffed.runtime.base import Job
@@ -117,7 +117,7 @@ def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> Non
     """It would hide the sound one before it."""
     VaultStore(tmp_path / "store").put(0, 2, Vault(Params({"x": torch.ones(1)}), Params({}), {}))
     with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
-        freeze_vaults(tmp_path / "store", {0: 1}, tmp_path / "vaults")
+        freeze_vaults(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
 
 
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:

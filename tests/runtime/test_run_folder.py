@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import torch
 
 import raffed
 from raffed.core.errors import ActorsLostError, RunFolderError
-from raffed.experiments.folder import checkpoints
+from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
+from raffed.runtime import vault_store
 from raffed.runtime.process import processor
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import prepare
@@ -72,6 +76,84 @@ def test_behind_a_damaged_checkpoint_a_run_goes_on_from_the_one_before_to_the_sa
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
     assert "round-000003" in caplog.text
     assert "Going on from the checkpoint before it" in caplog.text
+
+
+def flipped(path: Path) -> None:
+    """One bit of the last float."""
+    raw = bytearray(path.read_bytes())
+    raw[-4] ^= 1
+    path.unlink()  # a hard link: the other names keep their bytes
+    path.write_bytes(raw)
+
+
+def truncated(path: Path) -> None:
+    raw = path.read_bytes()
+    path.unlink()
+    path.write_bytes(raw[:100])
+
+
+def undated(path: Path) -> None:
+    """The state.json of a checkpoint as it was before vaults had hashes there."""
+    about = json.loads((path / "state.json").read_text())
+    assert len(about.pop("vaults")) == len(list((path / "vaults").iterdir())) > 0
+    (path / "state.json").write_text(json.dumps(about))
+
+
+def newest_vault(run: Path) -> Path:
+    """A vault in the newest checkpoint that the one before does not hold."""
+    return sorted((run / "checkpoints" / "round-000003" / "vaults").glob("*@000003.safetensors"))[0]
+
+
+@pytest.mark.parametrize("damage", [flipped, truncated, Path.unlink])
+def test_behind_a_damaged_vault_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(
+    stopped: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    vault = newest_vault(stopped)
+    damage(vault)
+    assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
+    assert vault.name in caplog.text
+    assert "Going on from the checkpoint before it" in caplog.text
+
+
+def test_checkpoints_from_before_vaults_had_hashes_are_resumed_and_their_unreadable_vaults_found(stopped: Path) -> None:
+    shutil.copytree(stopped, stopped.with_name("cut"))
+    for run in (stopped, stopped.with_name("cut")):
+        for checkpoint in checkpoints(run):
+            undated(checkpoint)
+    truncated(newest_vault(stopped.with_name("cut")))
+    whole = raffed.run(small()).hashes
+    assert raffed.resume(stopped).hashes == whole
+    assert raffed.resume(stopped.with_name("cut")).hashes == whole
+
+
+def test_a_vault_that_is_damaged_in_every_checkpoint_is_named_and_nothing_is_touched(stopped: Path) -> None:
+    for checkpoint in checkpoints(stopped):
+        flipped(sorted((checkpoint / "vaults").iterdir())[0])
+    before = contents(stopped)
+    with pytest.raises(RunFolderError, match=r"round-000002/vaults/client-.*No checkpoint is whole: once .* deleted"):
+        raffed.resume(stopped)
+    assert contents(stopped) == before
+
+
+def test_what_a_run_without_a_whole_checkpoint_is_advised_to_do_helps(stopped: Path) -> None:
+    shutil.rmtree(stopped / "checkpoints")
+    assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
+
+
+def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read for nothing."""
+    read, hashed = list[str](), vault_store._file_sha256
+    monkeypatch.setattr(vault_store, "_file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
+    raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
+    kept = [one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()]
+    assert sorted(read) == sorted(set(kept))
+    assert len(kept) > len(read) == 6 * 5  # five clients a round
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped: Path) -> None:

@@ -1,0 +1,67 @@
+"""A run's checkpoints: which there are, what state.json of one says, and whether what lies in it has the hashes there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from raffed.core.boundary import Server, Vault
+from raffed.core.errors import RunFolderError
+from raffed.runtime.vault_store import UNREADABLE, digest, frozen_hashes, frozen_vaults, load_record, load_server
+
+VAULTS = "vaults"
+CHECKPOINTS = "checkpoints"
+MISSING = "missing"
+
+
+def checkpoints(path: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first."""
+    return sorted(one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name))
+
+
+def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
+    """What state.json of a checkpoint says: server_sha256, identity, round_hashes and, unless it is old, vaults: file →
+    SHA-256. A RunFolderError if it does not."""
+    path = checkpoint / "state.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        texts = [found["server_sha256"], found["identity"], *found["round_hashes"], *found.get("vaults", {}).values()]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
+            raise TypeError("its hashes are no texts")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
+    return dict(found)
+
+
+def read_checkpoint(checkpoint: Path) -> tuple[Server, dict[str, Any]]:
+    """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged."""
+    server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
+    if digest(server) != about["server_sha256"]:
+        raise RunFolderError(f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder")
+    for name, (_, found) in damaged_vaults(checkpoint, about).items():
+        what = f"is {found}" if found in (MISSING, UNREADABLE) else "does not have the hash in state.json"
+        raise RunFolderError(f"{checkpoint / VAULTS / name}: {what}; put it back, or delete {checkpoint}")
+    return server, about
+
+
+def damaged_vaults(checkpoint: Path, about: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """File → what state.json says of it and what it is, of every vault where the two differ. An old state.json says nothing of
+    vaults: then those that cannot be read."""
+    folder = checkpoint / VAULTS
+    recorded: Mapping[str, str] | None = about.get("vaults")
+    if recorded is None:
+        return {path.name: ("a vault", UNREADABLE) for path in frozen_vaults(folder) if not _is_vault(path)}
+    found = frozen_hashes(folder)
+    pairs = {name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _is_vault(path: Path) -> bool:
+    try:
+        load_record(path, Vault)
+    except RunFolderError:
+        return False
+    return True
