@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import logging
@@ -22,6 +23,7 @@ from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
+from raffed.results.lock import LOCK_FILE, held, make_folder
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
@@ -61,10 +63,12 @@ def check_unedited(path: Path) -> None:
 def check_free(path: Path, config: RunConfig) -> None:
     """Refuse a folder that holds a run, or something else, already."""
     if (path / RUN_FILE).exists():
-        same = run_config(path).identity() == config.identity()
+        same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
         advice = f"`raffed resume {path}` continues it" if same else "its configuration differs; choose another --out"
-        raise RunFolderError(f"{path} holds a run already ({read_run(path).get('state')}); {advice}")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if same and state == "running":  # killed; or its file system has no locks, and it is at work
+            advice = f"if nothing works on it any more, {advice}"
+        raise RunFolderError(f"{path} holds a run already ({state}); {advice}")
+    if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
         raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
 
 
@@ -84,10 +88,7 @@ class RunFolder:
         else:
             check_free(path, setup.config)
             self._about = _new_run(setup)
-            try:
-                path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RunFolderError(f"{path}: cannot be made ({error.strerror}); choose another --out") from error
+            make_folder(path)
         self._earlier = float(self._about.get("seconds", 0.0))
         if not resume:
             self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
@@ -212,10 +213,13 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
 
 
 def mark_interrupted(path: Path) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can."""
-    about = read_run(path) if (path / RUN_FILE).exists() else {}
-    if about.get("state") == "running":
-        write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
+    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it."""
+    if not (path / RUN_FILE).exists():
+        return
+    with contextlib.suppress(RunFolderError), held(path):
+        about = read_run(path)
+        if about.get("state") == "running":
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
 
 
 def _new_run(setup: Setup) -> dict[str, Any]:

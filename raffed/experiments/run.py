@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
+from raffed.results.lock import check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.logs import configure, of_run
@@ -117,6 +119,7 @@ def _execute(
     config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None
 ) -> None:
     check_names(config)
+    check_unused(path)
     configure()
     setup = None
     if config.runtime.execution == "auto":
@@ -194,7 +197,7 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
         from raffed.runtime.ray_launch import launched
 
         try:
-            yield from launched(setup, path, path / VAULTS, resumed, conduct_at, stop)
+            yield from launched(setup, path, path / VAULTS, resumed, partial(conduct_at, who=this_process()), stop)
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)
             raise
@@ -204,11 +207,14 @@ def _never() -> bool:
     return False
 
 
-def conduct_at(setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
-    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process."""
+def conduct_at(
+    setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: Stop, who: str | None = None
+) -> Iterator[RoundEvent]:
+    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process. The folder is this
+    process's alone meanwhile; who: the command, where that is another."""
     from raffed.experiments.folder import RunFolder
 
-    with closing(runtime):
+    with closing(runtime), held(path, who):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
         of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)

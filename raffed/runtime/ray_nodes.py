@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ def check_shared(folder: Path, what: str) -> None:
         answers = ray.get([_on(node).remote(str(sign)) for node in nodes])
     finally:
         sign.unlink()
-        for parent in made:  # as it was: who opens the folder decides what it may hold
-            parent.rmdir()
+        with contextlib.suppress(OSError):  # another command has begun there, and is told of
+            for parent in made:  # as it was: who opens the folder decides what it may hold
+                parent.rmdir()
     blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
     if blind:
         raise RunFolderError(
