@@ -154,8 +154,8 @@ def read_runs(paths: Iterable[Path | str]) -> Runs:
             files[name], named[name] = file, folder
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # reading Parquet lets go of the interpreter
         read = dict(zip(named, pool.map(_read_parts, named.values()), strict=True))
-    for one in read.values():
-        unreadable |= one.unreadable
+    for name, one in read.items():
+        unreadable |= one.unreadable or _missing(named[name], files[name])
     rows = []
     for name in list(read):
         try:
@@ -255,6 +255,22 @@ def _read_parts(folder: Path) -> _Read:
     rows = pa.concat_tables(tables).unify_dictionaries()
     null = pc.is_null(rows["client"])
     return _Read(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
+
+
+def _missing(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
+    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not tell their rounds."""
+    found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
+    done = _number(file.get("rounds_done")) or 0
+    wanted, lost = 1, []
+    for span in found:
+        if span is None:
+            return {}
+        if wanted < int(span[1]):
+            lost.append(f"{wanted}-{int(span[1]) - 1}")
+        wanted = int(span[2]) + 1
+    if wanted <= done:
+        lost.append(f"{wanted}-{done}")
+    return {str(folder / "metrics"): f"no part has the rows of rounds {', '.join(lost)}; put them back"} if lost else {}
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.lock import LOCK_FILE, held, make_folder
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
-from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
 from raffed.runtime.process import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
@@ -73,9 +73,12 @@ def check_free(path: Path, config: RunConfig) -> None:
 
 
 class RunFolder:
-    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single steps."""
+    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single steps.
 
-    def __init__(self, path: Path, setup: Setup, *, resume: bool = False) -> None:
+    with_rows: whether the metric rows of the rounds done must be there, as they must be but for `verify`.
+    """
+
+    def __init__(self, path: Path, setup: Setup, *, resume: bool = False, with_rows: bool = True) -> None:
         self.path, self.setup = path, setup
         self.resumed: Server | None = None
         self.round_hashes: list[str] = []
@@ -99,8 +102,8 @@ class RunFolder:
             path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
         )
         if resume:
-            self._restore()
-            self._write(state="running", error=None)
+            self._restore(with_rows)
+            self._write(state="running", error=None, rounds_done=self.rounds_done)
 
     @property
     def vaults(self) -> Path:
@@ -152,6 +155,7 @@ class RunFolder:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / "final.safetensors")
         sync_file(self.path / "final.safetensors")
+        check_rows(self.path, server.round)  # before they are sealed
         self._writer.join()
         hashes = {
             "weights": weights_sha256,
@@ -182,12 +186,15 @@ class RunFolder:
         if recorded != drawn:
             raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
 
-    def _restore(self) -> None:
+    def _restore(self, with_rows: bool) -> None:
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
         found, unread = checkpoints(self.path), None
+        until, why = rows_until(self.path) if with_rows and found else (0, "")
         for checkpoint in reversed(found):
             try:
                 server, about = read_checkpoint(checkpoint)
+                if with_rows and server.round > until:
+                    raise RunFolderError(why)
             except RunFolderError as error:
                 log.warning("%s. Going on from the checkpoint before it", error)
                 unread = error
@@ -200,10 +207,17 @@ class RunFolder:
             break
         if self.resumed is None and unread is not None:  # to begin again unasked could cost days
             again = f"once {self.path / CHECKPOINTS} is deleted, `raffed resume {self.path}` begins again"
-            raise RunFolderError(f"{unread}. No checkpoint is whole: {again}") from unread
+            raise RunFolderError(f"{unread}. There is no whole checkpoint before it: {again}") from unread
         if self.resumed is None:
             shutil.rmtree(self.vaults, ignore_errors=True)
         self._writer.drop_after(self.rounds_done)
+
+
+def check_rows(path: Path, rounds: int) -> None:
+    """Raise a RunFolderError unless each of a run's first `rounds` rounds has metric rows that can be read."""
+    until, why = rows_until(path)
+    if until < rounds:
+        raise RunFolderError(why)
 
 
 def vaults_sha256(digests: Mapping[int, str]) -> str:

@@ -103,11 +103,13 @@ def resume(
 def _resumed(
     path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
 ) -> RunResult:
-    from raffed.experiments.folder import check_unedited, run_config
+    from raffed.experiments.folder import check_rows, check_unedited, run_config
 
     config = run_config(path)
     check_unedited(path)
-    if read_run(path).get("state") == "finished":
+    about = read_run(path)
+    if about.get("state") == "finished":
+        check_rows(path, about.get("rounds_done", 0))
         return _result(path, keep)
     if runtime is not None:
         config = replace(config, runtime=runtime)
@@ -222,7 +224,7 @@ def conduct_at(
 
 def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
     """The rounds of a run on a runtime, and the true state in run.json however they end."""
-    from raffed.core.errors import RaffedError
+    from raffed.core.errors import RaffedError, RunFolderError
     from raffed.experiments.federation import Federation, weights_sha256
 
     try:
@@ -240,6 +242,8 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
         raise
     except RaffedError as error:
         folder.end("failed", str(error))
+        if isinstance(error, RunFolderError):  # no longer a request that is refused: the run could not go on
+            raise RaffedError(str(error)) from error
         raise
     except BaseException as error:
         folder.end("failed", f"{type(error).__name__}: {error}")

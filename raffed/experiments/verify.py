@@ -22,7 +22,7 @@ from raffed.experiments.federation import Federation, weights_sha256
 from raffed.experiments.folder import RunFolder, run_config, vaults_sha256
 from raffed.methods import build_method
 from raffed.results.runfile import RUN_FILE, read_run, versions
-from raffed.results.writer import read_metrics, rows_sha256
+from raffed.results.writer import read_metrics, rows_sha256, rows_until
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup, prepare
 from raffed.runtime.vault_store import UNREADABLE, digest, frozen_vaults, load_record, load_server
@@ -144,6 +144,8 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[C
     yield Check("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
     for one in checkpoints(path):
         yield from _checkpoint(one, recorded, str(about.get("identity")))
+    until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
+    yield Check("rounds with metric rows", str(len(recorded)), _or_unreadable(until))
     hashes = about.get("hashes")
     if hashes:
         final = lambda: _weights(path / "final.safetensors")  # noqa: E731
@@ -179,7 +181,7 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
         if start is not None:
             shutil.copytree(start, place / CHECKPOINTS / start.name)
             shutil.copy2(path / RUN_FILE, place / RUN_FILE)
-        folder = RunFolder(place, setup, resume=start is not None)
+        folder = RunFolder(place, setup, resume=start is not None, with_rows=False)
         runtime = SerialRuntime(setup, folder.vaults)
         try:
             federation = Federation(setup, runtime, folder)

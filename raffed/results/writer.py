@@ -22,11 +22,15 @@ from raffed.results.atomic import clean, replacing, sync_folder
 from raffed.results.canonical import rows_sha256, sorted_rows
 from raffed.results.schema import MODELS, SCHEMA, SCHEMA_VERSION, SPLITS, Row
 
-__all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "rows_sha256"]
+__all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "rows_sha256", "rows_until"]
 
 METRICS_FOLDER = "metrics"
 _PART = re.compile(r"part-(\d{6,})-(\d{6,})\.parquet")
 _VERSION_KEY, _RUN_KEY = b"raffed.schema", b"raffed.run"
+
+
+class DamagedPartError(RunFolderError):
+    """A part that is not, or no longer, what was written."""
 
 
 class MetricsWriter:
@@ -119,7 +123,7 @@ class MetricsWriter:
     def _write(self, path: Path, table: pa.Table) -> None:
         about = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _RUN_KEY: json.dumps(self._run, sort_keys=True).encode()}
         with replacing(path) as temp:
-            pq.write_table(table.replace_schema_metadata(about), temp, compression="zstd")
+            pq.write_table(table.replace_schema_metadata(about), temp, compression="zstd", write_page_checksum=True)
 
 
 def read_metrics(run_dir: Path) -> pa.Table:
@@ -134,6 +138,23 @@ def read_metrics(run_dir: Path) -> pa.Table:
         raise RunFolderError(f"{run_dir}: no such run folder")
     parts = [_read_part(path) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
     return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
+
+
+def rows_until(run_dir: Path) -> tuple[int, str]:
+    """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in the way of more.
+
+    Raises:
+        RunFolderError: a part of a later schema.
+    """
+    folder, done = Path(run_dir) / METRICS_FOLDER, 0
+    for _, _, path in _parts(folder):
+        try:
+            rounds = set(_read_part(path)["round"].unique().to_pylist())
+        except DamagedPartError as error:
+            return done, str(error)
+        while done + 1 in rounds:
+            done += 1
+    return done, f"{folder}: no part has the rows of round {done + 1}; put back the file that has them"
 
 
 def _part_name(first: int, last: int) -> str:
@@ -154,12 +175,12 @@ def _parts(folder: Path) -> list[tuple[int, int, Path]]:
 def _read_part(path: Path) -> pa.Table:
     # ParquetFile, not read_table: a folder named `mu=0.1` above the run would become a column.
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
             if 1 <= version <= SCHEMA_VERSION:  # later ones added words, no column
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path}: damaged ({error}); resume from a checkpoint before its first round") from error
+        raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
     raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
 
 

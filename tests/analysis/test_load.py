@@ -73,6 +73,21 @@ def test_a_damaged_part_is_named_and_the_others_are_read(tmp_path: Path, write_r
     assert runs.runs.at["a", "rounds_done"] == 5
 
 
+@pytest.mark.parametrize(
+    ("lost", "told"), [([1], "1-5"), ([2], "6-10"), ([1, 3], "1-5, 11-12"), ([1, 2, 3], "1-12")]
+)  # fmt: skip
+def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
+    tmp_path: Path, write_run: WriteRun, lost: list[int], told: str
+) -> None:
+    folder = write_run("a", [0.5] * 12)
+    parts = sorted((folder / "metrics").iterdir())
+    for number in lost:
+        parts[number - 1].unlink()
+    runs = load_runs([tmp_path])
+    assert dict(runs.unreadable) == {str(folder / "metrics"): f"no part has the rows of rounds {told}; put them back"}
+    assert len(runs.runs) == 1
+
+
 def test_a_part_of_a_later_schema_is_named_with_its_number(tmp_path: Path, write_run: WriteRun) -> None:
     (part,) = (write_run("a", [0.5]) / "metrics").iterdir()
     pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata({b"raffed.schema": b"99"}), part)

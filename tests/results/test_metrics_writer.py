@@ -13,6 +13,7 @@ import pytest
 
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.results import SCHEMA, SCHEMA_VERSION, MetricsWriter, Row, read_metrics, rows_sha256
+from raffed.results.writer import rows_until
 
 
 def writer(folder: Path) -> MetricsWriter:
@@ -149,6 +150,35 @@ def test_a_truncated_part_is_refused_by_name(tmp_path: Path) -> None:
         read_metrics(tmp_path)
     writer(tmp_path).drop_after(1)
     assert rounds_in(tmp_path) == [1, 1], "a damaged part that goes anyway need not be readable"
+
+
+def test_a_part_in_which_one_bit_has_changed_is_refused_by_name(tmp_path: Path) -> None:
+    """Parquet itself would read many of them as other numbers."""
+    write_rounds(tmp_path, (1,))
+    (part,) = (tmp_path / "metrics").iterdir()
+    raw, columns = part.read_bytes(), pq.ParquetFile(part).metadata.row_group(0)
+    refused = 0
+    for column in map(columns.column, range(len(SCHEMA))):
+        end = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+        part.write_bytes(bytes([*raw[: end - 1], raw[end - 1] ^ 1, *raw[end:]]))  # the last byte of the column's last page
+        with pytest.raises(RunFolderError, match="damaged"):
+            read_metrics(tmp_path)
+        refused += 1
+    assert refused == len(SCHEMA)
+
+
+def test_rounds_have_rows_until_a_part_is_missing_or_damaged(tmp_path: Path) -> None:
+    write_rounds(tmp_path, (1, 2), (3,), (4, 5))
+    assert rows_until(tmp_path)[0] == 5
+    (tmp_path / "metrics" / "part-000004-000005.parquet").write_bytes(b"PAR1")
+    assert rows_until(tmp_path)[0] == 3
+    assert "part-000004-000005.parquet: damaged" in rows_until(tmp_path)[1]
+    (tmp_path / "metrics" / "part-000003-000003.parquet").unlink()
+    assert rows_until(tmp_path)[0] == 2
+    (tmp_path / "metrics" / "part-000001-000002.parquet").unlink()
+    (tmp_path / "metrics" / "part-000004-000005.parquet").unlink()
+    until, why = rows_until(tmp_path)
+    assert (until, why) == (0, f"{tmp_path / 'metrics'}: no part has the rows of round 1; put back the file that has them")
 
 
 def test_a_part_of_a_later_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import raffed
-from raffed.core.errors import ActorsLostError, RunFolderError
+from raffed.core.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
@@ -130,7 +130,7 @@ def test_a_vault_that_is_damaged_in_every_checkpoint_is_named_and_nothing_is_tou
     for checkpoint in checkpoints(stopped):
         flipped(sorted((checkpoint / "vaults").iterdir())[0])
     before = contents(stopped)
-    with pytest.raises(RunFolderError, match=r"round-000002/vaults/client-.*No checkpoint is whole: once .* deleted"):
+    with pytest.raises(RunFolderError, match=r"round-000002/vaults/client-.*no whole checkpoint before it: once .* deleted"):
         raffed.resume(stopped)
     assert contents(stopped) == before
 
@@ -150,6 +150,53 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     kept = [one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()]
     assert sorted(read) == sorted(set(kept))
     assert len(kept) > len(read) == 6 * 5  # five clients a round
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+def test_behind_a_lost_part_of_the_metrics_a_run_goes_on_from_the_checkpoint_before_it_to_the_same_bits(
+    stopped: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(stopped / "metrics" / "part-000003-000003.parquet")
+    assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
+    assert "Going on from the checkpoint before it" in caplog.text
+
+
+@pytest.mark.parametrize(("damage", "told"), [(cut, "000001-000002.parquet: damaged"), (Path.unlink, "rows of round 1;")])
+def test_a_lost_part_before_every_checkpoint_is_told_before_anything_is_trained_and_its_advice_helps(
+    stopped: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    part = stopped / "metrics" / "part-000001-000002.parquet"
+    kept = part.read_bytes()
+    damage(part)
+    before, seen = contents(stopped), list[object]()
+    with pytest.raises(RunFolderError, match=f"{told}.*put back .*There is no whole checkpoint before it: once"):
+        raffed.resume(stopped, watch=seen.append)
+    assert seen == []
+    assert contents(stopped) == before
+    other = Path(shutil.copytree(stopped, stopped.with_name("other")))
+    part.write_bytes(kept)
+    shutil.rmtree(other / "checkpoints")
+    assert raffed.resume(stopped).hashes == raffed.resume(other).hashes == raffed.run(small()).hashes
+
+
+def test_a_run_that_loses_a_part_while_it_works_is_not_sealed(tmp_path: Path) -> None:
+    """It could not go on, which is no request refused."""
+    part = tmp_path / "run" / "metrics" / "part-000001-000002.parquet"
+    with pytest.raises(RaffedError, match="the rows of round 1;") as raised:
+        raffed.run(small(), tmp_path / "run", watch=lambda event: part.unlink() if event.round == 3 else None)
+    assert not isinstance(raised.value, UsageError)
+    assert (read_run(tmp_path / "run")["state"], read_run(tmp_path / "run").get("hashes")) == ("failed", None)
+
+
+def test_a_finished_run_whose_rows_are_gone_is_not_resumed_without_a_word(tmp_path: Path) -> None:
+    raffed.run(small(rounds=1), tmp_path / "run")
+    (tmp_path / "run" / "metrics" / "part-000001-000001.parquet").unlink()
+    with pytest.raises(RunFolderError, match="the rows of round 1; put back the file"):
+        raffed.resume(tmp_path / "run")
 
 
 def contents(run: Path) -> dict[str, bytes]:
