@@ -8,6 +8,7 @@
     ├── BoundaryError               private state on its way out, or a value that may not travel
     ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
     ├── StagePassedError            data of a stage that clients have left behind
+    ├── DiskFullError               no space, or no quota, is left for a run's files
     ├── ActorsLostError             client actors died more often than the run tolerates
     └── ActorStartError             an actor raised an error while it started, as it would again
 """
@@ -60,6 +61,10 @@ class NumericsError(RaffedError, ArithmeticError):
 
 class StagePassedError(RaffedError):
     """A client was asked for data of a stage that has passed: without replay they are gone."""
+
+
+class DiskFullError(RaffedError, OSError):
+    """A file of the run could not be written for want of space or quota."""
 
 
 class ActorsLostError(RaffedError):

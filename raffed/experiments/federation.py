@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,10 +25,13 @@ from raffed.experiments.measurements import after_last, before_last
 from raffed.experiments.roster import Drawn, Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.experiments.server_data import CleanScore, labelled_images, public_images
+from raffed.results.atomic import is_full
 from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
 from raffed.runtime.setup import Setup
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,11 @@ class Federation:
                     break  # what trains ahead is dropped: it has changed nothing that a checkpoint holds
         except BaseException:
             server, versions = self._safe
-            self.folder.rescue(server, self.round_hashes[: server.round], versions)
+            try:
+                self.folder.rescue(server, self.round_hashes[: server.round], versions)
+            except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
+                level = logging.INFO if is_full(second) else logging.WARNING  # then the first says so
+                log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
 
     def next(self, count: int) -> Iterator[RoundEvent]:

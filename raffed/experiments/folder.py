@@ -128,14 +128,18 @@ class RunFolder:
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        save_record(server, part / "server.safetensors")
-        kept = versions if self.setup.method.keeps_state else {}
-        hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
-        about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
-                 "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
-        write_json(part / "state.json", about)
-        sync_tree(part)
+        try:
+            part.mkdir(parents=True)
+            save_record(server, part / "server.safetensors")
+            kept = versions if self.setup.method.keeps_state else {}
+            hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
+            about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
+                     "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
+            write_json(part / "state.json", about)
+            sync_tree(part)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)  # on a full disk its room is wanted
+            raise
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)

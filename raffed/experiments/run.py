@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
+from raffed.results.atomic import is_full
 from raffed.results.lock import check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
@@ -216,7 +217,7 @@ def conduct_at(
     process's alone meanwhile; who: the command, where that is another."""
     from raffed.experiments.folder import RunFolder
 
-    with closing(runtime), held(path, who):
+    with closing(runtime), held(path, who), _room(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
         of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)
@@ -228,26 +229,50 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
     from raffed.experiments.federation import Federation, weights_sha256
 
     try:
-        folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
-        federation = Federation(setup, runtime, folder)
-        yield from federation.rounds(stop)
-        if federation.server.round == setup.config.federation.rounds:
-            digests = runtime.vault_digests(federation.versions)
-            folder.note(placement=runtime.placement())
-            folder.finish(federation.server, weights_sha256(federation.state), digests, federation.round_hashes)
-        else:
-            folder.end("stopped", None)
+        with _room(folder.path):
+            folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
+            federation = Federation(setup, runtime, folder)
+            yield from federation.rounds(stop)
+            if federation.server.round == setup.config.federation.rounds:
+                digests = runtime.vault_digests(federation.versions)
+                folder.note(placement=runtime.placement())
+                folder.finish(federation.server, weights_sha256(federation.state), digests, federation.round_hashes)
+            else:
+                folder.end("stopped", None)
     except (KeyboardInterrupt, GeneratorExit):
-        folder.end("stopped", "interrupted")
+        _ended(folder, "stopped", "interrupted")
         raise
     except RaffedError as error:
-        folder.end("failed", str(error))
+        _ended(folder, "failed", str(error))
         if isinstance(error, RunFolderError):  # no longer a request that is refused: the run could not go on
             raise RaffedError(str(error)) from error
         raise
     except BaseException as error:
-        folder.end("failed", f"{type(error).__name__}: {error}")
+        _ended(folder, "failed", f"{type(error).__name__}: {error}")
         raise
+
+
+def _ended(folder: RunFolder, state: str, error: str) -> None:
+    """Put down how a run ended; where that fails as well, what ended it is the error to tell."""
+    try:
+        folder.end(state, error)
+    except OSError as second:
+        level = logging.INFO if is_full(second) else logging.WARNING
+        log.log(level, "%s: its state could not be put down: %s", folder.path, second)
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """A full disk as one error that says what to do."""
+    from raffed.core.errors import DiskFullError
+
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        then = f"`raffed resume {path}` continues the run" if (path / RUN_FILE).exists() else "repeat the command"
+        raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
 
 
 def _result(path: Path, keep: bool) -> RunResult:

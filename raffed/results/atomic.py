@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 from collections.abc import Iterator
@@ -9,6 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _TEMP = ".tmp"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that no space or no quota is left."""
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 @contextmanager

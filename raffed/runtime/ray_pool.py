@@ -145,7 +145,7 @@ class RayPool:
             except Exception as error:  # of the work itself, wrapped by Ray or as it was raised
                 if not _out_of_memory(error):
                     cause = getattr(error, "cause", None)
-                    if isinstance(cause, RaffedError):
+                    if isinstance(cause, RaffedError | OSError):  # of the latter, what a full disk says
                         raise cause from error
                     raise
                 actor = self._retire(actor, error)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -98,8 +98,12 @@ def save_record(record: Private, path: Path) -> None:
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    save_file(arrays, part, metadata={"outline": shape})
-    part.replace(path)
+    try:
+        part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def load_record(path: Path, kind: type[Any]) -> Any:

@@ -21,6 +21,7 @@ import pytest
 
 import raffed
 from raffed import RunConfig
+from raffed.core.errors import DiskFullError
 from raffed.methods import build_method
 from raffed.results.runfile import read_run
 from tests.chaos.actors import Fault, Marks, StruckActor
@@ -174,7 +175,7 @@ def test_a_full_disk_ends_the_run_resumably(
     disk = Disk(monkeypatch)
     raffed.run(config(method), tmp_path / "whole")
     disk.left = int(share * disk.writes)
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(DiskFullError, match=r"no space left at .*; free some, then `raffed resume .*run` continues the run"):
         raffed.run(config(method), tmp_path / "run")
     disk.left = 10**9
     recorded(ledger, raffed.resume(tmp_path / "run").hashes, reference(method), "full disk")

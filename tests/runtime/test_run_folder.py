@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +16,10 @@ import pytest
 import torch
 
 import raffed
+from raffed.cli import main
 from raffed.core.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
+from raffed.experiments.folder import RunFolder
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
 from raffed.runtime import vault_store
@@ -23,6 +27,14 @@ from raffed.runtime.process import processor
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import prepare
 from tests.runtime.conftest import small
+
+SMALL = """method = "scamap"
+data.local_test = 0.2
+model = {name = "mlp", args.hidden = [16]}
+local = {epochs = 1, batch_size = 32}
+federation = {rounds = 4, participation = 0.5}
+runtime = {execution = "serial", checkpoint_every = 2}
+"""  # small() as a person would write it
 
 
 class Unplaced(SerialRuntime):
@@ -197,6 +209,69 @@ def test_a_finished_run_whose_rows_are_gone_is_not_resumed_without_a_word(tmp_pa
     (tmp_path / "run" / "metrics" / "part-000001-000001.parquet").unlink()
     with pytest.raises(RunFolderError, match="the rows of round 1; put back the file"):
         raffed.resume(tmp_path / "run")
+
+
+class Full:
+    """A disk that is full once `left` bytes were written to vaults, servers and checkpoints."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+        self.left, self._write = left, Path.write_bytes
+        monkeypatch.setattr(Path, "write_bytes", lambda path, data: self(path, data))
+
+    def __call__(self, path: Path, data: bytes) -> int:
+        self.left -= len(data)
+        if self.left < 0:
+            self._write(path, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._write(path, data)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.7, 0.95])
+def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_same_bits(
+    share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        disk = Full(patched, 10**9)
+        whole = raffed.run(small(), tmp_path / "whole").hashes
+        disk.left = int(share * (10**9 - disk.left))
+        (tmp_path / "run.toml").write_text(SMALL)
+        with pytest.raises(SystemExit) as ended:
+            main(["run", str(tmp_path / "run.toml"), "--quiet", "--out", str(tmp_path / "run")])
+    assert ended.value.code == 1
+    told = r"raffed: no space left at .*; free some, then `raffed resume .*/run` continues the run\n"
+    assert re.fullmatch(told, capsys.readouterr().err)
+    assert list(tmp_path.rglob("*.part")) == []  # half a file would hold room that is wanted
+    assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:13]) == ("failed", "no space left")
+    assert raffed.resume(tmp_path / "run").hashes == whole
+
+
+def test_an_error_while_rounds_are_rescued_does_not_take_the_place_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*given: object) -> None:
+        raise PermissionError("the second")
+
+    def train(*given: object) -> None:
+        raise ArithmeticError("the first")
+
+    monkeypatch.setattr(SerialRuntime, "train", train)
+    monkeypatch.setattr(RunFolder, "rescue", fails)
+    monkeypatch.setattr(RunFolder, "end", fails)
+    with pytest.raises(ArithmeticError, match="the first"):
+        raffed.run(small(), tmp_path / "run")
+    assert caplog.text.count("the second") == 2
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_every_file_of_a_run_has_the_mode_that_the_umask_leaves(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        raffed.run(small(), tmp_path / "run", stop=lambda: True)
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".safetensors", ".json", ".parquet", ".npz"}
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {oct(0o666 & ~mask)}
 
 
 def contents(run: Path) -> dict[str, bytes]:
