@@ -76,7 +76,10 @@ def _show_certificate(certificate: Certificate) -> None:
     wrong = sum(not check.ok for check in certificate.checks)
     checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
     count = f"{checks}, {executed} executed again, {duration(certificate.seconds)}"
-    print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
+    if certificate.ok and not certificate.rounds_done:
+        print(f"NOTHING TO EXECUTE: no round of the run is recorded yet; {checks} of its files passed")
+    else:
+        print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
     if certificate.differs:
         print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
 

@@ -144,6 +144,8 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[C
     yield Check("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
     for one in checkpoints(path):
         yield from _checkpoint(one, recorded, str(about.get("identity")))
+    if not recorded and about.get("rounds_done"):
+        yield Check("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
     yield Check("rounds with metric rows", str(len(recorded)), _or_unreadable(until))
     hashes = about.get("hashes")

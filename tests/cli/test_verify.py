@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -162,6 +163,34 @@ def test_a_stopped_run_is_verified_up_to_its_checkpoint(copied: Path) -> None:
     certificate = verify(copied, rounds=9)
     assert certificate.ok
     assert certificate.rounds == (1, 2, 3, 4)
+
+
+def _unfinished(run: Path, rounds_done: int) -> None:
+    """As a killed run whose checkpoints are not there."""
+    def killed(about: dict) -> None:
+        about.update(state="running", rounds_done=rounds_done)
+        del about["hashes"], about["round_hashes"]
+
+    _edit(run / "run.json", killed)
+    shutil.rmtree(run / "checkpoints")
+    (run / "final.safetensors").unlink()
+
+
+def test_of_a_run_without_a_round_it_is_said_that_there_was_nothing_to_execute(cli: Cli, copied: Path) -> None:
+    _unfinished(copied, rounds_done=0)
+    shutil.rmtree(copied / "metrics")
+    done = cli("verify", copied)
+    assert done.code == 0
+    assert "NOTHING TO EXECUTE: no round of the run is recorded yet" in done.out
+    assert "VERIFIED" not in done.out
+
+
+def test_a_run_whose_checkpoints_were_deleted_is_not_verified(cli: Cli, copied: Path) -> None:
+    _unfinished(copied, rounds_done=4)
+    done = cli("verify", copied)
+    assert done.code == 1
+    assert "NOT VERIFIED" in done.out
+    assert re.search(r"rounds done that a checkpoint holds\W+4\W+0", done.out)
 
 
 @given(
