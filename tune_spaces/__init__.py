@@ -17,6 +17,7 @@ from typing import Any
 from ray import tune
 
 from raffed.core.errors import UsageError
+from raffed.experiments.names import no_space
 
 Space = dict[str, Any]
 Point = dict[str, Any]
@@ -35,11 +36,7 @@ def load_space(method: str) -> Space:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise UsageError(
-            f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py with "
-            "SPACE = {keyword: tune.grid_search([...])} and the source of the values in its docstring; SPACE = {} for a method "
-            "without hyper-parameters"
-        ) from error
+        raise UsageError(no_space(method)) from error
     return dict(found)
 
 

@@ -109,12 +109,16 @@ def _searched(
 
 def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]) -> Request:
     """The sweep that flags and a file ask for."""
+    from raffed.experiments.names import check_space
     from raffed.experiments.sweep import Request
 
     tables = read_local(file) if file else {}
     methods = tuple(dict.fromkeys(method_name(name) for name in names or [tables.get("method", "")] if name))
     if not methods:
         raise UsageError("nothing to tune: give --method, once or more")
+    searched = axes(grid)
+    for name in methods:
+        check_space(name, searched)
     for_all = tables.pop("args", {})
     parts = args_for(methods, {**for_all, **assignments(flags.get("args", []))})
     tables = merged(tables, {**flags, "method": methods[0], "args": []})
@@ -124,7 +128,7 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     canonical(tables)
     check_used(tables, flags)
     base = _placed(RunConfig.from_dict(tables), flags)
-    return Request(base, methods, parts, axes(grid), **asked)
+    return Request(base, methods, parts, searched, **asked)
 
 
 def axes(texts: list[str]) -> dict[str, list[Any]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Collection
+from pathlib import Path
 
 from raffed.core.config import RunConfig
 from raffed.core.errors import UnknownNameError, UsageError, check_choice
 from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
 from raffed.methods import METHODS
+from raffed.methods.source import described
 from raffed.models import MODELS
 
 
@@ -21,3 +24,24 @@ def check_names(config: RunConfig) -> None:
     check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:
         raise UsageError(f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'")
+
+
+def check_space(method: str, axes: Collection[str]) -> None:
+    """There is something to search for a method: a file of tune_spaces, or an axis of --grid of its own."""
+    spec = importlib.util.find_spec("raffed.tune_spaces")  # found, not imported: its files import Ray
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if any((Path(folder) / f"{method}.py").is_file() for folder in folders):
+        return
+    info = METHODS[method]
+    takes = {argument for argument, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
+        raise UsageError(no_space(method))
+
+
+def no_space(method: str) -> str:
+    """What to do about a method that has no search space."""
+    return (
+        f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py with "
+        "SPACE = {keyword: tune.grid_search([...])} and the source of the values in its docstring; SPACE = {} for a method "
+        "without hyper-parameters"
+    )

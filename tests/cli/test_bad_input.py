@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,6 +214,18 @@ def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_pa
     assert done.events[-1]["exit_code"] == 1
     assert "FedMR, round 1, client 0" in done.events[-1]["message"]
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("grid", [[], ["--grid", "local.lr=0.1,1"]])
+def test_a_method_without_a_space_is_refused_before_torch_and_ray_are_loaded(grid: list[str]) -> None:
+    argv = ["tune", "--method", "mine", *grid, "--out", "sweeps/a"]
+    script = (
+        "import sys\nfrom raffed.cli import main\nfrom raffed.methods import METHODS\nMETHODS['mine'] = METHODS['fedprox']\n"
+        f"try:\n    main({argv!r})\nfinally:\n    print('LOADED', [m for m in ('torch', 'ray') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "LOADED []\n")
+    assert "mine has no search space: give --grid" in done.stderr
 
 
 def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raffed.tune_spaces import has_space
 from raffed.tune_spaces.sweep import budget_of, check, check_parts, space_of
 
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes, seconds_of
 from raffed.core.errors import RunFolderError, UnknownNameError, UsageError
 from raffed.data.partition import Partition
+from raffed.experiments.names import check_space
 from raffed.experiments.sweep import (
     Request,
     SweepFolder,
@@ -73,6 +75,17 @@ def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(monkeypa
     check(request)
     with pytest.raises(UsageError, match="mine has no search space: give --grid"):
         space_of(asked("mine", grid={"local.lr": [0.1]}), "mine")
+
+
+def test_without_ray_the_same_methods_have_something_to_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `raffed tune` asks first, of a file of tune_spaces or of the axes."""
+    monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
+    for method, grid in (("fedavg", []), ("mine", ["alpha"]), ("mine", ["mine.alpha", "local.lr"])):
+        check_space(method, grid)
+    for grid in ([], ["local.lr"], ["mu"], ["fedrs.alpha"]):
+        with pytest.raises(UsageError, match="mine has no search space: give --grid"):
+            check_space("mine", grid)
+    assert all(has_space(method) for method in METHODS if method != "mine")
 
 
 def test_settings_whose_folders_would_be_one_are_refused() -> None:
