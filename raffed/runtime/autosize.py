@@ -18,7 +18,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.config import RunConfig
 from raffed.core.round import server_init
 from raffed.runtime.host import Host
-from raffed.runtime.placement import ACTOR_BYTES, INLINE_BYTES, make_stacks
+from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.process import free_memory, usable_cores
 from raffed.runtime.setup import Setup
 
@@ -26,14 +26,14 @@ STEPS = 4  # local steps of a probed client
 COHORTS = (8, 32, 100)
 BUDGET = 20.0  # seconds a probe may take before it stops growing stacks
 RAY_START = 12.0  # seconds until Ray and its actors are up (measured: 9 to 16 here)
-ROUND_BY_SOCKET, ROUND_BY_RAY = 1e-3, 1.5e-2  # seconds calls add to a round on two actors (measured: 0.7 to 1.3, 14 to 21 ms)
+CALLS, SENT_BYTE = 1e-3, 4.5e-9  # seconds they add to a round on two actors (measured: 0.7 to 1.3 ms, 5 at 0.46 MB, 12 at 2.7)
 WORTH = 0.85  # a stack must be faster than this share of one by one, or the reference execution is kept
 
 
 @dataclass(frozen=True)
 class Probe:
     """seconds: of one local step of one client, by stack size (1: one by one). client_bytes: what one client of this model
-    adds at its peak, vault and data included. sent: bytes of a broadcast, which decide how actors are called."""
+    adds at its peak, vault and data included. sent: bytes of a broadcast, of which a call to actors takes longer."""
 
     seconds: dict[int, float]
     client_bytes: int
@@ -97,7 +97,7 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
     count = federation.participants(setup.partition.num_clients)
     free = free_memory() if memory is None else memory
     clients = federation.rounds * count
-    start = RAY_START + federation.rounds * (ROUND_BY_SOCKET if probe.sent <= INLINE_BYTES else ROUND_BY_RAY)
+    start = RAY_START + federation.rounds * (CALLS + SENT_BYTE * probe.sent)
     best: Choice | None = None
     for cohort in probe.worthwhile:
         work = clients * probe.steps * probe.seconds[cohort]

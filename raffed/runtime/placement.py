@@ -10,7 +10,7 @@ from raffed.core.config import RunConfig
 from raffed.core.errors import UsageError
 
 Stack = tuple[int, ...]  # clients trained together
-INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store, and a socket than a call
+INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store
 ACTOR_BYTES = 450 * 2**20  # a process with torch and a small network: measured 315 MB of its own, plus data and room
 
 
