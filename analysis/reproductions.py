@@ -30,8 +30,7 @@ READERS = (
     "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "balanced_last", "balanced_best", "personal_last",
     "personal_mean10", "between_last", "between_mean10", "losing_last", "gaining_last", "a_loc", "a_glo", "a_sel", "a_sel_global",
     "a_sel_drop", "floats_up", "eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client",
-    "eigenvalue_variance_raw",
-    "rounds_to_baseline", "personal_rounds_to_baseline",
+    "eigenvalue_variance_raw", "rounds_to_baseline", "personal_rounds_to_baseline",
 )  # fmt: skip
 ROUNDS = {  # what counts rounds: of which accuracy
     "rounds_to_baseline": ("global", "test", "accuracy"),

@@ -29,8 +29,8 @@ class ModelContrast(Term):
 
     Global and previous model run in evaluation mode without gradient on the same batch. z is the input of the head: no
     projection head, as the parameter counts of FedMR's Table 3 imply. The official one, 256 wide and read by the classifier too,
-    is a keyword of the networks: `projection`. At a client's first participation the previous model
-    is the global one: the term is log 2 with gradient exactly 0 (the official code takes a randomly initialised one).
+    is a keyword of the networks: `projection`. At a client's first participation the previous model is the global one: the term
+    is log 2 with gradient exactly 0 (the official code takes a randomly initialised one).
     """
 
     mu: float

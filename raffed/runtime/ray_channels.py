@@ -59,10 +59,9 @@ class Serving:
 
     def serve(self) -> None:
         """Answer the calls of whoever connects first, one after the other, until it is gone."""
-        with self._listener.accept() as connection:
+        with contextlib.closing(End(self._listener.accept())) as caller:
             self._listener.close()
             self._folder.cleanup()  # both ends have the socket; nothing is left behind by a kill
-            caller = End(connection)
             with contextlib.suppress(EOFError, OSError):
                 while True:
                     self._serve_one(caller)

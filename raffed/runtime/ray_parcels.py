@@ -100,12 +100,17 @@ class End:
         self._beside = socket.socket(fileno=os.dup(connection.fileno()))  # descriptors go by a call that connections lack
 
     def send(self, head: tuple[Any, ...], parcels: Sequence[Parcel]) -> None:
-        """OSError if the other end is gone."""
+        """OSError if the other end is gone, or the system takes no more descriptors: then the conversation is over for both."""
         memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
         message = head, [parcel[:2] for parcel in parcels]
-        self.connection.send_bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
-        if memories:
-            socket.send_fds(self._beside, [b"."], memories)
+        try:
+            self.connection.send_bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
+            if memories:
+                socket.send_fds(self._beside, [b"."], memories)
+        except OSError:
+            with contextlib.suppress(OSError):  # else the other end waits for the rest of half a message for ever
+                self._beside.shutdown(socket.SHUT_RDWR)
+            raise
 
     def receive(self) -> tuple[tuple[Any, ...], list[Parcel]]:
         """The next message; EOFError or OSError if the other end is gone, or there is no memory or descriptor left."""

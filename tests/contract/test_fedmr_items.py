@@ -24,7 +24,7 @@ SPLIT = {  # §2: as the tables print it → as it is typed here
 TENS = [f"{name} {split}" for name in ("FMNIST", "SVHN", "CIFAR10") for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
 HUNDREDS = [f"CIFAR100 {split}" for split in ("P10C10", "P10C20", "P10C30", "P10C50", "IID")]
 MORE = ["CIFAR10 P10C3", "CIFAR10 P50C3", "CIFAR10 P100C3", "CIFAR100 P10C10", "CIFAR100 P50C10", "CIFAR100 P100C10"]
-EIGHT: dict[str, tuple[str, dict[str, Any]]] = {
+SEVEN: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
     "FedProx": ("fedprox", {}),
     "FedProc": ("fedproc", {}),
@@ -32,8 +32,8 @@ EIGHT: dict[str, tuple[str, dict[str, Any]]] = {
     "MOON": ("moon", {}),
     "FedDyn": ("feddyn", {}),
     "FedDC": ("feddc", {}),
-    "FedMR": ("fedmr", {}),
 }
+EIGHT = {**SEVEN, "FedMR": ("fedmr", {})}
 INTRA, INTER = {"mu2": 0.0}, {"mu1": 0.0}  # one of the two losses alone
 TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  # rows, columns
     "table1": (EIGHT, [*TENS, *HUNDREDS]),
@@ -58,17 +58,7 @@ TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  
         [*TENS, *HUNDREDS],
     ),
     "table7": (
-        {
-            "FedAvg": ("fedavg", {}),
-            "FedProx": ("fedprox", {}),
-            "FedProc": ("fedproc", {}),
-            "FedNova": ("fednova", {}),
-            "MOON": ("moon", {}),
-            "FedDyn": ("feddyn", {}),
-            "FedDC": ("feddc", {}),
-            "FedMR(intra)": ("fedmr", INTRA),
-            "FedMR(inter+intra)": ("fedmr", {}),
-        },
+        {**SEVEN, "FedMR(intra)": ("fedmr", INTRA), "FedMR(inter+intra)": ("fedmr", {})},
         TENS[10:],
     ),
     "table8": (  # baselines-fedmr §8: with prototypes, the cross-entropy is replaced as in FedProc

@@ -43,9 +43,8 @@ BASE = RunConfig(
     runtime=Runtime(execution="serial"),
 )
 BATCHNORM = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.2))
-ALL = "survey, validation, spectrum"
 VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
-    ALL: (
+    "survey, validation, spectrum": (
         replace(
             BASE, data=replace(BASE.data, validation=0.2), federation=replace(BASE.federation, survey=1, measures="spectrum")
         ),

@@ -115,6 +115,20 @@ def test_descriptors_that_do_not_arrive_end_the_conversation(ends: tuple[End, En
         other.receive()
 
 
+def test_half_a_message_ends_the_conversation_for_both(ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that takes no more descriptors on their way: the head is gone by then, and nobody may wait for the rest."""
+    one, other = ends
+
+    def refuse(*_: Any) -> int:
+        raise OSError(109, "Too many references")
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    with pytest.raises(OSError, match="Too many references"):
+        one.send((), [packed(np.arange(LARGE))])
+    with pytest.raises(OSError, match="0 of 1 descriptors"):
+        other.receive()
+
+
 def test_an_end_that_is_gone_says_so(ends: tuple[End, End]) -> None:
     one, other = ends
     other.close()
