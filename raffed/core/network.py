@@ -15,6 +15,7 @@ from raffed.core.context import Forward
 from raffed.core.dropout import Noise, replace_dropout
 from raffed.core.filling import fill_channels
 from raffed.core.linear import choose_products
+from raffed.core.maxpool import choose_pools
 from raffed.core.method import Part, in_part
 from raffed.core.params import Layout, Params, State
 from raffed.core.pooling import pool_first
@@ -41,6 +42,7 @@ class Network:
         self.has_dropout = replace_dropout(module, self.noise)
         pool_first(module)
         fill_channels(module)
+        choose_pools(module)
         if onednn:
             choose_products(module)
         self._module = module.to(self.device).train()

@@ -39,6 +39,7 @@ def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding
     yield from _machine()
     if torch_works.state == "ok":
         yield _bf16()
+        yield _max_pools()
     yield from _gpus()
     yield from _data(data_root)
     if ray:
@@ -96,6 +97,15 @@ def _bf16() -> Finding:
     gain, without = bf16_gain(), ", without instructions for it" if bf16_in_hardware() is False else ""
     found = f"{gain:.1f} times as fast as fp32 in a product{without}"
     return Finding("bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ()))
+
+
+def _max_pools() -> Finding:
+    """Only speed hangs on it: the bits are the same."""
+    from raffed.core import maxpool
+
+    if maxpool.built:
+        return Finding("max-pools", "by raffed's own kernel")
+    return Finding("max-pools", "by torch", "note", "with a C compiler, pip install --force-reinstall --no-deps raffed is faster")
 
 
 def _machine() -> Iterator[Finding]:

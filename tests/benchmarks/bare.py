@@ -31,7 +31,7 @@ def train(net: nn.Module, x: Tensor, y: Tensor, local: Local, fused: bool = Fals
     )
     steps = 0
     for _ in range(int(local.epochs)):
-        for index in torch.split(torch.randperm(len(y)), local.batch_size):
+        for index in torch.split(torch.randperm(len(y), device=y.device), local.batch_size):
             optimizer.zero_grad()
             F.cross_entropy(net(x[index])[0], y[index]).backward()
             optimizer.step()

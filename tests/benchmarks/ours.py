@@ -72,8 +72,8 @@ class Raffed(Contestant):
         self._folder.cleanup()
 
 
-def on_ray(setup: Setup, vaults: Path) -> Any:
-    """Two client actors that have loaded torch and their data."""
+def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
+    """Client actors that have loaded torch and their data; on this machine's first GPU if the setup gives each a share of one."""
     import ray
 
     from raffed.runtime.ray_driver import start_actor
@@ -81,11 +81,12 @@ def on_ray(setup: Setup, vaults: Path) -> Any:
     from raffed.runtime.ray_start import QUIET_RAY
 
     os.environ.update(QUIET_RAY)
-    ray.init(num_cpus=ACTORS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    plan = make_plan(setup.config, setup.partition.num_clients, Resources(ACTORS, 0, 2**40))
+    gpus = 1 if setup.config.runtime.gpu_fraction else 0
+    ray.init(num_cpus=actors, num_gpus=gpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    plan = make_plan(setup.config, setup.partition.num_clients, Resources(actors, gpus, 2**40))
     reference = ray.put(setup)
-    actors = [start_actor(reference, plan, actor, vaults) for actor in range(ACTORS)]
-    pool = RayPool(setup, reference, plan, vaults, actors, start_actor)
+    handles = [start_actor(reference, plan, actor, vaults) for actor in range(actors)]
+    pool = RayPool(setup, reference, plan, vaults, handles, start_actor)
     pool.placement()
     return pool
 
