@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,10 +20,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     On one core of an AMD EPYC with AVX-512, 64 samples, forwards and backwards: 784 x 512 0.70 ms instead of 1.45, 512 x 512
     0.51 instead of 0.98. Sizes alone decide, never a clock, so that bits stay.
     """
-    if len(x) * weight.numel() >= WORTH and _plain(x, weight):
+    if worthwhile(x, weight):
         made: Tensor = _Product.apply(x, weight, bias)
         return made
     return F.linear(x, weight, bias)
+
+
+def worthwhile(x: Tensor, weight: Tensor) -> bool:
+    """Whether `linear` takes oneDNN for x [B, I] and W [O, I]."""
+    return len(x) * weight.numel() >= WORTH and _plain(x, weight)
 
 
 class Linear(nn.Linear):
@@ -45,31 +51,36 @@ def choose_products(module: nn.Module) -> int:
     return found
 
 
-def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a bᵀ + bias, whatever the strides, by the operation that torch.compile makes of linear layers on a CPU."""
     made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return made
 
 
 class _Product(torch.autograd.Function):
-    """`_product`, which torch has no gradient of, with that of F.linear; where the gradient is itself to be differentiated, by
+    """`product`, which torch has no gradient of, with that of F.linear; where the gradient is itself to be differentiated, by
     operations that can be."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *above: Any) -> tuple[Tensor | None, ...]:
-        (g,), (x, weight) = above, ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
-        twice = torch.is_grad_enabled()
-        return (
-            (g @ weight if twice else _product(g, weight.mT)) if of_x else None,
-            (g.mT @ x if twice else _product(g.mT, x.mT)) if of_weight else None,
-            g.sum(0) if of_bias else None,
-        )
+        x, weight = ctx.saved_tensors
+        return slopes(above[0], x, weight, ctx.needs_input_grad, onednn=not torch.is_grad_enabled())
+
+
+def slopes(g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool], *, onednn: bool) -> tuple[Tensor | None, ...]:
+    """∂x = g W, ∂W = gᵀ x and ∂b = Σ g of y = x Wᵀ + b, from g = ∂y [B, O]; None where not wanted. Without oneDNN these are the
+    products of F.linear's own backward pass."""
+    of_x, of_weight, of_bias = wanted
+    return (
+        (product(g, weight.mT) if onednn else g @ weight) if of_x else None,
+        (product(g.mT, x.mT) if onednn else g.mT @ x) if of_weight else None,
+        g.sum(0) if of_bias else None,
+    )
 
 
 def _plain(*tensors: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -175,6 +175,23 @@ class Network:
             logits, z = self._chain.stacked(w, x)
         z, logits = self._full(z, logits)
         return logits, z
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the gradients of the cross-entropy alone need no graph: `slopes` and `slopes_of_all` make them."""
+        return self._chain is not None and not self._low
+
+    def slopes(self, x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
+        """The cross-entropy of a batch under the live weights, and its gradients by `names`: autograd's bits."""
+        assert self._chain is not None
+        return self._chain.slopes(self._params, x, y, names)
+
+    def slopes_of_all(
+        self, w: dict[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
+    ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+        """The same of g clients' batches x [g, B, ...], y [g, B] under weights [g, ...]; the cross-entropies [g]."""
+        assert self._chain is not None
+        return self._chain.stacked_slopes(w, x, y, names)
 
     def forward_with(
         self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor],

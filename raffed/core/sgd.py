@@ -75,8 +75,11 @@ def sgd(
     correct: Callable[[Params], Params] | None = None,
     augment: Augment | None = None,
     beside: Beside | None = None,
+    plain: bool = False,
 ) -> Trained:
     """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
+
+    `plain`: the objective is the cross-entropy and nothing else, whose gradient some networks have without a graph.
 
     `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own. Where
     the layers below `part` rest and the images are the same in every epoch, those layers are applied once, not every step.
@@ -91,12 +94,16 @@ def sgd(
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     losses: list[Tensor] = []
+    direct = plain and net.written_out and not entrance and beside is None
     for step, index in enumerate(_placed(batches, data.y.device)):
         x, y = taken(data.x, index), data.y.index_select(0, index)
-        below = None if rested is None else rested.index_select(0, index)
-        f = net.forward(x if augment is None else augment(x), y, below, entrance)
-        loss = objective(replace(f, own=companion.params) if beside else f, step)
-        grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
+        x = x if augment is None else augment(x)
+        if direct:
+            loss, grads = net.slopes(x, y, names)
+        else:
+            f = net.forward(x, y, None if rested is None else rested.index_select(0, index), entrance)
+            loss = objective(replace(f, own=companion.params) if beside else f, step)
+            grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = grads[: len(live)], grads[len(live) :]
         if solver.clip_norm is not None:
             grads, theirs = _clipped(grads, solver.clip_norm), _clipped(theirs, solver.clip_norm)

@@ -6,8 +6,8 @@ know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client 
 clients step together depends on their sizes alone, so a stack has the same bits wherever it is computed.
 
 Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is plain autograd of the
-summed losses, whose gradient by a client's weights is that client's own. Weights lie in one block [k, ...] a tensor, so that
-clients still running are a prefix: a view, not a copy.
+summed losses, whose gradient by a client's weights is that client's own, or for such a network's cross-entropy written out.
+Weights lie in one block [k, ...] a tensor, so that clients still running are a prefix: a view, not a copy.
 """
 
 from __future__ import annotations
@@ -71,13 +71,9 @@ class SgdStack:
         pick = pick_of(tick.members, tick.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         velocity = [t[pick] for t in self.velocity]
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
-        beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
         memory = self.memory.taken(pick)
-        losses = self._losses({**taken_from(self.rest, pick), **leaves}, beside, b, memory, tick)
-        grads = torch.autograd.grad(losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True)
-        mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
-        theirs = self._clipped(dict(zip(beside, grads[len(leaves) :], strict=True)))
+        losses, mine, theirs = self._slopes(live, taken_from(self.rest, pick), own, b, memory, tick)
+        theirs = self._clipped(theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
         bent = [*self._corrected(self._clipped(mine), memory), *(theirs[name] for name in self._stepped)]
         self._turn(own, theirs, tick)
@@ -100,6 +96,20 @@ class SgdStack:
             seen = sum(index.numel() for index in one.batches)
             done.append(Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own))
         return done
+
+    def _slopes(
+        self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: Tick
+    ) -> tuple[Tensor, Tensors, Tensors]:  # fmt: skip
+        """Each client's loss [g], and the gradients by its own live weights and companion."""
+        if self.task.plain and self.net.written_out and not (own or self.entrance):
+            losses, found = self.net.slopes_of_all({**rest, **live}, *self.batches.take(tick, 0), list(live))
+            return losses, dict(zip(live, found, strict=True)), {}
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
+        beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
+        losses = self._losses({**rest, **leaves}, beside, b, memory, tick)
+        grads = torch.autograd.grad(losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True)
+        mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
+        return losses, mine, dict(zip(beside, grads[len(leaves) :], strict=True))
 
     def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: Tick) -> Tensor:
         x, y = self.batches.take(tick, 0)

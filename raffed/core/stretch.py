@@ -97,4 +97,5 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
     return sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
         part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,
+        plain=task.plain,
     )  # fmt: skip

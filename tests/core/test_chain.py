@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from raffed.core.chain import Chain, chain_of
+from raffed.core.linear import choose_products
 from raffed.core.maths import cross_entropy
 from raffed.core.network import Network
 from raffed.methods import build_method
@@ -162,3 +163,68 @@ def test_a_network_keeps_its_bits_without_its_chain() -> None:
         net.leaves("all")
     ours, theirs = one.forward(x, y), other.forward(x, y)
     assert same_bits((ours.logits, ours.z), (theirs.logits, theirs.z))
+
+
+def by_autograd(out: tuple[Tensor, Tensor], y: Tensor, by: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The cross-entropy, and its gradients."""
+    loss = cross_entropy(out[0], y)
+    return loss, list(torch.autograd.grad(loss.sum(), list(by)))
+
+
+PARTS = [["body.encoder.fc1.weight"], ["body.projection.bias", "head.weight"], ["head.bias"], []]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("act", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("stack", [False, True])
+def test_the_cross_entropy_s_gradients_are_autograd_s_bits(act: type[nn.Module], bias: bool, stack: bool) -> None:
+    """All of them, in any order, and of some layers alone."""
+    module = deep(bias, act)
+    shape, lead = ((CLIENTS, BATCH), (CLIENTS,)) if stack else ((BATCH,), ())
+    g = torch.Generator().manual_seed(4)
+    w = {name: torch.randn(*lead, *p.shape, generator=g).requires_grad_() for name, p in module.named_parameters()}
+    x, y = images(*shape), torch.randint(0, 4, shape, generator=g)
+    known = chain(module)
+    passed, written = (known.stacked, known.stacked_slopes) if stack else (known.alone, known.slopes)
+    for names in [list(w), list(reversed(w)), *([name for name in part if name in w] for part in PARTS)]:
+        loss, found = written(w, x, y, names)
+        wanted_loss, wanted = by_autograd(passed(w, x), y, [w[name] for name in names]) if names else (loss, [])
+        assert same_bits([loss, *found], [wanted_loss, *wanted])
+        assert not any(t.requires_grad for t in [loss, *found])
+        assert all(t.is_contiguous() for t in found)  # in the order of the weights: the update copies others
+
+
+@pytest.mark.parametrize("batch", [8, 64])
+def test_and_those_of_large_layers_by_onednn(batch: int) -> None:
+    """784-512-512-10 in batches on either side of where oneDNN is chosen; float32 images with many zeros, as drawings have."""
+    module = build("mlpnet", MODELS["mlpnet"].in_shapes[0], 10, 0)
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        assert choose_products(module) == 3
+    w = dict(module.named_parameters())
+    x = torch.relu(torch.randn(batch, *MODELS["mlpnet"].in_shapes[0], generator=torch.Generator().manual_seed(5)))
+    y = torch.arange(batch) % 10
+    loss, found = chain(module).slopes(w, x, y, list(w))
+    wanted_loss, wanted = by_autograd(chain(module).alone(w, x), y, list(w.values()))
+    assert same_bits([loss, *found], [wanted_loss, *wanted])
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedavgm", "fedper"])
+@pytest.mark.parametrize("cohort", [False, True])
+def test_a_run_has_the_bits_of_one_by_autograd(name: str, cohort: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    inner = Chain._descended
+    monkeypatch.setattr(Chain, "_descended", lambda *given: (calls.append(1), inner(*given))[1])
+    written = Tiny(build_method(name), cohort=cohort).run(2, [0, 1, 2, 3]).everything()
+    assert calls
+    monkeypatch.setattr(Network, "written_out", False)
+    calls.clear()
+    by_graph = Tiny(build_method(name), cohort=cohort).run(2, [0, 1, 2, 3]).everything()
+    assert not calls
+    assert same_bits(written, by_graph)
+
+
+def test_what_adds_to_the_cross_entropy_goes_by_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Chain, "_descended", lambda *_: pytest.fail("an objective with more terms"))
+    for name in ("fedprox", "fedrs", "fedphp", "fedmr", "moon"):
+        for cohort in (False, True):
+            Tiny(build_method(name), cohort=cohort).run(1, [0, 1])
