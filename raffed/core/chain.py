@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raffed.core.linear import Linear, linear, product, slopes, worthwhile
+from raffed.core.linear import Linear, linear, slopes, worthwhile
+from raffed.core.maths import mean_nll
 from raffed.core.pooling import hooked
 
 Make = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-Function = Callable[[Tensor], Tensor]
 Slope = Callable[[Tensor, Tensor], Tensor]  # ∂output, output → ∂input
 Wanted = Sequence[bool]  # whether the gradients by a layer's input, weight and bias are
 aten = torch.ops.aten
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 class Elementwise:
     """A layer that works number by number, and its derivative, told by its output."""
 
-    of: Function
+    of: Callable[[Tensor], Tensor]
     slope: Slope
 
 
@@ -41,16 +41,11 @@ ELEMENTWISE: dict[type[nn.Module], Elementwise] = {
 
 @dataclass(frozen=True)
 class Product:
-    """How a linear layer's x, W and b (or None) become y. of: with autograd's graph; bare: the same bits without; slopes: (∂y,
-    x, W, wanted) → the gradients by x, W and b that are wanted, in the bits of autograd's."""
+    """How a linear layer's x, W and b (or None) become y. slopes: (∂y, x, W, wanted) → the gradients by x, W and b that are
+    wanted, in the bits of autograd's."""
 
     of: Make
-    bare: Make
     slopes: Callable[[Tensor, Tensor, Tensor, Wanted], tuple[Tensor | None, ...]]
-
-
-def _bare_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return product(x, weight, bias) if worthwhile(x, weight) else F.linear(x, weight, bias)
 
 
 def _stacked(columns: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -68,10 +63,10 @@ def _stacked_slopes(g: Tensor, columns: Tensor, weight: Tensor, wanted: Wanted) 
 
 
 PRODUCTS: dict[type[nn.Module], Product] = {
-    nn.Linear: Product(F.linear, F.linear, lambda g, x, w, wanted: slopes(g, x, w, wanted, onednn=False)),
-    Linear: Product(linear, _bare_linear, lambda g, x, w, wanted: slopes(g, x, w, wanted, onednn=worthwhile(x, w))),
+    nn.Linear: Product(F.linear, lambda g, x, w, wanted: slopes(g, x, w, wanted, onednn=False)),
+    Linear: Product(linear, lambda g, x, w, wanted: slopes(g, x, w, wanted, onednn=worthwhile(x, w))),
 }
-STACKED = Product(_stacked, _stacked, _stacked_slopes)
+STACKED = Product(_stacked, _stacked_slopes)
 
 
 class Chain:
@@ -86,38 +81,37 @@ class Chain:
 
     def alone(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits [B, C], z [B, D]) of a batch x [B, ...]: the operations of the modules, so the same bits."""
-        *_, z, logits = self._values(self._product.of, w, x.flatten(1))
+        *_, z, logits = self._values(self._product, w, x.flatten(1))
         return logits, z
 
     def stacked(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] under their weights, each [g, ...]."""
-        *_, z, logits = self._values(STACKED.of, w, x.flatten(2).mT)
+        *_, z, logits = self._values(STACKED, w, x.flatten(2).mT)
         return logits.mT, z.mT
 
     @torch.no_grad()
     def slopes(self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
         """The cross-entropy of a batch x [B, ...], y [B], and its gradients by the weights `names`, in their order: the bits of
         autograd's."""
-        values = self._values(self._product.bare, w, x.flatten(1))
-        scores = torch.log_softmax(values[-1], 1)
-        return F.nll_loss(scores, y), self._descended(self._product, w, values, _of_logits(scores, y), names)
+        values = self._values(self._product, w, x.flatten(1))
+        loss, g = _cross_entropy(values[-1], y)
+        return loss, self._descended(self._product, w, values, g, names)
 
     @torch.no_grad()
     def stacked_slopes(
         self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
         """The same of g clients: cross-entropies [g], and each one's gradients by its own weights."""
-        values = self._values(STACKED.bare, w, x.flatten(2).mT)
-        scores = torch.log_softmax(values[-1].mT, -1)
-        losses = -scores.gather(-1, y[..., None]).squeeze(-1).mean(-1)
-        return losses, self._descended(STACKED, w, values, _of_logits(scores, y).mT, names)
+        values = self._values(STACKED, w, x.flatten(2).mT)
+        losses, g = _cross_entropy(values[-1].mT, y)
+        return losses, self._descended(STACKED, w, values, g.mT, names)
 
-    def _values(self, make: Make, w: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
+    def _values(self, product: Product, w: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
         """x, and what every layer makes of what is before it."""
         values = [x]
         for layer in self._layers:
             if isinstance(layer, str):
-                values.append(make(values[-1], w[f"{layer}.weight"], w.get(f"{layer}.bias")))
+                values.append(product.of(values[-1], w[f"{layer}.weight"], w.get(f"{layer}.bias")))
             else:
                 values.append(layer.of(values[-1]))
         return values
@@ -142,11 +136,12 @@ class Chain:
         return [found[name] for name in names]
 
 
-def _of_logits(scores: Tensor, y: Tensor) -> Tensor:
-    """The gradient by the logits of each batch's mean −log softmax: −1/B at the label, through log_softmax [..., B, C]."""
+def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """maths.cross_entropy of logits [..., B, C], and its gradient by them: −1/B at the label, through log_softmax."""
+    scores = torch.log_softmax(logits, -1)
+    loss = F.nll_loss(scores, y) if scores.dim() == 2 else mean_nll(scores, y)
     at_label = torch.zeros_like(scores).scatter_(-1, y[..., None], -1.0 / y.shape[-1])
-    slope: Tensor = aten._log_softmax_backward_data(at_label, scores, scores.dim() - 1, scores.dtype)
-    return slope
+    return loss, aten._log_softmax_backward_data(at_label, scores, scores.dim() - 1, scores.dtype)
 
 
 def chain_of(module: nn.Module) -> Chain | None:

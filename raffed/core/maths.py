@@ -13,8 +13,13 @@ from raffed.core.params import Params
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats. Of k clients [k], from [k, B, C] and [k, B]."""
     if logits.dim() == 3 or _is_stacked(logits):  # under vmap torch's own would run as a Python decomposition, and import sympy
-        return -F.log_softmax(logits, -1).gather(-1, y[..., None]).squeeze(-1).mean(-1)
+        return mean_nll(F.log_softmax(logits, -1), y)
     return F.cross_entropy(logits, y)
+
+
+def mean_nll(scores: Tensor, y: Tensor) -> Tensor:
+    """−(1/B) Σ_i scores_i[y_i] of log-probabilities [..., B, C] and labels [..., B], one number a batch."""
+    return -scores.gather(-1, y[..., None]).squeeze(-1).mean(-1)
 
 
 def _is_stacked(x: Tensor) -> bool:

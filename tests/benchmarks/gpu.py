@@ -8,7 +8,7 @@ to the bare loop's, images trained on a second, the card's memory above what it 
 card's peak: floating-point operations of the passes (torch counts them, for one image, forwards and backwards) a second, over
 those of a product of two 8192 x 8192 matrices, measured first: in bf16, or in TF32 for fp32, as torch lets convolutions do. The
 bare loop takes whatever kernels cuDNN likes, raffed the deterministic ones. `--device cpu` rehearses it where there is no GPU.
-Names: bare, actors-K and stacks-K for K actors of 1/K each (W4 and W6 in stacks of ten); any of them with -bf16.
+Names: bare, actors-K and stacks-K for K actors of 1/K each (stacks of 10/K clients); any of them with -bf16.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tests.benchmarks import ours
 from tests.benchmarks.bare import client_tensors, train
 from tests.benchmarks.contestant import Contestant, Lines, serve
 from tests.benchmarks.process import GoneError, Process
+from tests.benchmarks.race import TIMEOUT
 from tests.benchmarks.report import plot
 from tests.benchmarks.round_time import machine
 from tests.benchmarks.workloads import WORKLOADS, BenchmarkSetup, Workload, initial_net, started
@@ -48,7 +49,6 @@ RESNET = Workload("W6", "CIFAR-10, 10 of 10 clients of 5,000 images, 1 epoch of 
                   started(CIFAR, Model("resnet18"), 1, 64, 1.0), 1, 10)  # fmt: skip
 KNOWN = {w.name: w for w in (*WORKLOADS, RESNET)}
 NAMES = ("bare", "actors-1", "actors-2", "actors-4", "stacks-1", "stacks-2", "bare-bf16", "actors-4-bf16", "stacks-1-bf16")
-TIMEOUT = 900.0  # seconds that a start or a block may take
 SIDE = 8192  # of the matrices whose product is the peak
 
 

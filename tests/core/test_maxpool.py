@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,7 @@ needs_kernel = pytest.mark.skipif(not maxpool.built, reason="raffed was installe
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> object:
+def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
