@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core import seeds
@@ -18,6 +17,7 @@ from raffed.core.params import Params
 from raffed.core.server import ServerRule
 
 RETRAIN_BATCH = 32
+EPSILON = 1e-6  # beside the product of the norms in the official code's cosine, so that a row of zeros has cosine 0
 
 
 class RetrainedHead(Wire):
@@ -77,8 +77,8 @@ class ClassifierRetraining(ServerRule):
     """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ is trained on F.
 
     F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the mean over the
-    clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of the bias; a class that nobody holds is
-    skipped. Scored is the encoder of w^{t+1} under Ŵ; local training goes on from w^{t+1} with FedAvg's head.
+    clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of the bias (`_cosine`); a class that
+    nobody holds is skipped. Scored is the encoder of w^{t+1} under Ŵ; local training goes on from w^{t+1} with FedAvg's head.
     """
 
     features: int
@@ -128,12 +128,20 @@ class ClassifierRetraining(ServerRule):
 
 
 def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goal_bias: Tensor) -> Tensor:
-    """dist per class [C] between the head's gradients on features [C, M, D] and goals [C, C, D], [C, C]; ignores scale."""
+    """dist per class [C] between the head's gradients on features [C, M, D] and goals [C, C, D], [C, C].
+
+    It ignores the scale of both while the product of their norms is far above EPSILON.
+    """
     classes, per, _ = points.shape
     error = (points @ weight.T + bias).softmax(-1) - torch.eye(classes)[:, None, :]  # [C, M, C]
     rows = torch.einsum("cmj,cmd->cjd", error, points) / per
-    far = (1 - F.cosine_similarity(rows, goal, dim=-1)).sum(-1)
-    return far + (1 - F.cosine_similarity(error.mean(1), goal_bias, dim=-1))
+    far = (1 - _cosine(rows, goal)).sum(-1)
+    return far + (1 - _cosine(error.mean(1), goal_bias))
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    """a·b/(‖a‖ ‖b‖ + 1e-6) over the last axis, the official code's form: (3, 4)·(3, 4) at length 1e-3 each is 1/2, not 1."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)
 
 
 def _head(w: Params, classes: int) -> RetrainedHead:
@@ -146,7 +154,8 @@ def creff(
 ) -> Method:
     """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's Table 2.
 
-    With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client holds.
+    With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client holds. The first Ŵ is the
+    network's initial head, where the official code draws a linear layer of its own; see also `FeatureGradients`.
     """
     check_range("match_lr", match_lr, 0.0, 100.0)
     check_range("retrain_lr", retrain_lr, 0.0, 100.0)

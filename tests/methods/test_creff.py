@@ -62,15 +62,34 @@ def test_the_class_gradients_are_those_of_autograd() -> None:
     assert told.holders.tolist() == [1, 1, 0]
 
 
-def test_federated_features_that_are_the_real_ones_match_exactly_and_do_not_move() -> None:
-    """(3)."""
+def test_federated_features_that_are_the_real_ones_match_up_to_the_codes_epsilon_and_stay() -> None:
+    """(3): of a row of norm n the official cosine leaves 1 − n²/(n² + 1e-6) = 1e-6/(n² + 1e-6), and a slope of about 1e-6/n³."""
     z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
-    head = RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G))
+    head = RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G))
     told = gradients_of(z, y, head)
     points = z.reshape(3, 3, 5).clone().requires_grad_()
     gap = gradient_gap(points, head.weight, head.bias, told.weight, told.bias)
-    assert float(gap.detach().abs().max()) < 1e-5
-    assert float(torch.autograd.grad(gap.sum(), points)[0].abs().max()) < 1e-4
+    left = [(1e-6 / (square + 1e-6)).sum(-1) for square in (told.weight.square().sum(-1), told.bias.square().sum(-1)[:, None])]
+    torch.testing.assert_close(gap.detach(), left[0] + left[1], rtol=0, atol=2e-6)
+    assert float(torch.autograd.grad(gap.sum(), points)[0].abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize(("length", "cosine"), [(1e-3, 0.5), (1e-3, -0.5), (1e-4, 0.01 / 1.01), (1.0, 1 / 1.000001), (0.0, 0.0)])
+def test_the_cosine_has_the_official_codes_1e_6_beside_the_product_of_the_norms(length: float, cosine: float) -> None:
+    """a·b/(‖a‖ ‖b‖ + 1e-6): two vectors of length 1e-3 in one direction have ½, opposite ones −½, one of zeros 0 and no NaN.
+
+    Through `gradient_gap` with one feature a class: under a head of zeros p = (½, ½), so the gradient of class 0 on the feature x
+    has the rows −x/2 and x/2 and the bias (−½, ½). Here ‖x/2‖ = 1, and the goals have the same direction or the opposite one and
+    the length `length`², so that the product of the norms is `length`².
+    """
+    x = torch.tensor([[[2.0, 0.0]], [[2.0, 0.0]]], dtype=torch.float64)  # ‖x/2‖ = 1
+    head = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    sign = -1.0 if cosine < 0 else 1.0
+    goal = sign * length**2 * torch.tensor([[[-1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]], dtype=torch.float64)
+    bias = torch.tensor([[-0.5, 0.5], [0.5, -0.5]], dtype=torch.float64)  # (½)² + (½)² = ½: cosine ½/(½ + 1e-6)
+    gap = gradient_gap(x, *head, goal, bias)
+    wanted = 2 * (1 - cosine) + 1e-6 / (0.5 + 1e-6)
+    assert gap.tolist() == pytest.approx([wanted, wanted], abs=1e-9)
 
 
 def test_the_class_gradients_are_of_the_downloaded_encoder() -> None:
@@ -99,7 +118,7 @@ def server_step(rule: ClassifierRetraining, own: Federated, told: ClassGradients
 def test_gradients_are_matched_under_the_head_that_was_broadcast() -> None:
     """Steps 1, 5: under Ŵ the real features match and stay; under another head the same goals would move them."""
     z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
-    sent, other = (RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G)) for _ in range(2))
+    sent, other = (RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G)) for _ in range(2))
     told, points, rule = gradients_of(z, y, sent), z.reshape(3, 3, 5), ClassifierRetraining(3, 5, 1.0, 1, 0.01)
     same = server_step(rule, Federated(points, sent.weight, sent.bias), told).features
     moved = server_step(rule, Federated(points, other.weight, other.bias), told).features
