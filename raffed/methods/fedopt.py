@@ -82,10 +82,11 @@ class ServerAdaptive(ServerRule):
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
-def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "clients") -> Method:
+def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "samples") -> Method:
     """FedAvgM (Hsu et al. 2019): server momentum β in [0, 1]. MAP's row FedOpt, whose code searches η_g in 1, 0.1, 0.05.
 
-    weighting: "clients" is the papers' uniform mean, "samples" FedAvg's p_k.
+    weighting: "samples" is the paper's Δ = Σ (n_k/n) (w_k − w^t): clients of 1 and 3 samples that moved by −1 and +1 give
+    Δ = 0.5. "clients" is the uniform mean, Δ = 0 there, of MAP's released code and of Reddi et al. 2021.
     """
     check_range("beta", beta, 0.0, 1.0)
     check_range("server_lr", server_lr, 0.0, 100.0, open_low=True)

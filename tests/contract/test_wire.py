@@ -64,7 +64,8 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "mpfedcon": (P - HEAD + B + G + CLASSES, P - HEAD + B + 1 + HELD * (WIDTH + 1), HEAD, G + CLASSES),
     # baselines-gldp-mpfedcon.md §0, §9: d C + C down, |C_k| (d C + C) up
     "creff": (P + B + HEAD, P + B + 1 + HELD * (WIDTH * CLASSES + CLASSES), 0, HEAD),
-    "fedavgm": (P + B, P + B, 0, 0),  # uniform means send no n_k
+    "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
+    "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
     "fedmmd": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),

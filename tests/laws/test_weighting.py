@@ -36,10 +36,10 @@ def test_where_all_clients_have_as_many_samples_both_are_one() -> None:
 
 
 def test_fedavg_with_uniform_means_is_fedavgm_without_momentum_to_rounding() -> None:
-    """baselines-map.md §16: FedAvgM(β = 0, η_g = 1) = FedAvg, and FedAvgM's means are uniform."""
+    """baselines-map.md §16: FedAvgM(β = 0, η_g = 1) = FedAvg, whatever the weights of the mean."""
     uniform = replace(BASE, federation=replace(BASE.federation, weighting="clients"))
     one = raffed.run(uniform)
-    two = raffed.run(replace(BASE, method="fedavgm", args={"beta": 0.0}))
+    two = raffed.run(replace(BASE, method="fedavgm", args={"beta": 0.0, "weighting": "clients"}))
     assert one.accuracy == pytest.approx(two.accuracy, abs=0.01)
     assert one.to_pandas()["value"].iloc[0] == pytest.approx(two.to_pandas()["value"].iloc[0], rel=1e-6)
 

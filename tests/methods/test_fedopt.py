@@ -40,6 +40,17 @@ def test_without_momentum_at_rate_1_it_is_fedavg_to_float_accuracy(norm: bool) -
         torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=1e-5, atol=1e-6)
 
 
+def test_fedavgms_weights_are_n_k_over_n_unless_uniform_means_are_asked_for() -> None:
+    """Hsu et al. 2019, Δ = Σ (n_k/n) Δ_k; of Reddi et al.'s three methods means are uniform.
+
+    Sizes 1 and 3 that moved by −1 and +1: ¼·(−1) + ¾·1 = ½, against 0; the other way round −½.
+    """
+    for method, delta in ((fedavgm(), 0.5), (fedavgm(weighting="clients"), 0.0), (fedadam(), 0.0), (fedyogi(), 0.0)):
+        for sign in (1.0, -1.0):
+            p = method.mean.weights([1, 3])
+            assert p[0] * -sign + p[1] * sign == pytest.approx(sign * delta)
+
+
 def test_fedadams_first_step_from_zero_state() -> None:
     """(b): η·0.1Δ/(√0.01|Δ| + τ): 0.098039 for Δ = 0.5, −0.066667 for Δ = −0.02. No bias correction."""
     _, step = moved(fedadam(v0=0.0).server, (0.5, -0.02))
