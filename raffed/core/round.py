@@ -150,7 +150,7 @@ def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: Server
     }
     slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
     slots.update(m.server.tells(slots["server"]))
-    return Server(s.round + 1, w, mean_b, {slot: v for slot, v in slots.items() if v is not None})
+    return Server(s.round + 1, w, m.server.statistics(s.b, mean_b, k), {slot: v for slot, v in slots.items() if v is not None})
 
 
 def scored(m: Method, s: Server) -> Broadcast:

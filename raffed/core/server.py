@@ -67,6 +67,10 @@ class ServerRule(Frozen):
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         raise NotImplementedError
 
+    def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
+        """BatchNorm's statistics of round t + 1 from those of round t and the mean of the uploaded ones."""
+        return mean
+
     def tells(self, own: Any) -> dict[str, Wire]:
         """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
         return {}
@@ -84,9 +88,16 @@ class Assign(ServerRule):
 
 
 class ServerSGD(ServerRule):
-    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for bit."""
+    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for bit.
+
+    all_state: BatchNorm's statistics take the same step, as in MAP's released code; otherwise they are their mean.
+    """
 
     lr: float
+    all_state: bool = False
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         return None, w * (1.0 - self.lr) + mean * self.lr
+
+    def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
+        return b * (1.0 - self.lr) + mean * self.lr if self.all_state else mean

@@ -83,10 +83,17 @@ class DriftCorrected(ServerRule):
 
 
 class ShareOfTheWay(ServerRule):
-    """w^{t+1} = (1 − q) w^t + q · mean_S w_k, q = |S|/N."""
+    """w^{t+1} = (1 − q) w^t + q · mean_S w_k, q = |S|/N; BatchNorm's statistics go the same way."""
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
-        return ServerSGD(k.count / k.spec.num_clients).step(own, w, mean, k)
+        return _share(k).step(own, w, mean, k)
+
+    def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
+        return _share(k).statistics(b, mean, k)
+
+
+def _share(k: ServerContext) -> ServerSGD:
+    return ServerSGD(k.count / k.spec.num_clients, all_state=True)
 
 
 def feddyn(
@@ -100,8 +107,8 @@ def feddyn(
     (`local.clip_norm`) and forbids BatchNorm; here its statistics are plain means over the participants, as the weights.
 
     preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that goes |S|/N of the way
-    to the mean and has no drift (baselines-map.md §15); `scaled` and `score` do not count then. BatchNorm's statistics, which
-    go the same way there, are averaged as ever. Its grid: α 0.001, 0.01, 0.1.
+    to the mean, BatchNorm's statistics included, and has no drift (baselines-map.md §15); `scaled` and `score` do not count then.
+    Its grid: α 0.001, 0.01, 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
     check_range("alpha", alpha, 0.0, 1e3, open_low=True)
     check_choice("score", score, SCORED)

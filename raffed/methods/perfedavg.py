@@ -88,9 +88,14 @@ def perfedavg(
     Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original has 1e-3). Grids: α and
     β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score; adapt_epochs: epochs instead, if above 0 (one in
     MpFedcon's Table 1). One of the two is scored: the sheet's second score, after one step, is a run with adapt_epochs 0, which
-    trains the same bits, since adaptation leaves nothing behind. preset "authors": MAP's code, first order, one leaking momentum
-    buffer, twice the data, scored without adaptation; its α is the run's rate, it tries β 0.1, 0.05, 0.01. Row Per-FedAvg of
-    MAP's Tables I, II (there with the run's rate as α, baselines-map.md §8) and PerFedAvg of MpFedcon's Table 1.
+    trains the same bits, since adaptation leaves nothing behind. Row Per-FedAvg of MAP's Tables I, II (there with the run's rate
+    as α, baselines-map.md §8) and PerFedAvg of MpFedcon's Table 1.
+
+    preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one buffer that the inner and the
+    outer step share, as many steps as FedAvg and so twice the data, scored without adaptation (adapt_steps and adapt_epochs do
+    not count). Departures: the released code adds the run's weight decay in both steps, warms α up over five rounds and never
+    clips; here there is no decay, α is constant, and gradients are clipped if the run says so (`local.clip_norm`). The preset
+    does not change the rates: the released code has α = the run's rate and tries β 0.1, 0.05, 0.01.
     """
     check_range("inner_lr", inner_lr, 0.0, 10.0)
     check_range("outer_lr", outer_lr, 0.0, 10.0)

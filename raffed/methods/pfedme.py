@@ -20,7 +20,7 @@ class Envelope(Frozen):
 class MoreauSteps(LocalSolver):
     """Per mini-batch: K steps θ ← θ − η_p (∇f(θ) + λ(θ − w_k)), then w_k ← w_k − η λ (w_k − θ); θ starts at w^t each round.
 
-    direct: w_k ← w_k − η (w_k − θ), the form of MAP's released code. Plain SGD; the original also decays θ by 0.001.
+    direct: w_k ← w_k − η (w_k − θ), the form of MAP's released code. Plain SGD without weight decay.
     """
 
     lam: float
@@ -61,9 +61,15 @@ def pfedme(
     """pFedMe: λ, η (outer_lr), η_p (personal_lr), K (inner_steps), β: w^{t+1} = (1 − β) w^t + β mean. Row pFedMe of MAP.
 
     Rates are its own, not the run's; R is the number of mini-batches of the run's epochs (K times FedAvg's gradients).
-    Defaults: the official scripts, which try λ 15, 20, 30, η_p 0.01 to 0.1 and β 1, 2. preset "authors" is MAP's code, where
-    the outer step has no λ and means are uniform; it goes with η_p = the run's rate and (lam, outer_lr, inner_steps) =
-    (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15), not with the defaults.
+    Defaults: the official scripts, which try λ 15, 20, 30, η_p 0.01 to 0.1 and β 1, 2. The official code lets every client train
+    in every round, of which only the sampled ones upload, and decays θ by 0.001; here only the sampled clients train, and θ is
+    not decayed.
+
+    preset "authors" is MAP's released code: the outer step has no λ, means are uniform, and BatchNorm's statistics take the
+    server's step of rate β too. Departures: the released code decays θ by the run's weight decay, warms η_p up over five rounds
+    and never clips; here θ is not decayed, η_p is constant, and gradients are clipped if the run says so (`local.clip_norm`).
+    The preset does not change the strengths: the released code has η_p = the run's rate, β = 1 and (lam, outer_lr, inner_steps) =
+    (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15).
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("outer_lr", outer_lr, 0.0, 10.0)
@@ -71,5 +77,6 @@ def pfedme(
     check_range("beta", beta, 0.0, 10.0)
     if inner_steps < 1:
         raise UsageError(f"inner_steps = {inner_steps}: at least 1 step on the personal model")
-    solver = MoreauSteps(lam, outer_lr, personal_lr, inner_steps, by_authors(preset))
-    return Method("pFedMe", solver=solver, personal=EnvelopeModel(), mean=mean_of(preset), server=ServerSGD(beta))
+    theirs = by_authors(preset)
+    solver, server = MoreauSteps(lam, outer_lr, personal_lr, inner_steps, theirs), ServerSGD(beta, all_state=theirs)
+    return Method("pFedMe", solver=solver, personal=EnvelopeModel(), mean=mean_of(preset), server=server)

@@ -63,20 +63,22 @@ class ControlVariate(Correction):
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
 
 
-
-
 def scaffold(server_lr: float = 1.0, preset: Preset = "original") -> Method:
     """SCAFFOLD: clients step by plain SGD (no momentum, no weight decay), uniform means, server rate η_g in (0, 10].
 
-    The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either. preset
-    "authors" is MAP's released code, which moves c by the participants' mean as if nobody else were there; the controls it
-    keeps for BatchNorm's statistics are left out, and so is its nominal rate in warm-up rounds. It tries η_g 0.5, 0.75, 0.9.
+    The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either.
+
+    preset "authors" is MAP's released code: c moves by the participants' mean as if nobody else were there, and BatchNorm's
+    statistics take the server's step of rate η_g too, where the original averages them. One departure: c_i⁺ divides by the rates
+    as used, where the released code divides by the nominal rate also while the rate warms up. The controls that it keeps for
+    BatchNorm's statistics correct nothing there and are left out. It tries η_g 0.5, 0.75, 0.9.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
+    theirs = by_authors(preset)
     return Method(
         "SCAFFOLD",
-        correction=ControlVariate("participants" if by_authors(preset) else "clients"),
+        correction=ControlVariate("participants" if theirs else "clients"),
         passes=(PLAIN_SGD,),
         mean=Mean(by="clients"),
-        server=ServerSGD(server_lr),
+        server=ServerSGD(server_lr, all_state=theirs),
     )
