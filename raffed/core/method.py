@@ -99,6 +99,10 @@ class Term(Ingredient):
 
     purpose: ClassVar[Any] = None  # a Purpose of core/seeds.py if `draw` is used
 
+    def note(self, f: Forward, k: Context) -> Tensor | None:
+        """What this term adds up over the steps of shared training, without gradient; the sum is `k.noted` in `finish`."""
+        return None
+
 
 class Head(Ingredient):
     """Logits [B, C] → logits, before the loss of the shared objective; never at test time."""

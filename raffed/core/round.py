@@ -64,8 +64,8 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Ses
     rate = session.local.rate(b.round)
     ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
     views = [
-        {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum) for slot, view in own.items()}
-        for own, k in zip(views, ends, strict=True)
+        {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot)) for slot, view in own.items()}
+        for own, k, t in zip(views, ends, trained, strict=True)
     ]
     if m.personal is not None:
         for own, t in zip(views, trained, strict=True):

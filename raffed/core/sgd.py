@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,13 +34,14 @@ class Solver:
 
 @dataclass(frozen=True)
 class Trained:
-    """loss: mean over the samples seen, as trained (all terms)."""
+    """loss: mean over the samples seen, as trained (all terms). noted: by slot, the sums of what terms noted (Term.note)."""
 
     state: State
     loss: float
     steps: int
     own: Params = NOTHING
     carried: Any = None
+    noted: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from raffed.core.params import Layout, Params, State
 from raffed.core.sgd import Trained, fused_step
 from raffed.core.stacked_records import Memory, Taken, Tensors, pick_of, put_back, stacked_params, taken_from, unstacked
 from raffed.core.stacked_rule import RuleStack
-from raffed.core.stretch import Augmentation, Stretch, Task, with_draws
+from raffed.core.stretch import Augmentation, Stretch, Task, notes_of, with_draws
 from raffed.core.ticks import Batches, Tick, schedule
 
 Pair = tuple[Tensor, Tensor]  # x, y of a batch
@@ -65,6 +65,7 @@ class SgdStack:
         self.velocity = [torch.zeros_like(t) for t in moving] if task.solver.momentum else []
         self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
         self.memory = Memory([one.views for one in members])
+        self.noted: Tensors = {}  # slot → [k, ...]
 
     def step(self, tick: Tick) -> None:
         """One tick: gather, forward under vmap, one backward, one update."""
@@ -92,9 +93,11 @@ class SgdStack:
         buffers = unstacked(self.b, self.net.b_layout, k)
         owns = unstacked(self.own, Layout.of({name: t[0] for name, t in self.own.items()}), k)
         done = []
-        for one, w, b, own, total in zip(self.members, weights, buffers, owns, self.loss.tolist(), strict=True):
+        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), strict=True)
+        for i, (one, w, b, own, total) in enumerate(rows):
             seen = sum(index.numel() for index in one.batches)
-            done.append(Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own))
+            noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
+            done.append(Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own, noted=noted))
         return done
 
     def _slopes(
@@ -123,13 +126,24 @@ class SgdStack:
         def loss(
             w: Tensors, beside: Tensors, b: Tensors, batch: Pair, noise: Leaves, drawn: Tensors, below: Leaves, made: Outputs,
             mine: Leaves,
-        ) -> Tensor:  # fmt: skip
+        ) -> tuple[Tensor, Tensors]:  # fmt: skip
             f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
-            return self.task.objective(f, with_draws(self.memory.views(mine), drawn))
+            views = self.memory.views(mine)
+            return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
 
-        together: Callable[..., Tensor] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims))
-        return together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
+        together: Callable[..., tuple[Tensor, Tensors]] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims))
+        losses, noted = together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
+        self._note(noted, tick)
+        return losses
+
+    def _note(self, noted: Tensors, tick: Tick) -> None:
+        """Add what the terms note of this step to the sums of the tick's members."""
+        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        for slot, value in noted.items():
+            if slot not in self.noted:
+                self.noted[slot] = value.new_zeros(len(self.members), *value.shape[1:])
+            self.noted[slot][pick] += value
 
     def _clipped(self, grads: Tensors) -> Tensors:
         limit = self.task.solver.clip_norm

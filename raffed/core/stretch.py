@@ -7,7 +7,7 @@ stands in `Stretch`; what is minimised stands in `Task`, the same for all client
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class Task:
     turn: Turn | None = None
     rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
+    notes: Mapping[str, Term] = field(default_factory=dict)  # terms that note something at every step, by slot
     plain: bool = False  # whether the objective is the cross-entropy and nothing else
 
 
@@ -77,6 +78,18 @@ def draws_of(task: Task, stretch: Stretch, batch: int) -> dict[str, Tensor]:
     return {slot: value for slot, value in made.items() if value is not None}
 
 
+def notes_of(task: Task, f: Forward, views: Views) -> dict[str, Tensor]:
+    """What the terms note of one step, before it is taken; without gradient."""
+    with torch.no_grad():
+        made = {slot: one.note(f, views[slot]) for slot, one in task.notes.items()}
+    return {slot: value for slot, value in made.items() if value is not None}
+
+
+def summed(total: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Two sums of notes as one, slot by slot."""
+    return {**total, **{slot: total[slot] + value if slot in total else value for slot, value in more.items()}}
+
+
 def one_by_one(net: Network, task: Task, stretches: Sequence[Stretch], augmentation: Augmentation | None) -> list[Trained]:
     """The reference: each client's stretch by itself."""
     return [_alone(net, task, one, augmentation) for one in stretches]
@@ -87,15 +100,19 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
     generator = own.augment
     bend = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
     net.noise.generator = own.dropout
+    noted: dict[str, Tensor] = {}
 
     def objective(f: Forward, step: int) -> Tensor:
+        if task.notes:
+            noted.update(summed(noted, notes_of(task, f, views)))
         return task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
     if task.rule is not None:
         return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
     beside = None if own.own is None else Beside(own.own, task.dials, task.turn)
-    return sgd(
+    done = sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
         part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,
         plain=task.plain,
     )  # fmt: skip
+    return replace(done, noted=noted)

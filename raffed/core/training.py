@@ -19,7 +19,7 @@ from raffed.core.method import Budget, Method, Pass, Personal, Spec, Term
 from raffed.core.network import Network
 from raffed.core.params import Params, State
 from raffed.core.sgd import Solver, Trained, batch_stream
-from raffed.core.stretch import Augmentation, Execute, Objective, Stretch, Task, Views, draws_of, one_by_one, with_draws
+from raffed.core.stretch import Augmentation, Execute, Objective, Stretch, Task, Views, draws_of, one_by_one, summed, with_draws
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
     dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
     draws = {} if one.plain else _draws(m)
-    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws, _is_plain(m, one))
+    notes = {} if one.plain else _notes(m)
+    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws, notes, _is_plain(m, one))
 
 
 def _is_plain(m: Method, one: Pass) -> bool:
@@ -90,6 +91,11 @@ def _is_plain(m: Method, one: Pass) -> bool:
 def _draws(m: Method) -> dict[str, Term]:
     """The terms that want random numbers, by slot."""
     return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and one.purpose is not None}
+
+
+def _notes(m: Method) -> dict[str, Term]:
+    """The terms that note something at every step, by slot."""
+    return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and type(one).note is not Term.note}
 
 
 def _drawing(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
@@ -108,6 +114,7 @@ def train_shared(
     losses, steps = [0.0] * len(guests), [0] * len(guests)
     draws = _draws(m)
     drawn = [_drawing(draws, own) for own in views]  # they go on from pass to pass
+    noted: list[dict[str, Tensor]] = [{} for _ in guests]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = _shared_task(m, one, solver_for(local, one, round))
@@ -121,10 +128,11 @@ def train_shared(
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
+            noted[i] = summed(noted[i], end.noted)
         states = [end.state for end in done]
         companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
-    rows = zip(states, losses, steps, done, strict=True)
-    return [Trained(state, loss / max(n, 1), n, end.own) for state, loss, n, end in rows]
+    rows = zip(states, losses, steps, done, noted, strict=True)
+    return [Trained(state, loss / max(n, 1), n, end.own, noted=sums) for state, loss, n, end, sums in rows]
 
 
 def train_by_rule(

@@ -12,7 +12,7 @@ from raffed.core.maths import one_hot
 from raffed.core.method import Method, Received, Spec, Term
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_mean_sums, class_sums
+from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 
 
@@ -24,8 +24,10 @@ class PrototypePull(Term):
     never seen has none: it pulls nothing (no zero vectors, no halving). What is sent is |C_k|·(d + 1) numbers: sums and counts
     of the client's classes.
 
-    halfway: MAP's released code. The pull is `class_pull`; the server goes half of the way to the unweighted mean of the
-    prototypes of the participants that hold the class, all of it at the class's first time, and no counts are told.
+    halfway: MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen while training: of every
+    step's batch, in training mode, under the weights of that step; a sample counts as often as it was seen. The server goes half
+    of the way to their mean weighted by these counts (0 seen once and 10 seen nine times give 9), all of it at a class's first
+    time.
     """
 
     lam: float
@@ -38,9 +40,13 @@ class PrototypePull(Term):
         pull = class_pull if self.halfway else prototype_pull
         return self.lam * pull(f.z, f.y, k.server.mean, k.server.known)
 
+    def note(self, f: Forward, k: Context) -> Tensor | None:
+        return seen_sums(f.z, f.y, k.spec.num_classes) if self.halfway else None
+
     def finish(self, k: Context) -> tuple[None, Wire]:
         if self.halfway:
-            return None, class_mean_sums(k)
+            assert k.noted is not None
+            return None, HeldSums(k.noted[:, :-1].to(torch.float32), k.noted[:, -1].to(torch.int64))
         sums = class_sums(k, k.state)
         return None, HeldSums(sums.total, sums.count)
 
@@ -71,12 +77,21 @@ def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
     return (counts * gap).sum() / counts.sum().clamp(min=1)
 
 
+def seen_sums(z: Tensor, y: Tensor, classes: int) -> Tensor:
+    """For each class of a batch z [B, D], y [B] the sum of its features, and beside it how many they are: [C, D + 1] float64."""
+    label = one_hot(y, classes).to(torch.float64)
+    return torch.cat([label.T @ z.to(torch.float64), label.sum(0)[:, None]], 1)
+
+
 def fedproto(lam: float = 1.0, preset: Preset = "original") -> Method:
     """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's Table II.
 
     Every client keeps its whole model, all from the same initial one. Scored with the client's own classifier; the server
-    holds no model. preset "authors" is MAP's released code (`PrototypePull`, halfway) but for its zero vectors, which pull at
-    classes that nobody has seen and halve absent ones every round; it searches λ in 0.1, 0.01, 0.001.
+    holds no model.
+
+    preset "authors" is MAP's released code (`PrototypePull`, halfway). One departure: the released code takes zero vectors for
+    the prototypes of classes that nobody has seen, which pull features to 0, and halves those of classes that are absent in a
+    round; here the former do not exist, and the latter stay. It searches λ in 0.1, 0.01, 0.001.
     """
     check_range("lam", lam, 0.0, 1e6)
     return Method("FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients"))

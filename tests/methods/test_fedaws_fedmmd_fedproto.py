@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,16 @@ import torch
 
 from raffed.core.method import Received
 from raffed.core.params import Params
+from raffed.core.round import ClientRound
+from raffed.core.seeds import generator
+from raffed.core.sgd import batch_stream
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import Spreadout, fedaws, spreadout
 from raffed.methods.fedmmd import fedmmd
 from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
-from raffed.methods.memory import ClassSums, Prototypes
+from raffed.methods.memory import ClassSums, HeldSums, Prototypes
 from raffed.methods.solo import solo
-from tests.tiny import PLAIN, Tiny, bare_context, forward, leaves, network, same_bits, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, forward, leaves, module, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
 
@@ -209,18 +213,72 @@ def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_pro
     assert float(nobody.detach()) == 0.0
 
 
-def test_the_authors_server_goes_half_of_the_way_to_the_unweighted_mean_and_keeps_absent_classes() -> None:
-    """All of it at a class's first time, so that no zero vector enters; class 2, which client 0 lacks, keeps its bits."""
+def halfway(before: Prototypes, total: list[float], count: list[int]) -> Prototypes:
+    """What the authors' server makes of sums of features (one feature, three classes) and of how often each class was seen."""
+    (term,) = fedproto(preset="authors").terms
+    got = ClassSums(torch.tensor(total)[:, None], torch.tensor(count))
+    after = term.server_step(before, Received(2, sum=got), Tiny(fedproto()).spec)
+    assert isinstance(after, Prototypes)
+    return after
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_authors_server_weights_prototypes_by_counts_and_goes_half_of_the_way(sign: float) -> None:
+    """[C]: Σ n_kc q_kc / Σ n_kc: 0 of one sample and 10 of nine give 90/10 = 9, where unweighted means would give 5.
+
+    Class 0 is new and goes all of the way, class 1 goes from −3 half of the way, (−3 + 9)/2 = 3, class 2 is absent and stays.
+    """
+    before = Prototypes(sign * torch.tensor([[0.0], [-3.0], [7.0]]), torch.tensor([False, True, True]))
+    after = halfway(before, [sign * (1 * 0.0 + 9 * 10.0)] * 2 + [0.0], [10, 10, 0])
+    assert after.mean.tolist() == [[sign * 9.0], [sign * 3.0], [sign * 7.0]]
+    assert after.known.tolist() == [True, True, True]
+    assert halfway(before, [0.0, 0.0, 0.0], [0, 0, 0]).known.tolist() == [False, True, True]  # nobody has seen class 0
+
+
+@pytest.mark.parametrize("cohort", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_authors_prototypes_are_the_features_seen_while_training(norm: bool, cohort: bool) -> None:
+    """[C]: Σ over all steps of the batch's features, in training mode and before the step, so 2 · n_c of them in two epochs.
+
+    The training of round 0 (plain SGD, no prototypes yet) is written out, step by step.
+    """
+    local = replace(PLAIN, momentum=0.0, weight_decay=0.0, epochs=2)
+    tiny = Tiny(fedproto(1.0, preset="authors"), net=network(norm), local=local, cohort=cohort)
+    done = tiny.step([0, 1, 3])
+    for client in (0, 1, 3):
+        net, data = module(norm).train(), tiny.data[client]
+        total = torch.zeros(3, 5)
+        for index in batch_stream(data.n, local.steps(data.n), local, generator(0, "batches", 0, client, 0)):
+            logits, z = net(data.x[index])
+            for label in range(3):
+                total[label] += z[data.y[index] == label].sum(0).detach()
+            slopes = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, data.y[index]), list(net.parameters()))
+            with torch.no_grad():
+                for p, g in zip(net.parameters(), slopes, strict=True):
+                    p -= 0.1 * g
+        sent = done[client].upload.slots["term-PrototypePull"]
+        assert isinstance(sent, HeldSums)
+        torch.testing.assert_close(sent.total, total, rtol=1e-5, atol=1e-5)
+        assert sent.count.tolist() == (2 * data.class_counts).tolist()
+
+
+def test_and_in_further_rounds_they_go_half_of_the_way_to_what_was_seen() -> None:
+    """Two rounds through the kernel, from what was sent: class 1 is held by both, class 2 by client 1, who is absent at first."""
     tiny = Tiny(fedproto(preset="authors"))
-    tiny.step([0])
+    first = sums(tiny.step([0]))
+    close(known(tiny).mean[:2], *(first.total[c] / first.count[c] for c in (0, 1)))
     assert known(tiny).known.tolist() == [True, True, False]
-    old = [class_mean(tiny, 0, c) for c in (0, 1)]
-    close(known(tiny).mean[:2], *old)
-    tiny.step([0, 1])
-    new = (class_mean(tiny, 0, 1) + class_mean(tiny, 1, 1)) / 2
-    close(known(tiny).mean, (old[0] + class_mean(tiny, 0, 0)) / 2, (old[1] + new) / 2, class_mean(tiny, 1, 2))
+    old, both = known(tiny).mean, sums(tiny.step([0, 1]))
+    new = [both.total[c] / both.count[c] for c in range(3)]
+    close(known(tiny).mean, (old[0] + new[0]) / 2, (old[1] + new[1]) / 2, new[2])
     before = known(tiny).mean
     tiny.step([0])
-    after = known(tiny).mean
-    assert torch.equal(after[2], before[2])
-    close(after[:2], *((before[c] + class_mean(tiny, 0, c)) / 2 for c in (0, 1)))
+    assert torch.equal(known(tiny).mean[2], before[2])
+
+
+def sums(done: Mapping[int, ClientRound]) -> HeldSums:
+    """What these clients sent of their classes, added up."""
+    sent = [one.upload.slots["term-PrototypePull"] for one in done.values()]
+    held = [one for one in sent if isinstance(one, HeldSums)]
+    assert len(held) == len(done)
+    return HeldSums(sum((one.total for one in held[1:]), held[0].total), sum((one.count for one in held[1:]), held[0].count))
