@@ -141,7 +141,8 @@ def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goa
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
     """a·b/(‖a‖ ‖b‖ + 1e-6) over the last axis, the official code's form: (3, 4)·(3, 4) at length 1e-3 each is 1/2, not 1."""
-    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)
+    lengths: Tensor = a.norm(dim=-1) * b.norm(dim=-1)
+    return (a * b).sum(-1) / (lengths + EPSILON)
 
 
 def _head(w: Params, classes: int) -> RetrainedHead:
