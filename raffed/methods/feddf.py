@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -20,14 +21,18 @@ from raffed.core.server import ServerData, ServerRule, mean_of
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
+CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in all of its configurations
 
 
 class EnsembleDistillation(ServerRule):
     """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)), z̄ the mean of the participants' logits.
 
     Teachers and student are in evaluation mode, so BatchNorm's statistics are the mean ones and stay. The rate falls from
-    `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test set; labels are never seen.
-    `every`: distils in every such round, the others take the mean.
+    `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test set; labels are never seen. Every step
+    has a random batch of its own.
+    `every`: distils in every such round, the others take the mean. `in_turn`: MAP's released code, whose batches follow one
+    permutation of the images a round, over and over (of 3 images in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and 3rd, ...),
+    and whose gradients are clipped at norm 100.
     """
 
     steps: int
@@ -36,6 +41,7 @@ class EnsembleDistillation(ServerRule):
     tau: float
     images: int
     every: int = 1
+    in_turn: bool = False
 
     each: ClassVar[bool] = True
 
@@ -57,16 +63,26 @@ class EnsembleDistillation(ServerRule):
         assert k.public is not None
         live = {name: t.clone().requires_grad_() for name, t in mean.tensors.items()}
         adam = torch.optim.Adam(list(live.values()), lr=self.lr, weight_decay=DECAY, fused=True)
-        draws = seeds.generator(k.run_seed, "server", k.round)
-        for step in range(self.steps):
+        batches = self._batches(len(k.public), seeds.generator(k.run_seed, "server", k.round))
+        for step, index in enumerate(batches):
             adam.param_groups[0]["lr"] = LAST_LR + (self.lr - LAST_LR) * (1 + math.cos(math.pi * step / self.steps)) / 2
-            index = torch.randperm(len(k.public), generator=draws)[: self.batch]
             logits, _ = k.net(State(Params(live), k.b), k.public[index])
             loss = F.kl_div((logits / self.tau).log_softmax(-1), target[index], reduction="batchmean")
             for p, g in zip(live.values(), torch.autograd.grad(loss, list(live.values())), strict=True):
                 p.grad = g
+            if self.in_turn:
+                torch.nn.utils.clip_grad_norm_(list(live.values()), CLIP)
             adam.step()
         return Params(live).clone()
+
+    def _batches(self, images: int, draws: torch.Generator) -> Iterator[Tensor]:
+        """The images of every step, by their numbers."""
+        order = torch.randperm(images, generator=draws) if self.in_turn else None
+        for step in range(self.steps):
+            if order is None:
+                yield torch.randperm(images, generator=draws)[: self.batch]
+            else:
+                yield order[torch.arange(step * self.batch, (step + 1) * self.batch) % images]
 
 
 def _model(upload: Upload) -> State:
@@ -86,14 +102,19 @@ def feddf(
 
     MAP's code tries (lr, steps) (1e-2, 200), (1e-3, 300), (1e-4, 500); the original takes up to 10,000 steps of batch 128 with
     early stopping. The score on the test set includes the public images, accuracy_clean does not. Row FedDF of MAP's Tables I
-    and II. preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count) in every second
-    round, with uniform means; that it distils in training mode, where BatchNorm's statistics move, is not followed.
+    and II.
+
+    preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count) in every second round,
+    in batches that follow one permutation a round, clips the server's gradients at norm 100 and takes uniform means. One
+    departure: it distils in training mode, where BatchNorm normalises by the batch and its statistics move; here the student is
+    in evaluation mode and the statistics stay the mean ones.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     check_range("tau", tau, 0.0, 100.0, open_low=True)
     for name, value, low in (("server_steps", server_steps, 0), ("batch_size", batch_size, 1), ("public", public, 1)):
         if value < low:
             raise UsageError(f"{name} = {value} is below {low}")
-    images, every = (EVERY_IMAGE, 2) if by_authors(preset) else (public, 1)
-    rule = EnsembleDistillation(server_steps, server_lr, batch_size, tau, images, every)
+    theirs = by_authors(preset)
+    images, every = (EVERY_IMAGE, 2) if theirs else (public, 1)
+    rule = EnsembleDistillation(server_steps, server_lr, batch_size, tau, images, every, theirs)
     return Method("FedDF", server=rule, mean=mean_of(preset))

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.boundary import Upload
+from raffed.core.errors import Preset
 from raffed.core.fold import Fold
 from raffed.core.method import Received
-from raffed.core.params import Params
+from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerData
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
@@ -221,3 +223,47 @@ def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round(
     assert images is not None
     assert len(images) == len(setup.test_set()[1])
     assert feddf(0, preset="authors").server.wants() == ServerData()
+
+
+def batches_of(preset: Preset, images: int, batch: int, steps: int) -> list[list[int]]:
+    """Which images, by number, the server sees in every step of a round that distils."""
+    seen: list[list[int]] = []
+
+    def net(state: State, x: Tensor) -> tuple[Tensor, Tensor]:
+        if state.w.requires_grad:
+            seen.append([int(v) for v in x[:, 0]])
+        return state.w["z"].expand(len(x), -1), x
+
+    at = Params({"z": torch.zeros(2)})
+    told = {"server": Received(1, each=(Upload(1, at, Params({}), {}),))}
+    k = server_context(round=1, received=told, public=torch.arange(float(images))[:, None], net=net)
+    feddf(steps, batch_size=batch, preset=preset).server.step(None, at, at, k)
+    return seen
+
+
+def test_the_authors_batches_follow_one_permutation_a_round_over_and_over() -> None:
+    """[C]: 5 images in batches of 2: in the order a b c d e these are ab, cd, ea, bc, de, and ab again; of 3 images a batch of 4
+    has one twice. The original draws anew for every step, so a batch never has an image twice, but two in a row may share one."""
+    seen = batches_of("authors", 5, 2, 6)
+    order = [one for batch in seen for one in batch]
+    assert sorted(order[:5]) == [0, 1, 2, 3, 4]
+    assert order == (order[:5] * 3)[:12]
+    assert [len(batch) for batch in batches_of("authors", 3, 4, 2)] == [4, 4]
+    drawn = [one for batch in batches_of("original", 5, 2, 30) for one in batch]
+    assert any(sorted(drawn[i : i + 5]) != [0, 1, 2, 3, 4] for i in range(0, 60, 5))
+
+
+@pytest.mark.parametrize(("preset", "slope"), [("authors", 100 / 2**0.5), ("original", 380.8)])
+def test_the_authors_server_clips_its_gradient_at_norm_100(
+    preset: Preset, slope: float, watched: list[tuple[list[torch.Tensor], float]]
+) -> None:
+    """Logits 1000 z: teachers 1000 (0.004, 0), 0 and a student at 0 have the slope 1000 (½ − 0.8808) (1, −1), of norm 538.5."""
+    at = lambda *z: Params({"z": torch.tensor(z, dtype=torch.float64)})  # noqa: E731
+    uploads = tuple(Upload(1, w, Params({}), {}) for w in (at(0.004, 0.0), at(0.0, 0.0)))
+    k = server_context(
+        round=1, received={"server": Received(2, each=uploads)}, public=torch.zeros(3, 1),
+        net=lambda state, x: (1000 * state.w["z"].expand(len(x), -1), x),
+    )  # fmt: skip
+    feddf(1, 0.1, preset=preset).server.step(None, at(0.0, 0.0), at(0.0, 0.0), k)
+    (((found,), _),) = watched
+    assert found.tolist() == pytest.approx([-slope, slope], rel=1e-4)
