@@ -180,9 +180,14 @@ class Personal(Ingredient):
     def companion(self, k: Context) -> Params | None:
         """Parameters of its own that are trained beside the shared ones in every shared pass, or None.
 
-        Same batches, same solver, clipped apart. They enter `loss` as `f.own`; after training they are `k.own`.
+        Same batches, same solver, clipped apart (`clips_jointly`). They enter `loss` as `f.own`; after training they are `k.own`.
         """
         return None
+
+    @property
+    def clips_jointly(self) -> bool:
+        """Whether the companion's gradient is clipped with the shared model's, by one norm of both."""
+        return False
 
     dials: ClassVar[tuple[str, ...]] = ()  # companions that `turn` moves instead of the solver
 

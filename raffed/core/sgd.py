@@ -46,11 +46,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is trained beside the network: parameters, of them the `dials`, and how those are turned (Personal.turn)."""
+    """What is trained beside the network: parameters, of them the `dials`, and how those are turned (Personal.turn).
+
+    jointly: clipped together with the network, by one norm of both, and not apart from it.
+    """
 
     own: Params
     dials: tuple[str, ...] = ()
     turn: Turn | None = None
+    jointly: bool = False
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
@@ -82,8 +86,9 @@ def sgd(
 
     `plain`: the objective is the cross-entropy and nothing else, whose gradient some networks have without a graph.
 
-    `beside` is trained by the same solver, clipped on its own and never corrected; its dials have a rule of their own. Where
-    the layers below `part` rest and the images are the same in every epoch, those layers are applied once, not every step.
+    `beside` is trained by the same solver, clipped on its own (or `jointly`) and never corrected; its dials have a rule of their
+    own. Where the layers below `part` rest and the images are the same in every epoch, those layers are applied once, not every
+    step.
 
     v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
@@ -105,9 +110,7 @@ def sgd(
             f = net.forward(x, y, None if rested is None else rested.index_select(0, index), entrance)
             loss = objective(replace(f, own=companion.params) if beside else f, step)
             grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
-        grads, theirs = grads[: len(live)], grads[len(live) :]
-        if solver.clip_norm is not None:
-            grads, theirs = _clipped(grads, solver.clip_norm), _clipped(theirs, solver.clip_norm)
+        grads, theirs = _bounded(grads, len(live), solver.clip_norm, beside)
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
         grads += companion.turned(theirs, solver.lr, step)
@@ -214,6 +217,16 @@ class _Companion:
             for name, value in self._beside.turn(now, Params(slope), lr, torch.tensor(step, device=now.device)).tensors.items():
                 self._dials[name].data.copy_(value)
         return stepped
+
+
+def _bounded(grads: list[Tensor], own: int, limit: float | None, beside: Beside | None) -> tuple[list[Tensor], list[Tensor]]:
+    """The network's gradients, which are the first `own`, and the companion's, clipped at norm `limit`: apart or jointly."""
+    if limit is None:
+        return grads[:own], grads[own:]
+    if beside is not None and beside.jointly:
+        grads = _clipped(grads, limit)
+        return grads[:own], grads[own:]
+    return _clipped(grads[:own], limit), _clipped(grads[own:], limit)
 
 
 def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:

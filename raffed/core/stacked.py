@@ -74,9 +74,9 @@ class SgdStack:
         velocity = [t[pick] for t in self.velocity]
         memory = self.memory.taken(pick)
         losses, mine, theirs = self._slopes(live, taken_from(self.rest, pick), own, b, memory, tick)
-        theirs = self._clipped(theirs)
+        mine, theirs = self._bounded(mine, theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
-        bent = [*self._corrected(self._clipped(mine), memory), *(theirs[name] for name in self._stepped)]
+        bent = [*self._corrected(mine, memory), *(theirs[name] for name in self._stepped)]
         self._turn(own, theirs, tick)
         fused_step(moving, bent, velocity, self.task.solver)
         if not tick.is_prefix:
@@ -145,9 +145,15 @@ class SgdStack:
                 self.noted[slot] = value.new_zeros(len(self.members), *value.shape[1:])
             self.noted[slot][pick] += value
 
-    def _clipped(self, grads: Tensors) -> Tensors:
+    def _bounded(self, mine: Tensors, theirs: Tensors) -> tuple[Tensors, Tensors]:
+        """Each client's gradients and its companion's, clipped: apart, or jointly by one norm of both."""
         limit = self.task.solver.clip_norm
-        return grads if limit is None or not grads else clipped(grads, limit)
+        if limit is None:
+            return mine, theirs
+        if not self.task.jointly:
+            return clipped(mine, limit), clipped(theirs, limit)
+        kept = list(clipped({str(i): g for i, g in enumerate([*mine.values(), *theirs.values()])}, limit).values())
+        return dict(zip(mine, kept, strict=False)), dict(zip(theirs, kept[len(mine) :], strict=True))
 
     def _corrected(self, grads: Tensors, memory: Taken) -> list[Tensor]:
         correct = self.task.correct
@@ -177,6 +183,8 @@ class SgdStack:
 
 def clipped(grads: Tensors, limit: float) -> Tensors:
     """Gradients [g, ...], each client's scaled to a norm of at most `limit` over all of its tensors."""
+    if not grads:
+        return grads
     square = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0)  # [g]
     scale = torch.clamp(limit / (square.sqrt() + 1e-6), max=1.0)
     return {name: g * scale.view(-1, *(1,) * (g.dim() - 1)) for name, g in grads.items()}

@@ -44,6 +44,7 @@ class Task:
     correct: Correct | None = None
     dials: tuple[str, ...] = ()  # companions that `turn` moves (Personal.turn)
     turn: Turn | None = None
+    jointly: bool = False  # whether weights and companion are clipped by one norm of both
     rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
     notes: Mapping[str, Term] = field(default_factory=dict)  # terms that note something at every step, by slot
@@ -109,7 +110,7 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
 
     if task.rule is not None:
         return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
-    beside = None if own.own is None else Beside(own.own, task.dials, task.turn)
+    beside = None if own.own is None else Beside(own.own, task.dials, task.turn, task.jointly)
     done = sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
         part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,

@@ -74,10 +74,12 @@ def _objective(m: Method, plain: bool) -> Objective:
 def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
     correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
-    dials, turn = (m.personal.dials, m.personal.turn) if m.personal is not None else ((), None)
+    dials, turn, jointly = (m.personal.dials, m.personal.turn, m.personal.clips_jointly) if m.personal else ((), None, False)
     draws = {} if one.plain else _draws(m)
     notes = {} if one.plain else _notes(m)
-    return Task(_objective(m, one.plain), solver, one.part, correct, dials, turn, m.solver, draws, notes, _is_plain(m, one))
+    return Task(
+        _objective(m, one.plain), solver, one.part, correct, dials, turn, jointly, m.solver, draws, notes, _is_plain(m, one)
+    )  # fmt: skip
 
 
 def _is_plain(m: Method, one: Pass) -> bool:

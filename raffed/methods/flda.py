@@ -24,13 +24,20 @@ class MixedExperts(Personal):
     torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients. π_k starts as an initial model of its own
     (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the gate would stay.
     G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's data for scoring,
-    so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts.
+    so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts. `jointly`: where the run
+    clips, G, π_k and the gate are clipped by one norm of all three (gradients of norm 3 and 4 have norm 5), else G apart from
+    the private two.
     """
 
     times: int = 1
     drawn: bool = False
+    jointly: bool = False
 
     predicts = True
+
+    @property
+    def clips_jointly(self) -> bool:
+        return self.jointly
 
     def client_init(self, k: Context) -> Companion:
         d = k.spec.feature_dim
@@ -96,7 +103,9 @@ def flda(preset: Preset = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
     preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the gate's first numbers
-    as torch's linear layers do, and takes uniform means.
+    as torch's linear layers do, clips the shared and the private gradients by one norm (`local.clip_norm`; the released code has
+    100), and takes uniform means. Two departures: π_k starts as `fresh` makes it, and its BatchNorm statistics are re-estimated
+    for scoring, where the released code keeps running ones.
     """
     authors = by_authors(preset)
-    return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors), mean=mean_of(preset))
+    return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

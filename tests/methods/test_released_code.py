@@ -5,15 +5,20 @@ What the code does is written in the docstring of each test, with the numbers th
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 import torch
 
+from raffed.core.errors import Preset
 from raffed.core.params import Params
 from raffed.methods import build_method
-from tests.tiny import Tiny, network, server_context
+from raffed.methods.memory import Companion
+from tests.tiny import PLAIN, Tiny, network, server_context
 
+FULL_BATCH = replace(PLAIN, lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=64)
 MOVED = [
     ("scaffold", {"server_lr": 0.5}, 0.5), ("scaffold", {"server_lr": 2.0}, 2.0), ("scars", {"server_lr": 0.75}, 0.75),
     ("scamap", {"server_lr": 0.9}, 0.9), ("pfedme", {"beta": 0.5}, 0.5), ("pfedme", {"beta": 2.0}, 2.0),
@@ -40,3 +45,36 @@ def test_and_so_they_do_in_a_round(name: str, args: dict[str, Any], rate: float)
     old, mean = tiny.net.initial.b, (done[0].upload.b + done[2].upload.b) / 2
     torch.testing.assert_close(tiny.server.b.flat, (old + (mean - old) * rate).flat, rtol=1e-5, atol=1e-6)
     assert float((mean - old).sq_norm()) > 1e-4
+
+
+def moves(name: str, preset: Preset, clip: float | None, cohort: bool) -> list[tuple[Params, Params]]:
+    """How far the shared and the private part of clients 0 and 3 go in one full-batch step of their second visit, rates apart."""
+    tiny = Tiny(build_method(name, {"preset": preset}), local=FULL_BATCH, cohort=cohort).run(1, [0, 1, 3])
+    tiny.local = replace(FULL_BATCH, clip_norm=clip)
+    tiny.arrange()
+    before = {c: own(tiny, c) for c in (0, 3)}
+    done = tiny.step([0, 1, 3])
+    return [((done[c].start.w - done[c].trained.w) / 0.1, (before[c] - own(tiny, c)) / 0.1) for c in (0, 3)]
+
+
+def own(tiny: Tiny, client: int) -> Params:
+    """What a client trains beside the shared model."""
+    kept = tiny.vaults[client].slots["personal"]
+    assert isinstance(kept, Companion)
+    return kept.own
+
+
+@pytest.mark.parametrize("cohort", [False, True])
+@pytest.mark.parametrize("name", ["flda", "fedrod"])
+def test_the_authors_clip_shared_and_private_gradients_by_one_norm_and_the_original_apart(name: str, cohort: bool) -> None:
+    """[C] clips all parameters of the local module at once: gradients of norm 3 and 4, clipped at 1, keep 3/5 and 4/5; clipped
+    apart they keep 1 and 1. Here the two norms are those of the step without a limit."""
+    limit = 0.01
+    for preset in get_args(Preset):
+        free, bound = (moves(name, preset, clip, cohort) for clip in (None, limit))
+        for parts, kept in zip(free, bound, strict=True):
+            norms = [float(one.sq_norm()) ** 0.5 for one in parts]
+            assert min(norms) > 2 * limit
+            for one, part, norm in zip(kept, parts, norms, strict=True):
+                share = limit / (math.hypot(*norms) if preset == "authors" else norm)
+                torch.testing.assert_close(one.flat, part.flat * share, rtol=2e-3, atol=1e-6)
