@@ -18,24 +18,15 @@ from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.errors import UsageError
 from raffed.core.frozen import Frozen
 from raffed.core.params import Params, State
+from raffed.core.parts import SHARE_ALL as SHARE_ALL
+from raffed.core.parts import Part as Part
+from raffed.core.parts import Pass as Pass
+from raffed.core.parts import Split as Split
+from raffed.core.parts import in_part as in_part
 from raffed.core.server import Assign, Mean, ServerRule
 
 if TYPE_CHECKING:
     from raffed.core.context import Context, Forward
-
-Part = Literal["all", "body", "head", "base", "top", "none"]
-TOP = ("head.", "body.projection.")
-
-
-def in_part(name: str, part: Part) -> bool:
-    """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`.
-
-    top: the head and the projection before it, if there is one; base: all below, so the body if there is none.
-    """
-    if part in ("base", "top"):
-        return name.startswith(TOP) == (part == "top")
-    return part == "all" or (part != "none" and name.startswith(f"{part}."))
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -112,10 +103,16 @@ class Head(Ingredient):
 
 
 class Correction(Ingredient):
-    """Gradient → gradient, before the step."""
+    """Gradient → gradient, after clipping and before the step."""
+
+    plain_sgd: ClassVar[bool] = True  # whether it is exact for SGD without momentum alone, as control variates are
 
     def gradient(self, g: Params, k: Context) -> Params:
         raise NotImplementedError
+
+    def gradient_at(self, g: Params, w: Params, k: Context) -> Params:
+        """The same for a correction that also depends on the weights w of this step."""
+        return self.gradient(g, k)
 
 
 Gradient = Callable[[State, int], tuple[Params, Params]]
@@ -223,41 +220,6 @@ class Personal(Ingredient):
 
 
 @dataclass(frozen=True)
-class Split:
-    """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
-
-    `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters are never sent.
-    """
-
-    personal: Part = "none"
-    buffers: Literal["average", "local"] = "average"
-
-    def shared(self, w: Params) -> Params:
-        return w if self.personal == "none" else w.only(n for n in w.names if not in_part(n, self.personal))
-
-    def own(self, w: Params) -> Params:
-        return Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
-
-
-SHARE_ALL = Split()
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says). plain: by the
-    cross-entropy alone, without terms and without the personal ingredient's addition. lone: whether a last batch of one sample
-    is trained on; if not, a network with BatchNorm leaves it out of its epochs, unless it is a client's only one.
-    """
-
-    part: Part = "all"
-    epochs: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-    plain: bool = False
-    lone: bool = True
-
-
-@dataclass(frozen=True)
 class Method:
     """A federated-learning algorithm as a recipe. Plain data: no tensor, no device, no Ray."""
 
@@ -278,7 +240,7 @@ class Method:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(f"{self.name}: two terms of class {name}; their memories would share one slot")
-        if self.correction is not None and any(p.momentum != 0.0 for p in self.passes):
+        if self.correction is not None and self.correction.plain_sgd and any(p.momentum != 0.0 for p in self.passes):
             raise UsageError(
                 f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): its control "
                 "variates divide the displacement by the summed learning rates, which momentum breaks"

@@ -76,7 +76,7 @@ class SgdStack:
         losses, mine, theirs = self._slopes(live, taken_from(self.rest, pick), own, b, memory, tick)
         mine, theirs = self._bounded(mine, theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
-        bent = [*self._corrected(mine, memory), *(theirs[name] for name in self._stepped)]
+        bent = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
         self._turn(own, theirs, tick)
         fused_step(moving, bent, velocity, self.task.solver)
         if not tick.is_prefix:
@@ -155,16 +155,16 @@ class SgdStack:
         kept = list(clipped({str(i): g for i, g in enumerate([*mine.values(), *theirs.values()])}, limit).values())
         return dict(zip(mine, kept, strict=False)), dict(zip(theirs, kept[len(mine) :], strict=True))
 
-    def _corrected(self, grads: Tensors, memory: Taken) -> list[Tensor]:
+    def _corrected(self, grads: Tensors, live: Tensors, memory: Taken) -> list[Tensor]:
         correct = self.task.correct
         if correct is None:
             return list(grads.values())
 
-        def bend(g: Tensors, mine: list[Any]) -> Tensors:
-            return correct(Params(g), self.memory.views(mine)).tensors
+        def bend(g: Tensors, w: Tensors, mine: list[Any]) -> Tensors:
+            return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
-        together: Callable[..., Tensors] = vmap(bend, in_dims=(0, memory.dims))
-        return list(together(grads, memory.leaves).values())
+        together: Callable[..., Tensors] = vmap(bend, in_dims=(0, 0, memory.dims))
+        return list(together(grads, live, memory.leaves).values())
 
     def _turn(self, own: Tensors, slopes: Tensors, tick: Tick) -> None:
         """The dials by their own rule; the members of a tick need not be at the same step."""

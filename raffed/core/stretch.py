@@ -20,7 +20,7 @@ from raffed.core.sgd import Beside, Solver, Trained, Turn, sgd, solve
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
-Correct = Callable[[Params, Views], Params]
+Correct = Callable[[Params, Params, Views], Params]  # the gradient, the weights at which it was taken
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,15 @@ def _alone(net: Network, task: Task, own: Stretch, augmentation: Augmentation | 
     if task.rule is not None:
         return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
     beside = None if own.own is None else Beside(own.own, task.dials, task.turn, task.jointly)
+    live = net.leaves(task.part)
+
+    def bent(g: Params) -> Params:
+        assert correct is not None
+        return correct(g, Params({name: t.detach() for name, t in live.items()}), views)
+
     done = sgd(
         net, own.start, objective, own.data, own.batches, task.solver,
-        part=task.part, correct=None if correct is None else lambda g: correct(g, views), augment=bend, beside=beside,
+        part=task.part, correct=None if correct is None else bent, augment=bend, beside=beside,
         plain=task.plain,
     )  # fmt: skip
     return replace(done, noted=noted)

@@ -73,7 +73,7 @@ def _objective(m: Method, plain: bool) -> Objective:
 
 def _shared_task(m: Method, one: Pass, solver: Solver) -> Task:
     correction = m.correction
-    correct = None if correction is None else lambda g, views: correction.gradient(g, views["correction"])
+    correct = None if correction is None else lambda g, w, views: correction.gradient_at(g, w, views["correction"])
     dials, turn, jointly = (m.personal.dials, m.personal.turn, m.personal.clips_jointly) if m.personal else ((), None, False)
     draws = {} if one.plain else _draws(m)
     notes = {} if one.plain else _notes(m)

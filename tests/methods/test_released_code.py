@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from raffed.core.errors import Preset
-from raffed.core.params import Params
+from raffed.core.params import Params, State
 from raffed.methods import build_method
+from raffed.methods.fednova import LocalSteps, fednova
 from raffed.methods.memory import Companion
-from tests.tiny import PLAIN, Tiny, network, server_context
+from tests.quadratics import quadratics, x_of
+from tests.tiny import PLAIN, Tiny, bare_context, network, server_context
 
 FULL_BATCH = replace(PLAIN, lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=64)
 MOVED = [
@@ -78,3 +80,38 @@ def test_the_authors_clip_shared_and_private_gradients_by_one_norm_and_the_origi
             for one, part, norm in zip(kept, parts, norms, strict=True):
                 share = limit / (math.hypot(*norms) if preset == "authors" else norm)
                 torch.testing.assert_close(one.flat, part.flat * share, rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("cohort", [False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("preset", "end"), [("authors", 0.23), ("original", 0.25)])
+def test_fednovas_pull_is_added_after_clipping_by_the_authors(preset: Preset, end: float, sign: float, cohort: bool) -> None:
+    """½(x − 10)² from x = 0, η = 0.1, ρ = 0.5, clipped at 1, μ = 2: both steps have the gradient −1, the second the pull 2 · 0.1.
+
+    [C]: the optimiser adds the pull to the clipped gradient, in the momentum buffer: v = −1, x = 0.1; v = −0.5 + (−1 + 0.2),
+    x = 0.23. In a loss with the pull its −9.9 + 0.2 are clipped to −1: v = −1.5, x = 0.25.
+    """
+    tiny = quadratics(fednova(mu=2.0, preset=preset), 0.1, 2, 0.5, sizes=(1, 1), h=(1.0, 1.0), b=(sign * 10.0,) * 2)
+    tiny.local, tiny.cohort = replace(tiny.local, clip_norm=1.0), cohort
+    tiny.arrange()
+    done = tiny.step([0, 1])
+    assert [x_of(done[c].trained.w) for c in (0, 1)] == pytest.approx([sign * end] * 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(("preset", "norm", "number"), [("original", 2.8, 2.8), ("authors", 4.42, 2.0)])
+def test_with_a_pull_fednova_counts_what_steps_add_up_to_and_the_released_code_twice(
+    preset: Preset, norm: float, number: float
+) -> None:
+    """Two steps at ρ = 0.9, ημ = 0.1 from a gradient of 1: v = 1, then 0.9 + 1 − 0.1, so Δ = 2.8 η and ‖a‖₁ = 2.8.
+
+    [C]: c = 1, 1.9 and a ← 0.9 (a + c) + 1 = 1.9, 4.42; τ_eff is the mean of the steps, 2. The normalised update has both signs.
+    """
+    for sign in (1.0, -1.0):
+        rule = fednova(mu=0.5, preset=preset).message
+        assert rule is not None
+        start, end = (State(Params({"w": torch.tensor([x])}).clone(), Params({})) for x in (0.0, -sign * 2.8 * 0.2))
+        k = bare_context(start=start, state=end, steps=2, lr_sum=0.4, momentum=0.9, class_counts=torch.tensor([1]))
+        assert float(rule.outgoing(end.w, k)["w"]) == pytest.approx(sign * 2.8 * 0.2 / norm, rel=1e-6)
+        told = rule.finish(k)[1]
+        assert isinstance(told, LocalSteps)
+        assert told.weighted == pytest.approx(number, rel=1e-9)
