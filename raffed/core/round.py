@@ -169,6 +169,7 @@ def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
         spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
         initial=net.initial, start=start, state=start, net=net.apply, features=features,
         momentum=solver_for(session.local, m.passes[0], b.round).momentum,
+        usual_steps=session.local.steps(-(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs),
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip
 

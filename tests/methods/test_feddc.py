@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from raffed.core.errors import NumericsError
-from raffed.methods.feddc import ClientDrift, ServerCorrection, feddc
+from raffed.core.params import Params, State
+from raffed.methods.feddc import Beta, ClientDrift, DriftControl, ServerCorrection, feddc
 from raffed.methods.feddyn import Drift, feddyn
 from raffed.methods.fedprox import fedprox
 from tests.quadratics import GRADIENTS, OPTIMUM, WEIGHTED, B, H, quadratics, x_of
-from tests.tiny import Tiny, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
 
 SLOT = "term-DriftControl"
 
@@ -72,6 +75,34 @@ def test_with_momentum_only_the_corrected_beta_converges() -> None:
 def test_without_momentum_the_two_betas_are_one() -> None:
     one, two = (quadratics(feddc(0.1, beta), lr=0.05, steps=5).run(3, [0, 1, 2]) for beta in ("a_norm", "steps"))
     torch.testing.assert_close(one.server.w.flat, two.server.w.flat, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("beta", "momentum", "gradient"), [
+    ("steps", 0.0, 2.0), ("a_norm", 0.0, 2.0), ("mean_steps", 0.0, 1.0), ("steps", 0.5, 2.0), ("mean_steps", 0.5, 1.0),
+    ("a_norm", 0.5, 24 / 17),
+])  # fmt: skip
+def test_a_displacement_becomes_a_gradient_by_own_steps_by_the_norm_or_by_the_official_codes_mean_steps(
+    beta: Beta, momentum: float, gradient: float, sign: float
+) -> None:
+    """δ = −0.6 in 3 steps at η = 0.1 where a client of mean size makes 6: 0.6/(3 · 0.1) = 2, 0.6/(6 · 0.1) = 1; at ρ = ½
+    ‖a‖₁ = 1 + 1.5 + 1.75 = 4.25 and 0.6/0.425 = 24/17. c_k⁺ = c_k − c/ω_k − β δ with c_k = 0.5, c = 0.25, ω_k = 1."""
+    at = lambda x: Params({"w": torch.tensor([x])}).clone()  # noqa: E731
+    k = bare_context(
+        start=State(at(1.0), Params({})), state=State(at(1.0 - sign * 0.6), Params({})), mine=ClientDrift(at(0.0), at(0.5)),
+        server=ServerCorrection(at(0.25)), steps=3, usual_steps=6, lr_sum=0.3, momentum=momentum,
+    )  # fmt: skip
+    own, told = DriftControl(0.1, beta, scaled=False).finish(k)
+    assert float(own.c["w"]) == pytest.approx(0.5 - 0.25 + sign * gradient, rel=1e-6)
+    assert float(told.dc["w"]) == pytest.approx(-0.25 + sign * gradient, rel=1e-6)
+
+
+def test_the_mean_steps_are_those_of_a_client_with_the_mean_number_of_samples() -> None:
+    """8, 10, 6 and 11 samples are 35, 8.75 a client: in batches of 4 these are 3 steps an epoch, 6 in two."""
+    tiny = Tiny(feddc(beta="mean_steps"), local=replace(PLAIN, epochs=2)).run(1, [0, 1, 2, 3])
+    views = [tiny.last[c].views[SLOT] for c in range(4)]
+    assert [v.usual_steps for v in views] == [6, 6, 6, 6]
+    assert [v.steps for v in views] == [4, 6, 4, 6]
 
 
 def test_the_servers_correction_is_the_weighted_mean_of_the_clients_after_every_round() -> None:
