@@ -55,8 +55,9 @@ class Context:
     client's own layers; `state`: the same after training; `private`: the result of private training; `own`: the companion
     after shared training; `carried`: what the method's local solver ended with; `mine`, `server`: this ingredient's own
     memory and the server's message to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their
-    number, `usual_steps` that of a client with the mean number of samples, `momentum` that of the first pass; `drawn`: this term's random numbers for this step; `noted`: after training, the sum
-    over the steps of what this term noted, None where it notes nothing.
+    number, `usual_steps` that of a client with the mean number of samples, `momentum` that of the first pass; `drawn`: this
+    term's random numbers for this step; `noted`: after training, the sum over the steps of what this term noted, None where it
+    notes nothing.
     """
 
     spec: Spec
