@@ -58,9 +58,11 @@ class PulledModel(Personal):
 def ditto(lam: float = 1.0, epochs: float = 0.0, preset: Preset = "original") -> Method:
     """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and MpFedcon's Table 1.
 
-    λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability. preset "authors": the far weaker
-    smooth-L1 pull of MAP's released code, which makes its row nearly standalone training, and uniform means; it tries λ 0.1,
-    0.01, 0.001.
+    λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability.
+
+    preset "authors" is MAP's released code: its far weaker smooth-L1 pull, which makes its row nearly standalone training, and
+    uniform means; it tries λ 0.1, 0.01, 0.001. One departure: the released code shuffles anew for the personal model, which here
+    trains on the mini-batches of the shared training.
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("epochs", epochs, 0.0, 1e4)
@@ -73,8 +75,8 @@ def dittors(
 ) -> Method:  # fmt: skip
     """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the plain one.
 
-    Row DittoRS of MAP's Table II. preset "authors": Ditto's, and mode counts where none is named; its code tries (α, λ) =
-    (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
+    Row DittoRS of MAP's Table II. preset "authors" is Ditto's, and mode counts where none is named, as in MAP's released code,
+    which tries (α, λ) = (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
     """
     head = restricted(alpha, mode, n_min, auto="counts" if by_authors(preset) else "binary")
     return replace(ditto(lam, epochs, preset), name="DittoRS", head=head)

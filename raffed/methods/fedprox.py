@@ -28,8 +28,8 @@ class Proximal(Term):
 def fedprox(mu: float = 0.01, prototypes: PrototypeLoss = "none", preset: Preset = "original") -> Method:
     """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
 
-    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors": the far weaker smooth-L1 pull of MAP's
-    released code (baselines-map.md §10), and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
+    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors" is MAP's released code: its far weaker smooth-L1
+    pull (baselines-map.md §10) and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
     """
     check_range("mu", mu, 0.0, 1e6)
     terms = (Proximal(mu, by_authors(preset)),) if mu else ()

@@ -78,8 +78,8 @@ def scars(
 ) -> Method:
     """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
 
-    mode as FedRS. preset "authors": SCAFFOLD's, and mode uniform_bug where none is named; its code tries (α, η_g) = (0.1, 0.5),
-    (0.9, 0.75), (0.5, 0.9).
+    mode as FedRS. preset "authors" is SCAFFOLD's, with its departures, and mode uniform_bug where none is named, as in MAP's
+    released code, which tries (α, η_g) = (0.1, 0.5), (0.9, 0.75), (0.5, 0.9).
     """
     head = restricted(alpha, mode, n_min, auto="uniform_bug" if by_authors(preset) else "binary")
     return replace(scaffold(server_lr, preset), name="ScaRS", head=head)
@@ -100,6 +100,10 @@ def scamap(
     least: int = 5,
     preset: Preset = "original",
 ) -> Method:
-    """ScaMAP: ScaRS (and its preset) as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP."""
+    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP of Tables I and II.
+
+    preset "authors" is ScaRS's, and changes stage 1 alone. In stage 2 the released code departs from the paper: at a client's
+    first visit an untrained private model teaches already. Here, as in the paper, no model teaches then (map.md §3.5).
+    """
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)
