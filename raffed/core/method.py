@@ -240,6 +240,9 @@ class Method:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(f"{self.name}: two terms of class {name}; their memories would share one slot")
+        if self.solver is not None and any(type(term).note is not Term.note for term in self.terms):
+            rule = type(self.solver).__name__
+            raise UsageError(f"{self.name}: a term that notes something at every step needs SGD, not {rule}")
         if self.correction is not None and self.correction.plain_sgd and any(p.momentum != 0.0 for p in self.passes):
             raise UsageError(
                 f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): its control "

@@ -9,7 +9,10 @@ from raffed.core.errors import UsageError
 from raffed.core.method import Method, Part, Pass, Split, Term, in_part
 from raffed.core.params import Params
 from raffed.core.server import Assign, Mean, ServerSGD
+from raffed.methods.fednova import PullAfterClipping
+from raffed.methods.fedproto import fedproto
 from raffed.methods.fedprox import Proximal
+from raffed.methods.pfedme import pfedme
 from raffed.methods.scaffold import ControlVariate
 from tests.tiny import Tiny, same_bits, server_context
 
@@ -27,6 +30,14 @@ def test_two_terms_of_one_class_are_refused_because_their_memories_would_share_a
 def test_control_variates_refuse_momentum_by_name_instead_of_drifting(passes: tuple[Pass, ...]) -> None:
     with pytest.raises(UsageError, match="ControlVariate needs plain SGD"):
         Method("Drifting", correction=ControlVariate(), passes=passes)
+
+
+def test_a_correction_that_is_no_control_variate_and_a_term_that_notes_say_where_they_can_be_used() -> None:
+    """FedNova's pull is right with momentum; what a term notes at every step is summed by SGD alone."""
+    Method("Pulled", correction=PullAfterClipping(0.1))
+    Method("Noted", terms=fedproto(preset="authors").terms)
+    with pytest.raises(UsageError, match="notes something at every step needs SGD, not MoreauSteps"):
+        Method("Neither", terms=fedproto(preset="authors").terms, solver=pfedme().solver)
 
 
 def test_sizes_1_and_3_weigh_a_quarter_and_three_quarters_over_participants_only() -> None:
