@@ -84,8 +84,10 @@ FLAGS: tuple[Flag, ...] = (
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),
 )
 PRESET = Flag(
-    "preset", "--preset", str, WHAT, "Whose form of the method, where there are two: --set preset=….", "|".join(get_args(Preset))
-)
+    "preset", "--preset", str, WHAT,
+    "Variant of the method: as published (original) or as in MAP's released code (authors). The same as --set preset=….",
+    "|".join(get_args(Preset)),
+)  # fmt: skip
 _NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
 
 
