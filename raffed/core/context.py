@@ -55,9 +55,9 @@ class Context:
     client's own layers; `state`: the same after training; `private`: the result of private training; `own`: the companion
     after shared training; `carried`: what the method's local solver ended with; `mine`, `server`: this ingredient's own
     memory and the server's message to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their
-    number, `usual_steps` that of a client with the mean number of samples, `momentum` that of the first pass; `drawn`: this
-    term's random numbers for this step; `noted`: after training, the sum over the steps of what this term noted, None where it
-    notes nothing.
+    number, `usual_steps` that of a client with the mean number of samples; `momentum` and `weight_decay`: those of the first
+    pass; `warmth`: the share of its rate that this round has (Local.warmth); `drawn`: this term's random numbers for this step;
+    `noted`: after training, the sum over the steps of what this term noted, None where it notes nothing.
     """
 
     spec: Spec
@@ -80,6 +80,8 @@ class Context:
     usual_steps: int = 0
     lr_sum: float = 0.0
     momentum: float = 0.0
+    weight_decay: float = 0.0
+    warmth: float = 1.0
     drawn: Tensor | None = None
     noted: Tensor | None = None
 

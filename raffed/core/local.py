@@ -24,8 +24,12 @@ class Local:
     clip_norm: float | None = None
     warmup_rounds: int = 0
 
+    def warmth(self, round: int) -> float:
+        """The share of the rate that a round has while it warms up: (round + 1)/warmup_rounds, at most 1."""
+        return min((round + 1) / self.warmup_rounds, 1.0) if self.warmup_rounds else 1.0
+
     def rate(self, round: int) -> float:
-        return self.lr * min((round + 1) / self.warmup_rounds, 1.0) if self.warmup_rounds else self.lr
+        return self.lr * self.warmth(round)
 
     def steps(self, n: int, epochs: float | None = None) -> int:
         """Local steps of a client with n training samples."""

@@ -160,7 +160,7 @@ def scored(m: Method, s: Server) -> Broadcast:
 
 def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
     net, batch, data = session.net, session.local.batch_size, guest.data
-    start = joined(m, b, guest.vault, net)
+    start, solver = joined(m, b, guest.vault, net), solver_for(session.local, m.passes[0], b.round)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
@@ -168,7 +168,7 @@ def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
     return Context(
         spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
         initial=net.initial, start=start, state=start, net=net.apply, features=features,
-        momentum=solver_for(session.local, m.passes[0], b.round).momentum,
+        momentum=solver.momentum, weight_decay=solver.weight_decay, warmth=session.local.warmth(b.round),
         usual_steps=session.local.steps(-(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs),
         reestimate=lambda state: net.reestimate(state, data.x, batch),
     )  # fmt: skip

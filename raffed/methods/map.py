@@ -78,7 +78,7 @@ def scars(
 ) -> Method:
     """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
 
-    mode as FedRS. preset "authors" is SCAFFOLD's, with its departures, and mode uniform_bug where none is named, as in MAP's
+    mode as FedRS. preset "authors" is SCAFFOLD's, and mode uniform_bug where none is named, as in MAP's
     released code, which tries (α, η_g) = (0.1, 0.5), (0.9, 0.75), (0.5, 0.9).
     """
     head = restricted(alpha, mode, n_min, auto="uniform_bug" if by_authors(preset) else "binary")

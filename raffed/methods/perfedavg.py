@@ -28,7 +28,8 @@ class MetaSteps(LocalSolver):
 
     w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq; D'')]/(2δ)).
     A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it lasts. leak: MAP's released code,
-    fo with momentum 0.9 whose one buffer the inner and the outer step share, and as many steps as FedAvg, so on twice the data.
+    fo with momentum 0.9 whose one buffer the inner and the outer step share, and as many steps as FedAvg, so on twice the data;
+    both gradients get the run's weight decay wd·w, and α warms up as the run's rate does.
     """
 
     inner_lr: float
@@ -48,15 +49,20 @@ class MetaSteps(LocalSolver):
 
     def step(self, carried: Meta, gradient: Gradient, k: Context) -> Meta:
         w, old = carried.model.w, carried.velocity * (LEAK if self.leak else 0.0)
+        alpha = self.inner_lr * k.warmth if self.leak else self.inner_lr
         slope, b = gradient(carried.model, 0)
-        inner = old + slope
-        q, b = gradient(State(w - inner * self.inner_lr, b), 1)
+        inner = old + self._decayed(slope, w, k)
+        q, b = gradient(State(w - inner * alpha, b), 1)
+        q = self._decayed(q, w, k)
         outer = inner * LEAK + q if self.leak else q
         if self.mode == "hf":
             up, _ = gradient(State(w + q * self.delta, b), 2)
             down, _ = gradient(State(w - q * self.delta, b), 2)
             outer = outer - (up - down) * (self.inner_lr / (2 * self.delta))
         return Meta(State(w - outer * self.outer_lr, b), outer)
+
+    def _decayed(self, slope: Params, w: Params, k: Context) -> Params:
+        return slope + w * k.weight_decay if self.leak and k.weight_decay else slope
 
     def end(self, carried: Meta) -> State:
         return carried.model
@@ -92,10 +98,10 @@ def perfedavg(
     as α, baselines-map.md §8) and PerFedAvg of MpFedcon's Table 1.
 
     preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one buffer that the inner and the
-    outer step share, as many steps as FedAvg and so twice the data, scored without adaptation (adapt_steps and adapt_epochs do
-    not count). Departures: the released code adds the run's weight decay in both steps, warms α up over five rounds and never
-    clips; here there is no decay, α is constant, and gradients are clipped if the run says so (`local.clip_norm`). The preset
-    does not change the rates: the released code has α = the run's rate and tries β 0.1, 0.05, 0.01.
+    outer step share, the run's weight decay and warm-up (`MetaSteps`, leak), as many steps as FedAvg and so twice the data,
+    scored without adaptation (adapt_steps and adapt_epochs do not count). The released code never clips here; a run without
+    `local.clip_norm` does not either. The preset does not change the rates: the released code has α = the run's rate and tries
+    β 0.1, 0.05, 0.01.
     """
     check_range("inner_lr", inner_lr, 0.0, 10.0)
     check_range("outer_lr", outer_lr, 0.0, 10.0)

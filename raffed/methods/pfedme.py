@@ -20,7 +20,8 @@ class Envelope(Frozen):
 class MoreauSteps(LocalSolver):
     """Per mini-batch: K steps θ ← θ − η_p (∇f(θ) + λ(θ − w_k)), then w_k ← w_k − η λ (w_k − θ); θ starts at w^t each round.
 
-    direct: w_k ← w_k − η (w_k − θ), the form of MAP's released code. Plain SGD without weight decay.
+    Plain SGD without weight decay. direct: the form of MAP's released code, w_k ← w_k − η (w_k − θ), whose θ also decays by the
+    run's weight decay, θ ← θ − η_p (∇f(θ) + λ(θ − w_k) + wd θ), at a rate η_p that warms up as the run's does.
     """
 
     lam: float
@@ -34,9 +35,11 @@ class MoreauSteps(LocalSolver):
 
     def step(self, carried: Envelope, gradient: Gradient, k: Context) -> Envelope:
         w, theta = carried.w, carried.theta
+        rate = self.personal_lr * k.warmth if self.direct else self.personal_lr
         for _ in range(self.inner_steps):
             slope, b = gradient(theta, 0)
-            theta = State(theta.w - (slope + (theta.w - w) * self.lam) * self.personal_lr, b)
+            slope = slope + theta.w * k.weight_decay if self.direct and k.weight_decay else slope
+            theta = State(theta.w - (slope + (theta.w - w) * self.lam) * rate, b)
         rate = self.outer_lr if self.direct else self.outer_lr * self.lam
         return Envelope(w - (w - theta.w) * rate, theta)
 
@@ -65,11 +68,10 @@ def pfedme(
     in every round, of which only the sampled ones upload, and decays θ by 0.001; here only the sampled clients train, and θ is
     not decayed.
 
-    preset "authors" is MAP's released code: the outer step has no λ, means are uniform, and BatchNorm's statistics take the
-    server's step of rate β too. Departures: the released code decays θ by the run's weight decay, warms η_p up over five rounds
-    and never clips; here θ is not decayed, η_p is constant, and gradients are clipped if the run says so (`local.clip_norm`).
-    The preset does not change the strengths: the released code has η_p = the run's rate, β = 1 and (lam, outer_lr, inner_steps) =
-    (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15).
+    preset "authors" is MAP's released code: the outer step has no λ, the run's weight decay and warm-up apply to θ
+    (`MoreauSteps`, direct), means are uniform, and BatchNorm's statistics take the server's step of rate β too. The released code
+    never clips here; a run without `local.clip_norm` does not either. The preset does not change the strengths: the released code
+    has η_p = the run's rate, β = 1 and (lam, outer_lr, inner_steps) = (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15).
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("outer_lr", outer_lr, 0.0, 10.0)

@@ -33,7 +33,9 @@ class ControlVariate(Correction):
 
     Σ_j η_j over the steps as used equals K·η at a constant rate; where it is 0, the quotient is 0. Exact for plain SGD only:
     `Method` refuses momentum.
-    among: whose mean moves c; "participants": 1/|S| in place of 1/N, so that c is no longer the mean of all c_i.
+    among: whose mean moves c. "participants" is MAP's released code: 1/|S| in place of 1/N, so that c is no longer the mean of
+    all c_i; and Σ_j η_j is K times the rate after the warm-up, also while the rate warms up (in the first of five warm-up rounds
+    five times the rates as used).
     """
 
     among: str = "clients"
@@ -50,7 +52,8 @@ class ControlVariate(Correction):
         return corrected
 
     def finish(self, k: Context) -> tuple[ClientControl, ControlDelta]:
-        gradient = (k.w0 - k.w) / k.lr_sum if k.lr_sum else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
+        rates = k.lr_sum if self.among == "clients" else k.lr_sum / k.warmth
+        gradient = (k.w0 - k.w) / rates if rates else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
         c = k.mine.c - k.server.c + gradient
         return ClientControl(c), ControlDelta(c - k.mine.c)
 
@@ -68,10 +71,10 @@ def scaffold(server_lr: float = 1.0, preset: Preset = "original") -> Method:
 
     The run's momentum and weight decay do not apply: the original and the MAP authors' code train without either.
 
-    preset "authors" is MAP's released code: c moves by the participants' mean as if nobody else were there, and BatchNorm's
-    statistics take the server's step of rate η_g too, where the original averages them. One departure: c_i⁺ divides by the rates
-    as used, where the released code divides by the nominal rate also while the rate warms up. The controls that it keeps for
-    BatchNorm's statistics correct nothing there and are left out. It tries η_g 0.5, 0.75, 0.9.
+    preset "authors" is MAP's released code: c moves by the participants' mean as if nobody else were there, c_i⁺ divides by the
+    nominal rate also while the rate warms up (`ControlVariate`), and BatchNorm's statistics take the server's step of rate η_g
+    too, where the original averages them. The controls that it keeps for these statistics correct nothing there and are left
+    out. It tries η_g 0.5, 0.75, 0.9.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     theirs = by_authors(preset)

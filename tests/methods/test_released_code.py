@@ -17,6 +17,9 @@ from raffed.core.params import Params, State
 from raffed.methods import build_method
 from raffed.methods.fednova import LocalSteps, fednova
 from raffed.methods.memory import Companion
+from raffed.methods.perfedavg import perfedavg
+from raffed.methods.pfedme import pfedme
+from raffed.methods.scaffold import ClientControl, ControlDelta, ServerControl, scaffold
 from tests.quadratics import quadratics, x_of
 from tests.tiny import PLAIN, Tiny, bare_context, network, server_context
 
@@ -115,3 +118,57 @@ def test_with_a_pull_fednova_counts_what_steps_add_up_to_and_the_released_code_t
         told = rule.finish(k)[1]
         assert isinstance(told, LocalSteps)
         assert told.weighted == pytest.approx(number, rel=1e-9)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("preset", "warmth", "theta"), [
+    ("original", 0.2, 0.2), ("authors", 0.2, 0.0392), ("authors", 1.0, 0.18),
+])  # fmt: skip
+def test_pfedmes_personal_step_decays_and_warms_up_in_the_authors_preset(
+    preset: Preset, warmth: float, theta: float, sign: float
+) -> None:
+    """Two steps with ∇f = −1, λ = 0, η_p = 0.1, wd = 2: the original moves by 0.1 twice. [C]: θ ← θ − η_p·warmth·(−1 + 2θ), so
+    0.1 and 0.1 + 0.1(1 − 0.2) = 0.18 when warm, 0.02 and 0.02 + 0.02(1 − 0.04) = 0.0392 in the first of five warm-up rounds."""
+    rule = pfedme(0.0, 1.0, 0.1, 2, preset=preset).solver
+    assert rule is not None
+    start = State(Params({"w": torch.tensor([0.0], dtype=torch.float64)}), Params({}))
+    k = bare_context(start=start, weight_decay=2.0, warmth=warmth)
+    slope = torch.tensor([-sign], dtype=torch.float64)
+    done = rule.step(rule.begin(k), lambda state, which: (Params({"w": slope}), state.b), k)
+    assert float(done.theta.w["w"]) == pytest.approx(sign * theta, rel=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("preset", "end"), [("original", 1.15), ("authors", 1.18)])
+def test_perfedavgs_steps_decay_and_warm_up_in_the_authors_preset(preset: Preset, end: float, sign: float) -> None:
+    """∇f(x) = −x at x = 1, α = 0.5, β = 0.1, wd = 0.1, a warmth of 0.2. The original: w̃ = 1.5, w = 1 + 0.1 · 1.5 = 1.15.
+
+    [C]: v = −1 + 0.1 = −0.9, w̃ = 1 + 0.5 · 0.2 · 0.9 = 1.09, v = 0.9 · (−0.9) + (−1.09 + 0.1) = −1.8, w = 1 + 0.1 · 1.8 = 1.18.
+    """
+    rule = perfedavg(0.5, 0.1, preset=preset).solver
+    assert rule is not None
+    start = State(Params({"w": torch.tensor([sign], dtype=torch.float64)}), Params({}))
+    k = bare_context(start=start, weight_decay=0.1, warmth=0.2)
+    done = rule.step(rule.begin(k), lambda state, which: (state.w * -1.0, state.b), k)
+    assert float(done.model.w["w"]) == pytest.approx(sign * end, rel=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("preset", "gradient"), [("original", 2.0), ("authors", 0.4)])
+def test_scaffolds_control_divides_by_the_nominal_rate_in_the_authors_preset(
+    preset: Preset, gradient: float, sign: float
+) -> None:
+    """Two steps at η = 0.1 in the first of five warm-up rounds, Σ η_j = 0.04: a move of 0.08 says 0.08/0.04 = 2, but
+    [C] 0.08/(2 · 0.1) = 0.4. c_i⁺ = c_i − c + this, with c_i = 0.5 and c = 0.25."""
+    at = lambda x: Params({"w": torch.tensor([x], dtype=torch.float64)}).clone()  # noqa: E731
+    rule = scaffold(preset=preset).correction
+    assert rule is not None
+    k = bare_context(
+        start=State(at(1.0), Params({})), state=State(at(1.0 - sign * 0.08), Params({})), mine=ClientControl(at(0.5)),
+        server=ServerControl(at(0.25)), steps=2, lr_sum=0.04, warmth=0.2,
+    )  # fmt: skip
+    own, told = rule.finish(k)
+    assert isinstance(own, ClientControl)
+    assert isinstance(told, ControlDelta)
+    assert float(own.c["w"]) == pytest.approx(0.25 + sign * gradient, rel=1e-9)
+    assert float(told.dc["w"]) == pytest.approx(-0.25 + sign * gradient, rel=1e-9)

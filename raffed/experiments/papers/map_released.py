@@ -3,9 +3,8 @@
 Three settings a method (map.md §2.4, §3.6, §4, §5; baselines-map.md §1 to §15); of methods without any it repeats one. All of it
 warms up for five rounds, clips gradients at norm 100, weights clients uniformly but for FedRS, FedPHP and MAP. Fashion-MNIST's
 images are 28x28 and batches 32, with an MLPNet and a LeNet of its own (experiments-map.md §1 to §3), where the paper's text says
-32x32 and 64 and describes others. What still differs: pFedMe and Per-FedAvg have rates of their own here, neither warm up nor
-decay weights; its private models exist, untrained, before a client's first turn and teach it; and what the presets' docstrings
-name.
+32x32 and 64 and describes others. What still differs: its private models exist, untrained, before a client's first turn and teach
+it; and what the presets' docstrings name.
 """
 
 from __future__ import annotations
