@@ -16,9 +16,10 @@ TREE = ["a.log", "b.txt", "sub/a.log", "sub/deep/a.log", "sub/keep.log", "build/
         "foo/a/b/bar", "foo/bar", "#hash", "!bang", "sp ace ", "a1", "a2", "ab", "abc/d", "Sub/e.LOG", "q[1].txt", "star*.txt",
         "starry.txt", "docs/a/b.md", "docs/b.md", "dash-1", "back\\slash"]  # fmt: skip
 PATTERNS = ["*.log", "/a.log", "build/", "/build", "build", "sub/*.log", "sub/**", "**/a.log", "foo/**/bar", "x/**/w.txt", "a?",
-            "a[0-9]", "a[!0-9]", "a[^12]", "\\#hash", "\\!bang", "# comment", "*.log\n!keep.log", "!a.log", "sp ace\\ ", "q\\[1\\].txt",
-            "star\\*.txt", "star*", "docs/*.md", "docs/**/*.md", "*", "/*\n!/docs", "*.l[o]g   ", "sub/\n!sub/keep.log", "**", "[a-z]1",
-            "x/y/", "y/z", "", "dash[-]1", "b.tx[]t]"]  # fmt: skip
+            "a[0-9]", "a[!0-9]", "a[^12]", "\\#hash", "\\!bang", "# comment", "*.log\n!keep.log", "!a.log", "sp ace\\ ",
+            "q\\[1\\].txt",
+            "star\\*.txt", "star*", "docs/*.md", "docs/**/*.md", "*", "/*\n!/docs", "*.l[o]g   ", "sub/\n!sub/keep.log", "**",
+            "[a-z]1", "x/y/", "y/z", "", "dash[-]1", "b.tx[]t]"]  # fmt: skip
 
 
 def walked(root: Path) -> set[str]:
