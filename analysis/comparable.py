@@ -38,11 +38,14 @@ class Differing(NamedTuple):
         return f"{self.what} differs ({self.one} / {self.other})"
 
 
-def differences(runs: Runs, one: Group, other: Group) -> list[Differing]:
-    """What keeps two experiments from being compared; empty where only the method and its arguments differ."""
+def differences(runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset()) -> list[Differing]:
+    """What keeps two experiments from being compared; empty where only the method and its arguments differ.
+
+    declared: fields that are meant to differ, and are said to.
+    """
     found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
     a, b = _setting(runs, one), _setting(runs, other)
-    chosen = _tuned(runs, one) & _tuned(runs, other)
+    chosen = declared | (_tuned(runs, one) & _tuned(runs, other))
     for name in sorted(a.keys() | b.keys()):
         if a.get(name, "none") != b.get(name, "none") and name not in chosen:
             found.append(Differing(_words(name), a.get(name, "none"), b.get(name, "none")))
@@ -56,59 +59,76 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
         found.append("the partition's hash is not recorded for all runs: they are compared by the partition's name")
     elif one.partition != other.partition:
         found.append(f"the partition has two names ({one.partition} / {other.partition}) and is the same")
-    a, b = flatten(experiment(runs.files[one.used[0]])), flatten(experiment(runs.files[other.used[0]]))
-    names = sorted(_MEASURED | (_tuned(runs, one) & _tuned(runs, other)))
-    for name in names:
-        if str(a.get(name)) != str(b.get(name)):
-            why = "it decides what is measured" if name in _MEASURED else "it was chosen for each method by the sweep"
-            found.append(f"{name} differs ({a.get(name, 'none')} / {b.get(name, 'none')}): {why}")
+    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
+    for name in sorted(_tuned(runs, one) & _tuned(runs, other)):
+        if a.get(name) != b.get(name):
+            values = f"{a.get(name, 'none')} / {b.get(name, 'none')}"
+            found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
     return found
 
 
-def classes(runs: Runs, members: Sequence[Group]) -> list[list[Group]]:
-    """The experiments of a task in sets within which all may be compared, the largest first, then the one met first."""
+def classes(runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset()) -> list[list[Group]]:
+    """Experiments in sets within which all may be compared, the largest first, then the one met first."""
     found: list[list[Group]] = []
     for group in members:
-        for one in found:
-            if not any(differences(runs, group, member) for member in one):
-                one.append(group)
-                break
-        else:
+        fits = (one for one in found if not any(differences(runs, group, member, declared) for member in one))
+        place = next(fits, None)
+        if place is None:
             found.append([group])
+        else:
+            place.append(group)
     return sorted(found, key=lambda one: -len(one))
 
 
-def verdicts(runs: Runs, members: Sequence[Group]) -> dict[str, str]:
-    """Label → why an experiment may not be compared with the largest set of its task; an empty text for those in that set."""
+class Verdict(NamedTuple):
+    """Of an experiment among those of its task. against: why it may not be compared with the largest set of them, or "". notes:
+    what else differs, or is not known. set: number of the set it belongs to; rivals: how many others are in it."""
 
-    def made() -> dict[str, str]:
-        first, *rest = classes(runs, members)
-        found = {group.label: "" for group in first}
-        for group in (group for one in rest for group in one):
-            told = "; ".join(map(str, differences(runs, group, first[0]) or _first(runs, group, first)))
-            found[group.label] = f"{PREFIX}{told}; the second value is that of {first[0].label}"
+    against: str
+    notes: tuple[str, ...]
+    set: int
+    rivals: int
+
+
+def judge(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
+    """Label → verdict, for the experiments of a task."""
+
+    def made() -> dict[str, Verdict]:
+        sets = classes(runs, members)
+        found = {}
+        for number, one in enumerate(sets):
+            for group in one:
+                against = _why_not(runs, group, sets[0]) if number else ""
+                notes = side_notes(runs, group, one[0]) if group is not one[0] else []
+                found[group.label] = Verdict(against, tuple(notes), number, len(one) - 1)
         return found
 
-    told: dict[str, str] = runs.once(("comparable", tuple(members)), made) if members else {}
+    told: dict[str, Verdict] = runs.once(("comparable", tuple(members)), made) if members else {}
     return told
 
 
+def _why_not(runs: Runs, group: Group, first: Sequence[Group]) -> str:
+    found, label = next((found, one.label) for one in first if (found := differences(runs, group, one)))
+    return f"{PREFIX}{'; '.join(map(str, found))}; the second value is that of {label}"
+
+
 def why_not(runs: Runs, group: Group) -> str:
-    """What `verdicts` says of one experiment, among all of its task."""
-    members = [one for one in groups(runs) if one.task == group.task]
-    return verdicts(runs, members)[group.label]
+    """Why an experiment may not be compared with the largest set of its task; "" for one of that set."""
+    return _verdict(runs, group).against
 
 
-def stated(runs: Runs, group: Group) -> str:
-    """What a table says of an experiment: "yes", that there is none to compare it with, or what differs."""
-    members = [one for one in groups(runs) if one.task == group.task]
-    alone = len(members) > 1 and len(classes(runs, members)[0]) == 1
-    return why_not(runs, group) or ("with none of these" if alone else "yes")
+def stated(runs: Runs, group: Group) -> tuple[str, int]:
+    """What a table says of an experiment: what keeps it from being compared, or "yes", and what else there is to say; and the
+    number of the set of its task within which it may be compared."""
+    verdict, several = _verdict(runs, group), len({one.set for one in judge(runs, _task(runs, group)).values()}) > 1
+    said = verdict.against or ("with none of these" if several and not verdict.rivals else "yes")
+    others = f"comparable with the {verdict.rivals} others of which this is said"
+    return "; ".join([said, *([others] if verdict.against and verdict.rivals else []), *verdict.notes]), verdict.set
 
 
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
     """A sentence for the caption of a figure that shows experiments which may not be compared; empty where there is none."""
-    return f" {UNLIKE}" if any(verdicts(runs, members).values()) else ""
+    return f" {UNLIKE}" if any(one.against for one in judge(runs, members).values()) else ""
 
 
 def marked(runs: Runs, group: Group) -> str:
@@ -118,16 +138,16 @@ def marked(runs: Runs, group: Group) -> str:
 
 def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     """(experiment, what is to be said) for a reader of a task's tables: what may not be compared, and what differs besides."""
-    sets = classes(runs, members) if members else []
-    found = [(label, told) for label, told in verdicts(runs, members).items() if told]
-    for one in sets:
-        for group in one[1:]:
-            found += [(f"{group.label} and {one[0].label}", note) for note in side_notes(runs, group, one[0])]
-    return found
+    return [(label, said) for label, one in judge(runs, members).items() for said in (one.against, *one.notes) if said]
 
 
-def _first(runs: Runs, group: Group, members: Sequence[Group]) -> list[Differing]:
-    return next(found for member in members if (found := differences(runs, group, member)))
+def _task(runs: Runs, group: Group) -> list[Group]:
+    members: list[Group] = runs.once(("task", group.task), lambda: [one for one in groups(runs) if one.task == group.task])
+    return members
+
+
+def _verdict(runs: Runs, group: Group) -> Verdict:
+    return judge(runs, _task(runs, group))[group.label]
 
 
 def _hash_pairs(runs: Runs, one: Group, other: Group) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from .comparable import classes, verdicts, why_not
+from .comparable import classes, judge, why_not
 from .groups import Group, groups
 from .load import Runs
 from .measures import measures
@@ -67,7 +67,7 @@ def comparison_sheet(runs: Runs, members: Sequence[Group], measure: str = "accur
     Methods that may not be compared with the others (analysis/comparable.py) are named with the reason and tested against nobody
     but each other: then every line says whom it is compared with.
     """
-    sets, told = classes(runs, members) if members else [], verdicts(runs, members)
+    sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
     found = [_against_best(runs, one, measure) for one in sets]
     if not any(found):
         return None

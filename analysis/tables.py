@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from .comparable import PREFIX, stated
+from .comparable import stated
 from .groups import Group, groups
 from .load import Runs
 from .measures import MEASURES, Measure, measures
@@ -29,7 +29,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         the mean over clients of macro-F1.
     mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median over rounds.
     …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the shortest run used.
-    comparable: only where a row may not be compared with the others of its task: "yes", or what differs.
+    comparable, comparable_set: only where there is something to say: "yes", or what keeps a row from being compared with most of
+        its task; rows of a task with one number may be compared.
     """
     measured = measures(runs)
     if over_seeds:
@@ -42,8 +43,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
             for name in (*group.used, *(other for other, _ in group.left_out))
         ]
     frame = pd.DataFrame(rows)
-    if not frame["comparable"].str.startswith(PREFIX).any():
-        frame = frame.drop(columns="comparable")
+    if (frame["comparable"] == "yes").all():
+        frame = frame.drop(columns=["comparable", "comparable_set"])
     order = ["dataset", "partition", "accuracy_last", "method"]
     return frame.sort_values(order, ascending=[True, True, False, True], kind="stable").reset_index(drop=True)
 
@@ -60,7 +61,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
     row["state"] = group.state
-    row["comparable"] = stated(runs, group)
+    row["comparable"], row["comparable_set"] = stated(runs, group)
     return row
 
 
@@ -129,8 +130,8 @@ def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
     """(row, title) of the highest accuracies of each task that has two rows or more that may be compared."""
     best = set()
     table = table.reset_index(drop=True)
-    table = table[~table["comparable"].str.startswith(PREFIX)] if "comparable" in table else table
-    for _, rivals in table.groupby(["dataset", "partition"]):
+    kinds = ["dataset", "partition", *(["comparable_set"] if "comparable_set" in table else [])]
+    for _, rivals in table.groupby(kinds):
         for name, measure in MEASURES.items():
             values = (rivals[name].dropna() / measure.unit).round(measure.digits)
             if measure.higher_is_better and len(values) > 1:
