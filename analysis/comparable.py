@@ -19,7 +19,7 @@ MARK = " ≠"
 UNLIKE = "≠: not comparable with the others; the table says why."
 _MEASURED = {"federation.survey", "federation.measures", "federation.eval_every"}  # decide what is measured, not what is trained
 _PARTITION = {"data.split", "data.local_test"}  # names of what the partition's hash decides
-_ALIKE = {  # data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
+ALIKE = {  # data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
     **dict.fromkeys(("digits", "femnist", "femnist-letters"), ("fedmr map map-authors plain",)),
     **dict.fromkeys(("mnist", "fashion-mnist"), ("fedmr plain",)),
     **dict.fromkeys(("cifar10", "cifar100", "cinic10", "svhn"), ("map map-authors",)),
@@ -210,7 +210,7 @@ def _preprocessing(data: Mapping[str, object]) -> str:
     style, split = str(data.get("transform") or "auto"), str(data.get("split")).lower()
     if style == "auto":
         style = "map" if split.startswith(("incomplete", "dirichlet")) else "fedmr" if split.startswith(("p", "iid")) else "plain"
-    alike = _ALIKE.get(str(data.get("dataset")), ())
+    alike = ALIKE.get(str(data.get("dataset")), ())
     return next((one for one in alike if style in one.split()), style)
 
 
