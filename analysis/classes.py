@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from .comparable import marked
 from .groups import Group
 from .load import Runs
 from .sheet import Sheet
@@ -78,7 +79,7 @@ def _weighted(scores: Curve, weights: Curve) -> float:
 
 def class_sheet(runs: Runs, members: Sequence[Group]) -> Sheet | None:
     """Method by head, medium and tail classes, held and missing pairs, and forgetting; None where no run measured classes."""
-    rows = [(group.label, [_views(runs, name) for name in group.used]) for group in members]
+    rows = [(marked(runs, group), [_views(runs, name) for name in group.used]) for group in members]
     names = [name for name in ("head", "medium", "tail", "held", "missing", "forgetting")
              if any(name in view for _, views in rows for view in views)]  # fmt: skip
     if not names:

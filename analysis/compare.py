@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from .comparable import classes, judge, why_not
 from .groups import Group, groups
 from .load import Runs
 from .measures import measures
@@ -61,18 +62,40 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
 
 
 def comparison_sheet(runs: Runs, members: Sequence[Group], measure: str = "accuracy_last") -> Sheet | None:
-    """Every method of a task against the best one, paired by seed; None without two methods that share two seeds."""
+    """Every method of a task against the best one, paired by seed; None without two methods that share two seeds.
+
+    Methods that may not be compared with the others (analysis/comparable.py) are named with the reason and tested against nobody
+    but each other: then every line says whom it is compared with.
+    """
+    sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
+    found = [_against_best(runs, one, measure) for one in sets]
+    if not any(found):
+        return None
+    if len(sets) == 1:
+        titles = ["Method", "Seeds", f"Difference to {found[0][0][1]}, points", "p (paired t)", "p (sign changes)"]
+        return Sheet(titles, [[label, *cells] for label, _, cells in found[0]], frozenset({"Method"}))
+    lines = []
+    for one, compared in zip(sets, found, strict=True):
+        lines += [[label, best, *cells, told[label] or "yes"] for label, best, cells in compared]
+        tested = {label for label, _, _ in compared} | {best for _, best, _ in compared}
+        lines += [[group.label, "–", "–", "–", "–", "–", told[group.label]] for group in one
+                  if told[group.label] and group.label not in tested]  # fmt: skip
+    titles = ["Method", "Compared with", "Seeds", "Difference, points", "p (paired t)", "p (sign changes)", "Comparable"]
+    return Sheet(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
+
+
+def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
+    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none shares two seeds."""
     scores = {group.label: seed_scores(runs, group, measure) for group in members}
     means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
     if len(means) < 2:
-        return None
+        return []
     best = max(means, key=lambda label: means[label])
     found = {label: paired(scores[label], scores[best]) for label in sorted(means, key=lambda one: -means[one]) if label != best}
     if all(one.seeds < 2 for one in found.values()):
-        return None
-    lines = [[label, str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)] for label, one in found.items()]
-    titles = ["Method", "Seeds", f"Difference to {best}, points", "p (paired t)", "p (sign changes)"]
-    return Sheet(titles, lines, frozenset({"Method"}))
+        return []
+    return [(label, best, [str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)])
+            for label, one in found.items()]  # fmt: skip
 
 
 class Ranking(NamedTuple):
@@ -94,11 +117,14 @@ class Ranking(NamedTuple):
 
 
 def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
-    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that they share."""
+    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that they share.
+
+    Of a task only the largest set of experiments that may be compared counts.
+    """
     table: dict[str, dict[tuple[str, str], float]] = {}
     for group in groups(runs):
         found = seed_scores(runs, group, measure)
-        if found:
+        if found and not why_not(runs, group):
             table.setdefault(group.label, {})[group.task] = sum(found.values()) / len(found)
     frame = pd.DataFrame(table)  # tasks x methods
     counts = frame.notna().sum()

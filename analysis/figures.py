@@ -22,6 +22,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from .comparable import marked
 from .groups import Group, groups
 from .load import Runs, by_run
 
@@ -108,7 +109,7 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """The curves of a panel. A method keeps its style over all tasks and panels."""
     matrix = runs.matrix(*PANELS[panel])
-    found = (_curve(group, looks(runs)[group.label], matrix) for group in tasks(runs)[task])
+    found = (_curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task])
     return [curve for curve in found if curve is not None]
 
 
@@ -123,14 +124,14 @@ def looks(runs: Runs) -> dict[str, int]:
     return found
 
 
-def _curve(group: Group, style: int, matrix: pd.DataFrame) -> Curve | None:
+def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve | None:
     seeds = matrix[[run for run in group.used if run in matrix]].dropna(how="all")
     if seeds.empty:
         return None
     common = seeds.dropna()
     kept = common if len(common) else seeds
     values, rounds = kept.to_numpy(np.float64), kept.index.to_numpy(np.float64)
-    return Curve(group.label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
+    return Curve(label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
 
 
 def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
@@ -206,7 +207,7 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
     for group in tasks(runs)[task]:
         mine = rows[rows["run"].isin(group.used)]
         if not mine.empty:
-            found[group.label] = mine.groupby("class")["value"].mean()
+            found[marked(runs, group)] = mine.groupby("class")["value"].mean()
     frame = pd.DataFrame(found).T.rename(columns=int).sort_index(axis=1)
     return frame.loc[frame.mean(axis=1).sort_values(ascending=False, kind="stable").index]
 

@@ -18,8 +18,11 @@ _USUAL = {  # what stands in run.json where nothing was asked for, or, in runs o
     "faults": {"drop": 0, "late": 0, "corrupt": 0, "straggle": 0, "straggle_share": 0.5, "corrupt_kind": "nan", "at": ""},
     "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
 }
-_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done"]
+_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
 _THE_TASK = ("method", "data.dataset", "data.split")
+
+
+_Key = tuple[str, str, str, str, str]  # data set, partition, method, configuration, mark of the partition where one is needed
 
 
 class Group(NamedTuple):
@@ -29,6 +32,7 @@ class Group(NamedTuple):
     used: names of the runs behind the numbers: one a seed, and the finished ones only, if there are any.
     state: how many runs are in which state, all of them counted.
     left_out: (run, why) of the group's other runs.
+    names: all names of the partition, where the same one has several.
     """
 
     label: str
@@ -37,11 +41,12 @@ class Group(NamedTuple):
     used: tuple[str, ...]
     state: str
     left_out: tuple[tuple[str, str], ...] = ()
+    names: str = ""
 
     @property
     def task(self) -> tuple[str, str]:
-        """(dataset, partition): only groups of one task are comparable."""
-        return self.dataset, self.partition
+        """(dataset, partition): what stands in one table. Which of them may be compared, analysis/comparable.py says."""
+        return self.dataset, self.names or self.partition
 
 
 def groups(runs: Runs) -> list[Group]:
@@ -51,26 +56,66 @@ def groups(runs: Runs) -> list[Group]:
 
 
 def _groups(runs: Runs) -> list[Group]:
-    members: dict[tuple[str, str, str, str], list[str]] = {}
+    members: dict[_Key, list[str]] = {}
     about = {str(row["run"]): row for row in runs.runs[_NEEDED].reset_index().to_dict("records")}
     for name, row in about.items():
-        experiment = _experiment(runs.files[name])
-        key = (row["dataset"], row["partition"], row["method"], json.dumps(experiment, sort_keys=True, default=str))
-        members.setdefault(key, []).append(name)
-    labels = _labels(list(members), [flatten(_experiment(runs.files[names[0]])) for names in members.values()])
+        text = json.dumps(experiment(runs.files[name]), sort_keys=True, default=str)
+        members.setdefault((row["dataset"], row["partition"], row["method"], text, ""), []).append(name)
+    members = {(*key[:4], mark): names for key, all_names in members.items()
+               for mark, names in by_partition(key[1], {name: about[name] for name in all_names}).items()}  # fmt: skip
+    configs = [flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()]
+    labels = _labels(list(members), configs)
+    one_task = _one_task([(key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
+                          for key, names in members.items()])  # fmt: skip
     found = []
-    for (dataset, partition, _, _), names, label in zip(members, members.values(), labels, strict=True):
+    for (dataset, partition, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
         used = _used(rows)
         others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
-        found.append(Group(label, dataset, partition, used, _state(rows), others))
+        found.append(Group(label, dataset, partition, used, _state(rows), others, one_task[dataset, partition]))
     return sorted(found)
+
+
+def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
+    """Runs of one configuration, taken apart where their partitions only share a name: mark → runs; "" where they are one.
+
+    A partition that is drawn has another hash for every seed; one of a file has the same, and two of one seed must agree.
+    """
+    found: list[dict[Any, str]] = []  # seed → hash
+    sets: list[list[str]] = []
+    from_file = split.startswith("file:")
+    for name, row in rows.items():
+        seed, digest = (0 if from_file else row["seed"]), str(row["partition_sha256"])
+        unknown = () if from_file else ("",)
+        fits = (i for i, one in enumerate(found) if one.get(seed, digest) in (digest, *unknown) or digest in unknown)
+        place = next(fits, None)
+        if place is None:
+            place = len(found)
+            found.append({})
+            sets.append([])
+        found[place].setdefault(seed, digest)
+        sets[place].append(name)
+    if len(sets) == 1 and not (from_file and next(iter(found[0].values()))):
+        return {"": sets[0]}
+    return {next(iter(one.values()))[:8] or "not recorded": names for one, names in zip(found, sets, strict=True)}
+
+
+def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str], str]:
+    """(data set, partition) → all names that this partition has, where a file is one of them: drawn ones first; else ""."""
+    names: dict[tuple[str, str], set[str]] = {(dataset, partition): {partition} for dataset, partition, _ in known}
+    for dataset, partition, hashes in known:
+        for other_set, other, also in known:
+            if dataset == other_set and (hashes & also) - {""} and any(one.startswith("file:") for one in (partition, other)):
+                joined = names[dataset, partition] | names[dataset, other]
+                names |= {(dataset, one): joined for one in joined}
+    return {key: " = ".join(sorted(one, key=lambda name: (name.startswith("file:"), name))) if len(one) > 1 else ""
+            for key, one in names.items()}  # fmt: skip
 
 
 def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     """Fields of the configuration in which the methods of a task differ, but for the method and its arguments: (field, who has
     what). A difference of two methods is theirs alone only where this is empty."""
-    configs = {group.label: flatten(_experiment(runs.files[group.used[0]])) for group in members}
+    configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
     found = []
     for name in sorted({name for config in configs.values() for name in config}):
         values: dict[str, list[str]] = {}
@@ -81,7 +126,7 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     return found
 
 
-def _experiment(file: Mapping[str, Any]) -> dict[str, Any]:
+def experiment(file: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
     data are, and settings that older runs do not have, where they are as usual."""
     config = {key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
@@ -99,9 +144,9 @@ def _spelt(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _labels(keys: Sequence[_Key], configs: Sequence[Mapping[str, Any]]) -> list[str]:
     labels = []
-    met: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    met: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for key, config in zip(keys, configs, strict=True):
         met.setdefault(key[:3], []).append(config)
     for key, config in zip(keys, configs, strict=True):
@@ -114,7 +159,7 @@ def _labels(keys: Sequence[tuple[str, str, str, str]], configs: Sequence[Mapping
     return [_numbered(label, key[:2], labels[:i], keys[:i]) for i, (label, key) in enumerate(zip(labels, keys, strict=True))]
 
 
-def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[tuple[str, str, str, str]]) -> str:
+def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[_Key]) -> str:
     """A label that an earlier group of the same task has is numbered: tables go by labels."""
     earlier = sum(one == label and key[:2] == task for one, key in zip(labels, keys, strict=True))
     return f"{label} ({earlier + 1})" if earlier else label

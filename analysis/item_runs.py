@@ -8,8 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .comparable import PREFIX, classes, differences
+from .groups import Group
 from .load import Runs
 from .measures import measures
+
+DECLARED = frozenset({"local.clip_norm"})
 
 
 class Reproduction(NamedTuple):
@@ -78,7 +82,48 @@ def _percent(scores: Sequence[float]) -> float:
     return 100 * sum(scores) / len(scores) if scores else math.nan
 
 
+def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
+    """Run → why it is left out: of the runs of its column and seed, most are of another partition, other data, or another budget.
+
+    What an item's rows are meant to differ in, besides the method and its arguments, is the clipping of gradients.
+    """
+
+    def made() -> dict[str, str]:
+        found = {}
+        for members in _by_column(item, runs):
+            first, *rest = classes(runs, members, DECLARED)
+            for group in (group for one in rest for group in one):
+                told, than = next((told, one) for one in first if (told := differences(runs, group, one, DECLARED)))
+                found[group.used[0]] = f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"
+        return found
+
+    left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
+    return left
+
+
+def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
+    """For every column and seed its runs, each alone, the baseline's first."""
+    found: dict[tuple[str, str], dict[str, Group]] = {}
+    cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
+    for cell in cells:
+        for name in _loaded(item, cell["runs"], runs):
+            dataset, partition, seed = (str(runs.runs.at[name, one]) for one in ("dataset", "partition", "seed"))
+            found.setdefault((cell["column"], seed), {}).setdefault(name, Group(cell["row"], dataset, partition, (name,), ""))
+    return [list(one.values()) for one in found.values()]
+
+
+def stray_of(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
+    """Why runs behind a cell are left out; empty where none is."""
+    left = strays(item, runs)
+    return "; ".join(dict.fromkeys(left[name] for name in _loaded(item, cell["runs"], runs) if name in left))
+
+
 def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
+    left = strays(item, runs)
+    return [name for name in _loaded(item, folders, runs) if name not in left]
+
+
+def _loaded(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
     wanted = {str((item.folder / run).resolve()) for run in folders}
     places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
     return [places[folder] for folder in sorted(wanted) if folder in places]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from .comparable import notices, unlike
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
 from .groups import Group, differing
 from .item_runs import Reproduction, load_item
@@ -28,7 +29,8 @@ READING = (
     "each client's own model on its own local test set; beside it the same where only the classes of the client's training "
     "data may be the answer, and macro-F1 over all classes. MB are 10<sup>6</sup> bytes a round that the method sends for "
     "all participants together; seconds are the median wall time of a round on the machine that ran it. The highest mean of "
-    "a task is marked.</p>\n"
+    "a task is marked. Experiments whose partition (by its hash), network, data, budget or numerics differ are <em>not "
+    "comparable</em>: what differs is named, none of them is marked, and no difference between them is tested.</p>\n"
     "<p>By classes, all of the last global model: <em>head</em>, <em>medium</em> and <em>tail</em> are the third of the "
     "classes with most, middling and fewest training samples; <em>held</em> is the mean over all pairs of a client and a "
     "class it has samples of, <em>missing</em> over all pairs of a client and a class it has none of; <em>forgetting</em> "
@@ -113,9 +115,11 @@ def _head(runs: Runs) -> str:
 
 def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> str:
     dataset, partition = task
-    rows = table[(table["dataset"] == dataset) & (table["partition"] == partition)].reset_index(drop=True)
+    names = {group.partition for group in members}
+    rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     body = f"<h2>{text(dataset or 'unknown data')} · {text(partition or 'unknown partition')}</h2>\n"
-    body += f'<div class="scroll">{to_html(rows, hide=["dataset", "partition"])}</div>\n'
+    body += f'<div class="scroll">{to_html(rows, hide=["dataset", *(["partition"] if len(names) == 1 else [])])}</div>\n'
+    body += notice("What may be compared", notices(runs, members))
     body += notice("Not the same for all of these", differing(runs, members))
     body += notice("Left out of the means", [pair for group in members for pair in group.left_out])
     panels = (_panel(runs, task, panel) for panel in PANELS)
@@ -127,7 +131,7 @@ def _panel(runs: Runs, task: tuple[str, str], panel: str) -> str:
     figure = panel_figure(runs, task, panel)
     if figure is None:
         return f'<p class="soft">{panel}: not measured by these runs.</p>'
-    caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed."
+    caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed." + unlike(runs, tasks(runs)[task])
     drawing = svg(figure)
     return picture(drawing, in_the_dark(drawing), caption, f"{panel} against round; the table above has its last values")
 
@@ -137,6 +141,7 @@ def _classes(runs: Runs, task: tuple[str, str]) -> str:
     if figure is None:
         return '<p class="soft">Accuracy per class: not measured by these runs.</p>\n'
     caption = "Accuracy in per cent of the final global model on each class of the server's test set, mean over seeds."
+    caption += unlike(runs, tasks(runs)[task])
     drawing = svg(figure)
     return "<h3>Accuracy per class</h3>" + picture(drawing, in_the_dark(drawing), caption, caption, css="classes")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from .gains import client_gains
-from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means
+from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
 from .load import Runs
 from .measures import LAST_ROUNDS, measures
 from .sheet import Sheet, without_blank
@@ -38,6 +38,7 @@ ROUNDS = {  # what counts rounds: of which accuracy
 }
 SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way they moved
 DIGITS = {"floats_up": 3, **dict.fromkeys(ROUNDS, 0), **{name: 1 for name in READERS if name.startswith("eigenvalue")}}
+LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
@@ -202,6 +203,7 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
     digits = DIGITS.get(item.about["measure"], 2)
     title, said = _settings(item, runs) or _asides(item, runs)
+    left = {(cell["row"], cell["column"]): stray_of(item, cell, runs) or "–" for cell in item.about["cells"]}
     parts, lines = _parts(item), []
     for line in result_lines(item, runs):
         cells = [line.row, parts.get(line.column, line.column), shown([line.printed], digits), shown(line.ours, digits)]
@@ -211,10 +213,10 @@ def paper_sheet(item: Reproduction, runs: Runs) -> Sheet:
         else:
             cells += [shown([line.printed_gain], digits, sign=True), shown(line.gains, digits, sign=True)]
         beside = [said.get((line.row, line.column), "–")] if title else []
-        lines.append([*cells, *beside, verdict(line, scale, item.about["tolerance"])])
+        lines.append([*cells, *beside, verdict(line, scale, item.about["tolerance"]), left.get((line.row, line.column), "–")])
     titles += [title] if title else []
-    whole = Sheet([*titles, "Verdict"], lines, frozenset({"Method", "Column", title, "Verdict"}))
-    return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict"})
+    whole = Sheet([*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT}))
+    return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict", LEFT_OUT})
 
 
 def _parts(item: Reproduction) -> dict[str, str]:

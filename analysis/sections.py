@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from . import comparable
 from .claims import claim_sheet
 from .classes import class_sheet
 from .compare import comparison_sheet, ranking
@@ -140,6 +141,7 @@ def task_sections(runs: Runs, members: Sequence[Group]) -> str:
     drawn = ""
     if len(points) > 1:
         caption = "Last aggregation against last personalization accuracy, 95 % intervals over seeds."
+        caption += comparable.unlike(runs, members)
         drawn += drawing(scatter(points), caption, css="natural")
     return body + (f'<div class="figures">{drawn}</div>\n' if drawn else "") + _gains(runs, members)
 
@@ -152,7 +154,7 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[Point]:
         if len(rows):
             x, y = rows["accuracy_last"].tolist(), rows["personal_last"].tolist()
             mean = sum(x) / len(x), sum(y) / len(y)
-            points.append(Point(group.label, *mean, t_interval(x), t_interval(y), numbers[group.label]))
+            points.append(Point(comparable.marked(runs, group), *mean, t_interval(x), t_interval(y), numbers[group.label]))
     return points
 
 
@@ -163,7 +165,7 @@ def _gains(runs: Runs, members: Sequence[Group]) -> str:
         return ""
     differences = {}
     for group in members:
-        found = client_gains(runs, group.used, baseline.used)
+        found = client_gains(runs, group.used, baseline.used) if not comparable.differences(runs, group, baseline) else []
         if group is not baseline and found:
             differences[group.label] = found
     if not differences:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from .comparable import judge
+from .groups import Group
 from .load import Runs, read_runs, section
 from .measures import measures
-from .sheet import Sheet
+from .sheet import Sheet, without_blank
 from .stats import t_interval
 
 NOTES = {
@@ -75,8 +77,17 @@ def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:
     finals = read_runs([sweep.folder]) if runs is None else runs
     titles = ["Method", "Chosen", "Trials", "Failed", "Rounds to choose", "Hours to choose", _score_title(sweep), "Seeds",
               "Aggregation %", "Personalization %"]  # fmt: skip
-    lines = [_line(sweep, name, about, finals) for name, about in sweep.methods.items()]
-    return Sheet(titles, lines, frozenset({"Method", "Chosen"}))
+    said = _comparable(sweep, finals)
+    lines = [[*_line(sweep, name, about, finals), said.get(name, "–")] for name, about in sweep.methods.items()]
+    return without_blank(Sheet([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})), {"Comparable"})
+
+
+def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
+    """Method → what is to be said of comparing its final runs with the others'; nothing where all may be compared."""
+    found = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
+    members = [Group(method, str(runs.runs.at[names[0], "dataset"]), str(runs.runs.at[names[0], "partition"]), tuple(names), "")
+               for method, names in found.items() if names]  # fmt: skip
+    return {label: one.against for label, one in judge(runs, members).items() if one.against}
 
 
 def _score_title(sweep: Sweep) -> str:
@@ -97,12 +108,16 @@ def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> li
 
 
 def _final_scores(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> pd.DataFrame:
-    """Rows: final runs (with the papers' protocol the chosen trial); columns of measures()."""
+    """Rows: final runs; columns of measures()."""
+    return measures(runs).loc[_final_names(sweep, method, about, runs), ["accuracy_last", "personal_last"]]
+
+
+def _final_names(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> list[str]:
+    """The final runs of a method; with the papers' protocol the chosen trial."""
     wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
     if sweep.protocol == "paper" and about.get("chosen"):
         wanted = {(sweep.folder / method / "trials" / str(about["chosen"].get("name"))).resolve()}
-    names = [name for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
-    return measures(runs).loc[names, ["accuracy_last", "personal_last"]]
+    return [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
 
 
 def settings_text(settings: object) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Collection
 
 import pandas as pd
 
+from .comparable import stated
 from .groups import Group, groups
 from .load import Runs
 from .measures import MEASURES, Measure, measures
 from .sheet import Sheet, as_html, as_latex, as_markdown, as_text
 from .stats import t_interval
 
+COMPARABLE = "Comparable"
 _TITLES = {"method": "Method", "dataset": "Data set", "partition": "Partition", "run": "Run", "seed": "Seed",
            "seeds": "Seeds", "rounds": "Rounds", "state": "State"}  # fmt: skip
 
@@ -27,6 +29,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         the mean over clients of macro-F1.
     mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median over rounds.
     …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the shortest run used.
+    comparable, comparable_set: only where there is something to say: "yes", or what keeps a row from being compared with most of
+        its task; rows of a task with one number may be compared.
     """
     measured = measures(runs)
     if over_seeds:
@@ -39,6 +43,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
             for name in (*group.used, *(other for other, _ in group.left_out))
         ]
     frame = pd.DataFrame(rows)
+    if (frame["comparable"] == "yes").all():
+        frame = frame.drop(columns=["comparable", "comparable_set"])
     order = ["dataset", "partition", "accuracy_last", "method"]
     return frame.sort_values(order, ascending=[True, True, False, True], kind="stable").reset_index(drop=True)
 
@@ -55,6 +61,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
     row["state"] = group.state
+    row["comparable"], row["comparable_set"] = stated(runs, group)
     return row
 
 
@@ -63,11 +70,14 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
     shown = {name: m for name, m in MEASURES.items() if not m.optional or table[name].notna().any()}
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
+    said = "comparable" in table
+    titles += [COMPARABLE] if said else []
     lines = []
     for _, row in table.iterrows():
         line = [f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split()) for name in names]
         line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in shown.items()]
-        lines.append([*line, _rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])])
+        line += [_rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])]
+        lines.append([*line, *([str(row["comparable"])] if said else [])])
     return titles, lines
 
 
@@ -113,16 +123,17 @@ def to_latex(table: pd.DataFrame) -> str:
 
 def _sheet(table: pd.DataFrame) -> Sheet:
     titles, lines = cells(table)
-    return Sheet(titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State"}))
+    return Sheet(titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State", COMPARABLE}))
 
 
 def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
-    """(row, title) of the highest accuracies of each task that has two rows or more."""
+    """(row, title) of the highest accuracies of each task that has two rows or more that may be compared."""
     best = set()
-    for _, rivals in table.reset_index(drop=True).groupby(["dataset", "partition"]):
+    table = table.reset_index(drop=True)
+    kinds = ["dataset", "partition", *(["comparable_set"] if "comparable_set" in table else [])]
+    for _, rivals in table.groupby(kinds):
         for name, measure in MEASURES.items():
             values = (rivals[name].dropna() / measure.unit).round(measure.digits)
             if measure.higher_is_better and len(values) > 1:
                 best |= {(int(row), measure.title) for row in values.index[values == values.max()]}
     return best
-

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from .comparable import differences
 from .groups import Group
 from .load import Runs, named
 from .sheet import Sheet
@@ -24,6 +25,7 @@ def target_sheet(runs: Runs, members: Sequence[Group]) -> Sheet | None:
     """Rounds and MB (up and down, all participants) to the baseline's best accuracy of the same seed; None without a baseline.
 
     The baseline is FedAvg, or the task's first method where it was not run. Crossing one's own maximum is a noisy measure.
+    A method that may not be compared with the baseline has no numbers.
     """
     if len(members) < 2:
         return None
@@ -35,6 +37,9 @@ def target_sheet(runs: Runs, members: Sequence[Group]) -> Sheet | None:
         return None
     lines = []
     for group in members:
+        if differences(runs, group, baseline):
+            lines.append([group.label, "–", "not comparable", "–"])
+            continue
         pairs = [(name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets]
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}

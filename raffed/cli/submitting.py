@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
+import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raffed.cli.screen import counted
 from raffed.core.errors import UsageError, check_choice
+from raffed.core.visible import visible
 from raffed.results.remote import check_url
 from raffed.results.storage import is_url
 
 if TYPE_CHECKING:
+    from raffed.runtime.job_files import Parcel
     from raffed.runtime.ray_jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
@@ -34,22 +36,35 @@ def submit(
     env: Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the job; no secrets.")] = None,
     name: Annotated[str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")] = None,
     python: Annotated[str, typer.Option("--python", help="Python on the cluster that has raffed.")] = "python",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send even more than 50 MB.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")] = True,
 ) -> None:
     """Run a command as a job of a Ray cluster.
 
-    Options of submit stand before COMMAND, those of COMMAND after it. Results go to shared storage: --out takes a URL or an
-    absolute path. Ctrl-C leaves the job running and says how to go on.
+    Options of submit stand before COMMAND, those of COMMAND after it. What is sent is listed first; what looks like a secret,
+    links that lead out of the folder, data, results and caches stay here. Results go to shared storage: --out takes a URL or
+    an absolute path. Ctrl-C leaves the job running and says how to go on.
     """
     words = checked(command, context.args)
     variables = _variables(env or [])
     if address is not None and is_url(address):
         check_url(address)
-    with sent(working_dir, words) as (folder, words):
+    parcel, words = parcelled(working_dir, words)
+    words = [python, "-m", "raffed", *words]
+    _check_words(words)
+    for line in listing(parcel, words, variables):
+        print(visible(line), file=sys.stdout if dry_run else sys.stderr, flush=True)
+    if dry_run:
+        return
+    _check_size(parcel, yes)
+    with tempfile.TemporaryDirectory(prefix="raffed-job-") as folder:
+        from raffed.runtime.job_files import packed
         from raffed.runtime.ray_jobs import Jobs, Order
 
+        package = packed(parcel, Path(folder)) if parcel is not None else None
         jobs = Jobs(address)
-        job = jobs.submit(Order([python, "-m", "raffed", *words], folder, variables, name))
+        job = jobs.submit(Order(words, package, variables, name))
     _say(f"job {job} at {jobs.address}")
     if wait:
         raise typer.Exit(_followed(jobs, job))
@@ -89,33 +104,75 @@ def _parsed(command: str, arguments: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-@contextlib.contextmanager
-def sent(working_dir: Path | None, words: Sequence[str]) -> Iterator[tuple[Path | None, list[str]]]:
-    """The folder that travels with a job, and its command with the names that files have there."""
+def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | None, list[str]]:
+    """What travels with a job (None: the command alone), and its command with the names that files have there.
+
+    Raises UsageError for a TOML file of the command that would not travel.
+    """
+    from raffed.runtime.job_files import check_root, files_alone, parcel_of
+
     files = [word for word in words if word.endswith(".toml") and Path(word).is_file()]
-    if working_dir is not None:
-        root = working_dir.resolve()
-        if not root.is_dir():
-            raise UsageError(f"--working-dir {working_dir}: no such folder")
-        outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
-        if outside:
-            raise UsageError(f"{outside[0]} is not in --working-dir {working_dir}, so it would not travel; copy it there")
-        yield root, [str(Path(w).resolve().relative_to(root)) if w in files else w for w in words]
-    elif files:
-        with tempfile.TemporaryDirectory(prefix="raffed-job-") as folder:
-            for word in files:
-                shutil.copy(word, folder)
-            yield Path(folder), [Path(w).name if w in files else w for w in words]
-    else:
-        yield None, list(words)
+    if working_dir is None:
+        there = {Path(word).name: Path(word) for word in files}
+        if len(there) < len({Path(word).resolve() for word in files}):
+            raise UsageError("two TOML files of one name would travel as one: rename one, or give --working-dir")
+        return (files_alone(there) if files else None), [Path(w).name if w in files else w for w in words]
+    root = check_root(working_dir)
+    outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
+    if outside:
+        raise UsageError(f"{outside[0]} is not in --working-dir {working_dir}, so it would not travel; copy it there")
+    parcel, names = parcel_of(root), {word: Path(word).resolve().relative_to(root).as_posix() for word in files}
+    for word, name in names.items():
+        if reason := parcel.reason_against(name):
+            raise UsageError(f"{word} would not travel ({reason}), so the job could not read it; give it another place or name")
+    return parcel, [names.get(word, word) for word in words]
+
+
+def listing(parcel: Parcel | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """Lines: the command, the names of its variables, every file that travels with its bytes, and what stays here and why."""
+    from raffed.runtime.job_files import gathered
+
+    lines = [f"command: {shlex.join(words)}"]
+    lines += [f"variables: {', '.join(sorted(variables))}"] if variables else []
+    if parcel is None:
+        return [*lines, "sent: no file, the command alone"]
+    lines += [f"sent: {one.size:>11,} bytes  {one.name}" for one in parcel.sent]
+    lines += [f"stays here: {name}  ({reason})" for name, reason in gathered(parcel.withheld)]
+    return [*lines, f"sent in all: {counted(len(parcel.sent), 'file')}, {parcel.size / 1e6:.3f} MB"]
+
+
+def _check_size(parcel: Parcel | None, yes: bool) -> None:
+    from raffed.runtime.job_files import LARGE
+
+    if parcel is not None and parcel.size > LARGE and not yes:
+        largest = max(parcel.sent, key=lambda one: one.size)
+        raise UsageError(
+            f"{parcel.size / 1e6:.1f} MB would travel, more than {LARGE / 1e6:.0f} MB (the largest: {largest.name}, "
+            f"{largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or name what should stay in .rayignore"
+        )
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """The job server shows the command to everybody who may look."""
+    from raffed.runtime.secret_files import secret_contents
+
+    for word in words:
+        if found := secret_contents(word.encode("utf-8", "replace"), "word.py"):
+            raise UsageError(f"a word of the command {found}; the cluster would show it, so nothing was sent")
 
 
 def _variables(texts: Sequence[str]) -> dict[str, str]:
+    from raffed.runtime.secret_files import secret_contents
+
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError("--env: wanted NAME=VALUE")  # not repeated: it may be something that no log should hold
+        if secret := secret_contents(text.encode("utf-8", "replace")):
+            raise UsageError(
+                f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it on the nodes"
+            )
         found[name] = value
     return found
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # of the vaults, where a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
-WORDS = {"Method", "Data set", "Partition", "State"}
+WORDS = {"Method", "Data set", "Partition", "State", "Comparable"}
 SHORT = {"Aggregation, last %": "agg %", "mean last 10 %": "mean of 10 %", "Personalization, last %": "pers %",
          "MB up/round": "MB up", "MB down/round": "MB down"}  # fmt: skip
 WIDE = 200  # columns assumed where nobody's terminal limits them

@@ -26,21 +26,21 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 @dataclass(frozen=True)
 class Order:
-    """A job to be handed in. `words`: the command. `working_dir`: the folder that travels, what the environment file excludes
-    left at home. `env`: variables of the job; the dashboard shows them, so no secrets."""
+    """A job to be handed in. `words`: the command. `package`: a zip whose files are the job's working folder; Ray sends it as it
+    is (raffed/runtime/job_files.py). `env`: variables of the job; the dashboard shows them, so no secrets."""
 
     words: Sequence[str]
-    working_dir: Path | None = None
+    package: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
 
     def runtime_env(self) -> dict[str, Any]:
-        """The runtime environment of cluster/runtime_env.yaml with this order's folder and variables."""
+        """The runtime environment of cluster/runtime_env.yaml with this order's package and variables. What the file excludes
+        is for Ray's own command: the package holds nothing that should stay here."""
         found = environment()
-        if self.working_dir is None:
-            found.pop("excludes", None)
-        else:
-            found["working_dir"] = str(self.working_dir)
+        found.pop("excludes", None)
+        if self.package is not None:
+            found["working_dir"] = str(self.package)
         found["env_vars"] = {**found.get("env_vars", {}), **self.env}
         return found
 

@@ -115,7 +115,8 @@ def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_fil
 def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_file: Path, write_run: WriteRun) -> None:
     """FedMR scores 70 and 71 with its default; another setting has the best single run (74), a third none yet."""
     about = json.loads(item_file.read_text())
-    wild = [write_run(f"wild-{seed}", [score], seed=seed, method="fedmr").name for seed, score in enumerate((0.74, 0.60))]
+    scores = enumerate((0.74, 0.60))
+    wild = [write_run(f"wild-{seed}", [0.2, 0.3, score], seed=seed, method="fedmr").name for seed, score in scores]
     fedavg, fedmr = about["cells"]
     fedavg["settings"] = [{"setting": "defaults", "runs": fedavg["runs"]}]
     tried = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}

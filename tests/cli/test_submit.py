@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,9 @@ class Server:
     def __init__(
         self, status: JobStatus = JobStatus.SUCCEEDED, code: int | None = 0, log: tuple[Any, ...] = ("hello\n",)
     ) -> None:
-        self.status, self.code, self.logs, self.taken = status, code, [log], {}
+        self.status, self.code, self.logs = status, code, [log]
+        self.taken: dict[str, Any] = {}
+        self.travelled: dict[str, str] = {}
 
     def __call__(self, address: str | None) -> Server:
         return self
@@ -34,8 +37,10 @@ class Server:
 
     def submit_job(self, **given: Any) -> str:
         self.taken = given
-        folder = given["runtime_env"].get("working_dir")
-        self.travelled = {path.name: path.read_text() for path in Path(folder).iterdir()} if folder else {}
+        package = given["runtime_env"].get("working_dir")
+        if package:
+            with zipfile.ZipFile(package) as archive:
+                self.travelled = {name: archive.read(name).decode() for name in archive.namelist()}
         return given["submission_id"] or "raysubmit_1"
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
@@ -122,14 +127,20 @@ def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> 
     assert " run exp.toml --out" in server.taken["entrypoint"]
 
 
-def test_a_working_folder_travels_without_what_the_environment_file_excludes(cli: Cli, server: Server, tmp_path: Path) -> None:
-    (tmp_path / "exp.toml").write_text('method = "map"\n')
-    done = cli("submit", "--working-dir", tmp_path, "--env", "RAFFED_DATA=/data", "run", tmp_path / "exp.toml", *OUT)
+def test_a_working_folder_travels_as_a_package_of_what_was_listed(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "code" / "pkg").mkdir(parents=True)
+    (tmp_path / "code" / "exp.toml").write_text('method = "map"\n')
+    (tmp_path / "code" / "pkg" / "own.py").write_text("x = 1\n")
+    (tmp_path / "code" / "big.npz").write_text("data")
+    done = cli(
+        "submit", "--working-dir", tmp_path / "code", "--env", "RAFFED_DATA=/data", "run", tmp_path / "code/exp.toml", *OUT
+    )
     assert done.code == 0, done.err
-    sent = server.taken["runtime_env"]
-    assert sent["working_dir"] == str(tmp_path)
-    assert {"/.git/", "/data/", "*.parquet"} <= set(sent["excludes"])
-    assert sent["env_vars"]["RAFFED_DATA"] == "/data"
+    assert server.travelled == {"exp.toml": 'method = "map"\n', "pkg/own.py": "x = 1\n"}
+    assert server.taken["runtime_env"]["env_vars"]["RAFFED_DATA"] == "/data"
+    assert "excludes" not in server.taken["runtime_env"]
+    assert "6 bytes  pkg/own.py" in done.err
+    assert "stays here: big.npz" in done.err
 
 
 REFUSED = [

@@ -154,8 +154,13 @@ def test_the_runtime_environment_is_one_and_keeps_data_and_history_at_home(tmp_p
     found = yaml.safe_load((CLUSTER / "runtime_env.yaml").read_text())
     RuntimeEnv(**found)
     home = {".git/config", "data/mnist/x.gz", "runs/a/run.json", "runs/a/checkpoints/round-000001/state.json", "x.parquet",
-            "deep/er/x.npz", ".env", "keys/id.pem", "w.safetensors", ".venv/bin/py", "shared/x", ".ray/auth_token"}  # fmt: skip
-    travels = {"raffed/__init__.py", "exp.toml", "raffed/data/files.py", "tune_spaces/map.py", "pyproject.toml"}
+            "deep/er/x.npz", ".env", "keys/id.pem", "w.safetensors", ".venv/bin/py", "shared/x", ".ray/auth_token", ".env.local",
+            ".netrc", "wandb/netrc", ".git-credentials", ".pypirc", ".npmrc", ".docker/config.json", ".aws/credentials",
+            ".azure/x.json", ".config/gcloud/x.db", ".kube/config", "kubeconfig", ".ssh/known_hosts", "keys/id_ed25519", "a.key",
+            "a.p12", "a.pfx", "a.jks", "credentials.json", "sub/credentials-2.json", "service-account-1.json", "token.txt",
+            "x.token", "secrets.yaml", "sub/.git/config", ".hg/hgrc", ".Renviron", ".pgpass", ".boto", ".terraform/x",
+            "a.tfstate", ".vault-token", ".bash_history"}  # fmt: skip
+    travels = {".gitignore", "raffed/__init__.py", "exp.toml", "raffed/data/files.py", "tune_spaces/map.py", "pyproject.toml"}
     assert packed(tmp_path, home | travels, found["excludes"]) == travels
 
 

@@ -1,0 +1,282 @@
+"""Runs are compared only where all but the method is equal; what differs is named wherever they stand side by side."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.comparable import ALIKE, MARK, differences, judge, notices
+from analysis.compare import comparison_sheet, ranking
+from analysis.figures import class_accuracy, task_curves, tasks
+from analysis.groups import Group, groups
+from analysis.item_runs import load_item, run_folders
+from analysis.load import Runs, load_runs
+from analysis.reproductions import paper_sheet, result_lines
+from analysis.sections import task_sections
+from analysis.sheet import as_markdown
+from analysis.sweeps import Sweep, tuning_sheet
+from analysis.tables import summary, to_html, to_latex, to_markdown, to_text
+from analysis.targets import target_sheet
+from raffed.core.config import RunConfig
+from raffed.data.transforms import TRANSFORMS
+
+WriteRun = Callable[..., Path]
+ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
+
+
+def change(folder: Path, where: str, value: object) -> None:
+    """Another value in a run.json, at `where` (a.b.c)."""
+    file = json.loads((folder / "run.json").read_text())
+    *way, last = where.split(".")
+    part = file
+    for name in way:
+        part = part.setdefault(name, {})
+    part[last] = value
+    (folder / "run.json").write_text(json.dumps(file))
+
+
+def pair(write_run: WriteRun, where: str = "", value: object = None, seeds: int = 3, other_split: str = "p10c2") -> None:
+    """fedavg and fedprox, three seeds; in fedprox's runs one thing is another."""
+    for method, best, split in (("fedavg", 0.5, "p10c2"), ("fedprox", 0.7, other_split)):
+        for seed in range(seeds):
+            config = copy.deepcopy(RunConfig(method=method, seed=seed).as_dict())
+            config["data"]["split"] = split
+            scores = [best, best + 0.01 * seed]
+            folder = write_run(f"{method}{seed}", scores, personal=scores, method=method, seed=seed, split=split, config=config,
+                               partition_sha256=ONE)  # fmt: skip
+            change(folder, "config.federation.rounds", 2)
+            if where and method == "fedprox":
+                change(folder, where, value)
+
+
+UNLIKE: list[tuple[str, Any, str]] = [
+    ("partition_sha256", OTHER, "the partition differs (c3d4e5f6… / a1b2c3d4…)"),
+    ("config.model.name", "lenet", "the network differs (lenet / mlp)"),
+    ("config.model.args", {"hidden": [64]}, "model.args.hidden differs ([64] / none)"),
+    ("config.data.samples", 600, "data.samples differs (600 / none)"),
+    ("config.data.validation", 0.1, "data.validation differs (0.1 / none)"),
+    ("data_sha256", "ab" * 32, f"data_sha256 differs ({'ab' * 32} / none)"),
+    ("config.federation.rounds", 9, "federation.rounds differs (9 / 2)"),
+    ("config.federation.participation", 0.5, "federation.participation differs (0.5 / 1)"),
+    ("config.federation.weighting", "clients", "federation.weighting differs (clients / none)"),
+    ("config.local.lr", 0.5, "local.lr differs (0.5 / "),
+    ("config.local.epochs", 7, "local.epochs differs (7 / "),
+    ("config.local.min_steps", 70, "local.min_steps differs (70 / 1)"),
+    ("config.local.batch_size", 7, "local.batch_size differs (7 / 64)"),
+    ("config.local.momentum", 0.1, "local.momentum differs (0.1 / 0.9)"),
+    ("config.numerics.precision", "bf16", "numerics.precision differs (bf16 / none)"),
+    ("config.numerics.cohort", 8, "numerics.cohort differs (8 / none)"),
+    ("config.privacy.noise", 1.5, "privacy.noise differs (1.5 / none)"),
+    ("config.faults.drop", 0.5, "faults.drop differs (0.5 / none)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "value", "said"), UNLIKE, ids=[where for where, _, _ in UNLIKE])
+def test_what_differs_is_named_in_every_form_and_is_never_tested(
+    tmp_path: Path, write_run: WriteRun, where: str, value: object, said: str
+) -> None:
+    pair(write_run, where, value)
+    runs = load_runs([tmp_path])
+    table = summary(runs)
+    told = f"not comparable: {said}"
+    assert any(told in cell for cell in table["comparable"])
+    for shown in (to_text(table), table.to_csv()):
+        assert told in shown
+    plain = said.partition(" differs")[0].replace("_", "\\_")
+    assert f"not comparable: {plain}" in to_markdown(table)
+    assert f"not comparable: {plain}" in to_latex(table)
+    assert "not comparable: " in to_html(table)
+    assert "<strong>" not in to_html(table), "nothing is best of what may not be compared"
+    assert comparison_sheet(runs, groups(runs)) is None
+    assert "p (" not in task_sections(runs, groups(runs))
+
+
+def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run)
+    runs = load_runs([tmp_path])
+    assert "comparable" not in summary(runs)
+    assert "<strong>" in to_html(summary(runs))
+    sheet = comparison_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert sheet.lines[0][:2] == ["fedavg", "3"]
+    assert notices(runs, groups(runs)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("config.args", {"mu": 0.5}), ("config.federation.survey", 2), ("config.federation.eval_every", 2),
+     ("config.runtime.actors", 9), ("config.data.root", "/elsewhere")],
+)  # fmt: skip
+def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
+    tmp_path: Path, write_run: WriteRun, where: str, value: object
+) -> None:
+    pair(write_run, where, value)
+    runs = load_runs([tmp_path])
+    assert all(not one.against for one in judge(runs, groups(runs)).values())
+
+
+def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run, "config.numerics.cohort", 8)
+    for seed in range(3):
+        change(tmp_path / f"fedprox{seed}", "auto", {"cohort": 8})
+    assert "comparable" not in summary(load_runs([tmp_path]))
+
+
+def test_a_stopped_run_is_not_compared_with_finished_ones(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run)
+    for seed in range(3):
+        write_run(f"map{seed}", [0.9], method="map", seed=seed, state="running", planned=2, partition_sha256=ONE)
+        config = RunConfig(method="map", seed=seed).as_dict()
+        change(tmp_path / f"map{seed}", "config", config)
+        change(tmp_path / f"map{seed}", "config.federation.rounds", 2)
+    (told,) = (cell for cell in summary(load_runs([tmp_path]))["comparable"] if cell.startswith("not"))
+    assert "the number of rounds done differs (1 / 2)" in told
+
+
+def test_one_partition_under_two_names_is_one_task_and_is_compared(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run, seeds=2, other_split="file:a/my.npz")
+    runs = load_runs([tmp_path])
+    assert list(tasks(runs)) == [("digits", "p10c2 = file:a/my.npz")]
+    sheet = comparison_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert len(sheet.lines) == 1
+    assert any("the partition has two names (" in cell and "is the same" in cell for cell in summary(runs)["comparable"])
+
+
+def test_runs_from_before_the_hash_was_recorded_are_compared_by_name_and_that_is_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    pair(write_run, "partition_sha256", None)
+    runs = load_runs([tmp_path])
+    assert comparison_sheet(runs, groups(runs)) is not None
+    assert summary(runs)["comparable"].str.contains("hash is not recorded").any()
+
+
+def test_no_mean_is_over_partitions_that_only_share_a_file_s_name(tmp_path: Path, write_run: WriteRun) -> None:
+    """Seed 0 is of one partition, seeds 1 and 2 of another: two experiments, told apart by their hashes."""
+    for seed in range(3):
+        write_run(f"s{seed}", [0.5], seed=seed, split="file:my.npz", partition_sha256=OTHER if seed else ONE)
+    found = groups(load_runs([tmp_path]))
+    assert {group.label: group.used for group in found} == {
+        "fedavg partition=a1b2c3d4": ("s0",), "fedavg partition=c3d4e5f6": ("s1", "s2"),
+    }  # fmt: skip
+    for group in found:
+        (curve,) = (one for one in task_curves(load_runs([tmp_path]), found[0].task, "Aggregation accuracy")
+                    if one.label.removesuffix(MARK) == group.label)  # fmt: skip
+        assert curve.mean.tolist() == [0.5]
+
+
+def test_a_drawn_partition_of_one_seed_with_two_hashes_is_two_experiments(tmp_path: Path, write_run: WriteRun) -> None:
+    for name, seed, digest in (("a0", 0, ONE), ("a1", 1, "e" * 64), ("b0", 0, OTHER)):
+        write_run(name, [0.5], seed=seed, partition_sha256=digest)
+    assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("a0", "a1"), ("b0",)]
+
+
+def three(write_run: WriteRun, tmp_path: Path) -> Runs:
+    """fedavg and fedprox may be compared, map (0.9) is of another partition, on two tasks."""
+    for split in ("p10c2", "iid:10"):
+        for method, score, digest in (("fedavg", 0.5, ONE), ("fedprox", 0.6, ONE), ("map", 0.9, OTHER)):
+            for seed in range(2):
+                name = f"{split[0]}-{method}{seed}"
+                write_run(name, [score - 0.1, score], personal=[score, score], method=method, seed=seed, split=split,
+                          partition_sha256=digest)  # fmt: skip
+    return load_runs([tmp_path])
+
+
+def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, write_run: WriteRun) -> None:
+    runs = three(write_run, tmp_path)
+    members = tasks(runs)["digits", "p10c2"]
+    sheet = comparison_sheet(runs, members)
+    assert sheet is not None
+    assert [line[0] for line in sheet.lines] == ["fedavg", "map"]
+    assert sheet.lines[1][1:6] == ["–"] * 5
+    assert sheet.lines[1][6].startswith("not comparable: the partition differs")
+    targets = target_sheet(runs, members)
+    assert targets is not None
+    assert next(line for line in targets.lines if line[0] == "map")[1:] == ["–", "not comparable", "–"]
+    marked = {f"map{MARK}", "fedavg", "fedprox"}
+    assert {curve.label for curve in task_curves(runs, ("digits", "p10c2"), "Aggregation accuracy")} == marked
+    assert set(class_accuracy(runs, ("digits", "p10c2")).index) == marked
+    assert ranking(runs) is None, "two methods are left, and a ranking is of three"
+    best = to_html(summary(runs))
+    assert "<strong>60.00" in best
+    assert "<strong>90.00" not in best
+
+
+def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(tmp_path: Path, write_run: WriteRun) -> None:
+    for rounds, digest in ((1, ONE), (2, ONE)):
+        for method, score in (("fedavg", 0.5), ("fedprox", 0.6)):
+            for seed in range(2):
+                write_run(f"{method}{rounds}-{seed}", [score] * rounds, method=method, seed=seed, partition_sha256=digest)
+    runs = load_runs([tmp_path])
+    sheet = comparison_sheet(runs, groups(runs))
+    assert sheet is not None
+    assert {(line[0], line[1]) for line in sheet.lines} == {
+        ("fedavg rounds=1", "fedprox rounds=1"), ("fedavg rounds=2", "fedprox rounds=2"),
+    }  # fmt: skip
+
+
+def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(tmp_path: Path, write_run: WriteRun) -> None:
+    about: dict[str, Any] = {
+        "request": {"protocol": "validation", "select": "global", "grid": {"local.lr": [0.1, 0.5]}},
+        "methods": {},
+    }
+    for method, rate in (("fedavg", 0.1), ("map", 0.5)):
+        for seed in (1, 2):
+            folder = write_run(f"{method}/final/seed-{seed}", [0.5], method=method, seed=seed, partition_sha256=ONE)
+            change(folder, "config.local.lr", rate)
+        final = [{"folder": f"{method}/final/seed-{seed}"} for seed in (1, 2)]
+        about["methods"][method] = {
+            "trials": [],
+            "budget": 0,
+            "cost": {},
+            "chosen": {"settings": {"local.lr": rate}},
+            "final": final,
+        }
+    (tmp_path / "sweep.json").write_text(json.dumps(about))
+    runs = load_runs([tmp_path])
+    assert differences(runs, *groups(runs)) == []
+    assert summary(runs)["comparable"].str.contains("chosen for each method by the sweep").any()
+    assert "Comparable" not in tuning_sheet(Sweep(tmp_path, about), runs).titles
+    change(tmp_path / "map/final/seed-1", "partition_sha256", OTHER)
+    sheet = tuning_sheet(Sweep(tmp_path, about), load_runs([tmp_path]))
+    assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(sheet)
+
+
+def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(tmp_path: Path, write_run: WriteRun) -> None:
+    cells = []
+    for row in ("FedAvg", "FedMR", "FedProx"):
+        names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
+        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
+    change(tmp_path / "FedMR1", "partition_sha256", OTHER)
+    about = {"schema": 1, "paper": "fedmr", "name": "x", "title": "t", "measure": "accuracy_last", "scale": "proxy", "unit": "%",
+             "tolerance": 0.5, "baseline": "FedAvg", "note": "", "cells": cells, "averages": [], "left_out": []}  # fmt: skip
+    (tmp_path / "item.json").write_text(json.dumps(about))
+    item = load_item(tmp_path / "item.json")
+    runs = load_runs(run_folders(item))
+    assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
+    sheet = paper_sheet(item, runs)
+    assert sheet.titles[-1] == "Runs left out"
+    assert [line[-1][:15] for line in sheet.lines] == ["–", "not comparable:", "–"]
+
+
+def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
+    """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs may be compared."""
+    for dataset in {name for name, _ in TRANSFORMS}:
+        styles: dict[Any, list[str]] = {}
+        for (name, style), transform in TRANSFORMS.items():
+            if name == dataset:
+                styles.setdefault(transform, []).append(style)
+        known = [set(one) for one in styles.values() if len(one) > 1]
+        said = [set(one.split()) for one in ALIKE.get(dataset, ())]
+        assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset
+
+
+def test_a_group_without_a_task_of_its_own_is_judged_alone() -> None:
+    assert judge(load_runs([]), []) == {}
+    assert Group("a", "d", "p", (), "").task == ("d", "p")
