@@ -18,6 +18,7 @@ from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
 from raffed.results.atomic import write_text
+from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 
 if TYPE_CHECKING:
@@ -126,14 +127,16 @@ def report(
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
     from raffed.analysis.load import NoRunsError, read_runs
-    from raffed.analysis.report import find_items, write_loaded
+    from raffed.analysis.report import find_items, unhashed, write_loaded
     from raffed.analysis.sweeps import find_sweeps, trials_of
     from raffed.analysis.tables import cells, summary
 
-    loaded, items, sweeps = read_runs(runs), find_items(runs), find_sweeps(runs)
+    loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
     if not loaded.runs.empty or not items:
         for name, reason in loaded.unreadable.items():
             print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+    if loaded.unhashed:
+        print(f"raffed: {unhashed(loaded)}", file=sys.stderr)
     try:
         path = write_loaded(loaded, out, items, sweeps)
     except NoRunsError as error:
@@ -161,7 +164,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     if not showable(item):
         print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
-    runs = read_runs(run_folders(item))
+    runs = read_runs(run_folders(item), read_run)
     claims = None if runs.runs.empty else claim_sheet(item, runs)
     if has_table(item):
         sheet = paper_sheet(item, runs)

@@ -126,9 +126,9 @@ def check_run(path: Path, found: Mapping[str, Json]) -> None:
         raise RunFolderError(
             f"{path}: schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version that wrote it"
         )
-    for why in (_unknown(found), _missing(found, schema == RUN_SCHEMA), _wrong(found), _unfinished(found)):
-        if why:
-            raise RunFolderError(f"{path}: {why}; {_ADVICE}")
+    why = _unknown(found) or _missing(found, schema == RUN_SCHEMA) or _wrong(found) or _unfinished(found) or _gap(found)
+    if why:
+        raise RunFolderError(f"{path}: {why}; {_ADVICE}")
 
 
 def _unknown(found: Mapping[str, Json]) -> str:
@@ -161,6 +161,16 @@ def _unfinished(found: Mapping[str, Json]) -> str:
         return f"state is finished, but there is no {'round_hashes' if 'hashes' in found else 'hashes'}"
     if len(rounds) != found["rounds_done"]:
         return f"rounds_done is {found['rounds_done']}, but there are {len(rounds)} round_hashes"
+    return ""
+
+
+def _gap(found: Mapping[str, Json]) -> str:
+    """Why the segments are not those of the rounds done; empty where they are, or where there are none."""
+    segments = found.get("segments", [])
+    spans = [(one["from"], one["to"]) for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
+    begins = [1, *(int(str(to)) + 1 for _, to in spans)]
+    if [first for first, _ in spans] != begins[: len(spans)] or (spans and spans[-1][1] != found["rounds_done"]):
+        return f"its segments are not those of {found['rounds_done']} rounds done"
     return ""
 
 

@@ -99,7 +99,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
                          "round-000004, client-77"),
     "a cut vault of an old checkpoint": (lambda run: _cut_without_hashes(run), "round-000004, client-"),
     "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
-    "a round's hash": (lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)), "round-000004"),
+    "a round's hash": (lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)),
+                       "round-000004"),
     "claimed accuracy": (lambda run: edited(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),
 }
 
@@ -151,6 +152,7 @@ def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: P
 def test_a_stopped_run_is_verified_up_to_its_checkpoint(copied: Path) -> None:
     def stopped(about: dict) -> None:
         about.update(state="stopped", rounds_done=4)
+        about["segments"][-1]["to"] = 4
         del about["hashes"], about["round_hashes"]
 
     edited(copied / "run.json", stopped)
@@ -165,6 +167,7 @@ def _unfinished(run: Path, rounds_done: int) -> None:
     """As a killed run whose checkpoints are not there."""
     def killed(about: dict) -> None:
         about.update(state="running", rounds_done=rounds_done)
+        about["segments"][-1]["to"] = rounds_done
         del about["hashes"], about["round_hashes"]
 
     edited(run / "run.json", killed)
