@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+FEWEST = {  # fields that a run's run.json may have
+    "schema": 1, "run_id": "a", "config": {}, "identity": "0" * 64, "state": "running", "rounds_done": 3, "seconds": 1.5,
+    "partition_sha256": "1" * 64, "versions": {"torch": "2.14.1"},
+}  # fmt: skip
+
 
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a JSON file says."""

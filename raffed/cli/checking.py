@@ -132,7 +132,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     from raffed.analysis.tables import cells, summary
 
     loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
-    if not loaded.runs.empty or not items:
+    if not loaded.runs.empty:  # else the error says it all
         for name, reason in loaded.unreadable.items():
             print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
     if loaded.unhashed:

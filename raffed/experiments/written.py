@@ -42,7 +42,9 @@ def check_partition(path: Path, about: Mapping[str, Any], drawn: Partition | Non
     """
     advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
     if not (path / PARTITION).exists():
-        return [f"{path / PARTITION}: is missing; it is written when a run begins"] if about["rounds_done"] else []
+        again = "the data and the seed give the same split, and it is written again"
+        then = "put back a copy" if about["state"] == "finished" else again
+        return [f"{path / PARTITION}: is missing; {then}"] if about["rounds_done"] else []
     files = about.get("files") or {}
     if PARTITION in files:
         check_file(path, PARTITION, files, advice)

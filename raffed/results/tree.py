@@ -30,6 +30,8 @@ def check_run_tree(folder: Path) -> None:
     for name in FILES:
         if (folder / name).is_dir():
             raise RunFolderError(f"{folder / name}: is a folder, wanted a file; put back the run's own")
+        if (folder / name).is_symlink() and not (folder / name).exists():
+            raise RunFolderError(f"{folder / name}: a link to nothing; put back the run's own")
     for name in FOLDERS:
         if (folder / name).is_file():
             raise RunFolderError(f"{folder / name}: is a file, wanted a folder; put back the run's own")

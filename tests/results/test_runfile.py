@@ -9,11 +9,7 @@ import pytest
 
 from raffed.core.errors import RunFolderError
 from raffed.results import read_run, write_json
-
-ABOUT = {  # the fewest fields that a run's first run.json may have
-    "schema": 1, "run_id": "a", "config": {}, "identity": "0" * 64, "state": "running", "rounds_done": 3, "seconds": 1.5,
-    "partition_sha256": "1" * 64, "versions": {"torch": "2.14.1"},
-}  # fmt: skip
+from tests.forging import FEWEST
 
 
 def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> None:
@@ -24,30 +20,30 @@ def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> 
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    write_json(tmp_path / "run.json", ABOUT)
-    assert read_run(tmp_path) == ABOUT
+    write_json(tmp_path / "run.json", FEWEST)
+    assert read_run(tmp_path) == FEWEST
 
 
 @pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
 def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dict[str, object]) -> None:
-    write_json(tmp_path / "run.json", ABOUT)
+    write_json(tmp_path / "run.json", FEWEST)
     with pytest.raises((ValueError, TypeError)):
         write_json(tmp_path / "run.json", bad)
-    assert read_run(tmp_path) == ABOUT
+    assert read_run(tmp_path) == FEWEST
 
 
 def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_json(tmp_path / "run.json", ABOUT)
+    write_json(tmp_path / "run.json", FEWEST)
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        write_json(tmp_path / "run.json", {**ABOUT, "run_id": "new"})
-    assert read_run(tmp_path) == ABOUT
+        write_json(tmp_path / "run.json", {**FEWEST, "run_id": "new"})
+    assert read_run(tmp_path) == FEWEST
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
