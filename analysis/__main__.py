@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .load import NoRunsError, read_runs
-from .report import write_loaded
+from .report import unhashed, write_loaded
 from .tables import summary, to_text
 
 
@@ -21,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = read_runs(arguments.runs)
     for name, reason in runs.unreadable.items():
         print(f"left out {name}: {reason}", file=sys.stderr)
+    if runs.unhashed:
+        print(unhashed(runs), file=sys.stderr)
     try:
         report = write_loaded(runs, arguments.out)
     except NoRunsError as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .files import read_object
 from .load import Runs
 from .measures import measures
 
@@ -26,8 +26,8 @@ class Reproduction(NamedTuple):
 
 def load_item(path: Path | str) -> Reproduction:
     """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
-    about = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or "cells" not in about:
+    about = read_object(Path(path))
+    if "cells" not in about:
         raise ValueError(f"{path}: no item of a reproduction")
     return Reproduction(Path(path).parent, about)
 
