@@ -20,7 +20,7 @@ from .load import NoRunsError, Runs, flatten, read_runs, reasons, section
 from .page import notice, page, pairs, picture, text
 from .run_files import DAMAGED
 from .sections import item_section, ranking_section, sweep_section, task_sections
-from .sweeps import Sweep, trials_of
+from .sweeps import Sweep, damaged_sweeps, trials_of
 from .tables import summary, to_html, to_markdown
 
 READING = (
@@ -94,11 +94,13 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep], whole: Runs) -> str:
     """whole: the runs, and the trials of sweeps."""
-    body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
+    lost = {**runs.unreadable, **damaged_sweeps(sweeps)}
+    body = _head(runs) + notice("Could not be read, and is not in this report", lost.items())
     if runs.unhashed:
         body += f'<p class="soft">{text(unhashed(runs))}</p>\n'
     body += "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
-    body += "".join(_readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json")) for one in sweeps)
+    whole_sweeps = [sweep for sweep in sweeps if not sweep.damage]
+    body += "".join(_readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json")) for one in whole_sweeps)
     body += _readable(partial(ranking_section, runs), "the ranks of the methods")
     for task, members in tasks(runs).items():
         body += _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")

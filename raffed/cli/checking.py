@@ -118,23 +118,27 @@ def report(
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
-    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network.
+    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network. Exit code 1 if a sweep.json is damaged.
     """
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
-        write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
+        whole = write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
+    if not whole:
+        raise typer.Exit(1)
 
 
-def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
-    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
+def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary; whether every
+    sweep could be read."""
     from raffed.analysis.load import NoRunsError, read_runs
     from raffed.analysis.report import find_items, unhashed, write_loaded
-    from raffed.analysis.sweeps import find_sweeps, trials_of
+    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
     from raffed.analysis.tables import cells, summary
 
     loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
-    if not loaded.runs.empty:  # else the error says it all
-        for name, reason in loaded.unreadable.items():
-            print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+    lost = damaged_sweeps(sweeps)
+    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says it all
+    for name, reason in {**unreadable, **lost}.items():
+        print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
     if loaded.unhashed:
         print(f"raffed: {unhashed(loaded)}", file=sys.stderr)
     try:
@@ -145,6 +149,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
+    return not lost
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.sweep import FINISHED, NEVER_RUN, PRUNED, Request, Settings, Trial, score, trial_name
-from raffed.results.json_files import check_inside, read_json
+from raffed.results.json_files import check_inside
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import DAMAGED
+from raffed.results.tree import check_run_tree
 
 log = logging.getLogger(__name__)
 Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
@@ -80,34 +81,35 @@ def is_run_of(folder: Path, asked: RunConfig) -> bool:
 
 def damage(folder: Path) -> str:
     """Why the run in a folder can neither be counted nor go on; empty if it can, or if there is nothing in the folder."""
-    from raffed.experiments.folder import check_rows, check_unedited, run_config
+    from raffed.experiments.folder import check_unedited, run_config
+    from raffed.experiments.written import check_finished
 
     if not os.path.lexists(folder / RUN_FILE):
         rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
         return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
     try:
-        read_json(folder / RUN_FILE)
+        check_run_tree(folder)
         check_unedited(folder)
         about = read_run(folder)
-        if about.get("state") == FINISHED:
-            done, wanted = about.get("rounds_done"), run_config(folder).federation.rounds
+        if about["state"] == FINISHED:
+            done, wanted = about["rounds_done"], run_config(folder).federation.rounds
             if done != wanted:
                 return f"{folder / RUN_FILE}: finished after {done} of {wanted} rounds"
-            check_rows(folder, wanted)
+            check_finished(folder, about)
         recorded(folder)
     except UsageError as error:
         return str(error)
-    return "" if about.get("state") == FINISHED else _lost_checkpoints(folder)
+    return "" if about["state"] == FINISHED else _lost_checkpoints(folder, about.get("files"))
 
 
-def _lost_checkpoints(folder: Path) -> str:
+def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
     """Why a run has no checkpoint to go on from although it wrote some; empty if it has, or wrote none yet."""
     from raffed.experiments.checkpoint import checkpoints, read_checkpoint
 
     why = ""
     for checkpoint in reversed(checkpoints(folder)):
         try:
-            read_checkpoint(checkpoint)
+            read_checkpoint(checkpoint, files)
         except RunFolderError as error:
             why = why or str(error)
         else:
@@ -117,7 +119,8 @@ def _lost_checkpoints(folder: Path) -> str:
 
 def put_aside(folder: Path, why: str) -> Path:
     """Move a damaged run, OUT/METHOD/trials/NAME, to OUT/METHOD/damaged/NAME; where it is now. Nothing is deleted."""
-    check_unused(folder)
+    if not (folder / LOCK_FILE).is_symlink():  # a stranger's link is moved with the rest
+        check_unused(folder)
     place = folder.parents[1] / DAMAGED
     check_inside(folder.parents[1], place)
     place.mkdir(exist_ok=True)
