@@ -8,27 +8,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .load import NoRunsError, read_runs
-from .report import write_loaded
+from .report import unhashed, write_loaded
+from .sweeps import damaged_sweeps, find_sweeps, trials_of
 from .tables import summary, to_text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when the report is written, 2 when there is nothing to report on."""
+    """Return 0 when the report is written, 1 when a sweep in it is damaged, 2 when there is nothing to report on."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Summarise runs into one HTML report.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders that hold some")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for report.html and its tables")
     arguments = parser.parse_args(argv)
-    runs = read_runs(arguments.runs)
-    for name, reason in runs.unreadable.items():
+    runs, sweeps = read_runs(arguments.runs), find_sweeps(arguments.runs)
+    lost = damaged_sweeps(sweeps)
+    for name, reason in {**runs.unreadable, **lost}.items():
         print(f"left out {name}: {reason}", file=sys.stderr)
+    if runs.unhashed:
+        print(unhashed(runs), file=sys.stderr)
     try:
-        report = write_loaded(runs, arguments.out)
+        report = write_loaded(runs, arguments.out, sweeps=sweeps)
     except NoRunsError as error:
         print(error, file=sys.stderr)
         return 2
-    print(to_text(summary(runs)))
+    print(to_text(summary(runs.without(trials_of(runs, sweeps)))))
     print(f"report: {report}")
-    return 0
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

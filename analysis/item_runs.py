@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from .comparable import PREFIX, classes, differences
 from .groups import Group
+from .files import read_object
 from .load import Runs
 from .measures import measures
 
@@ -30,8 +30,8 @@ class Reproduction(NamedTuple):
 
 def load_item(path: Path | str) -> Reproduction:
     """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
-    about = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or "cells" not in about:
+    about = read_object(Path(path))
+    if "cells" not in about:
         raise ValueError(f"{path}: no item of a reproduction")
     return Reproduction(Path(path).parent, about)
 

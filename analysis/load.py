@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from .clients import SCORES, last_accuracies, last_scores, local_seconds
+from .clients import SCORES, last_accuracies
+from .run_files import COLUMNS, DAMAGED, Parts, missing_rounds, number, read_parts, read_run_file
 
 if TYPE_CHECKING:
     from pandas.core.groupby import DataFrameGroupBy
 
-NEWEST_SCHEMA = 5
-_CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
-_WORDS = ("model", "split", "metric")
-_KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
-_WORD = pa.dictionary(pa.int32(), pa.string())
 SCORES_OF_CLIENTS = ("client", "round", "value")
-_SCHEMA = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()})
-_PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
-
-
-# What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
-DAMAGED = (
-    KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError, OSError, MemoryError,
-    NotImplementedError,  # pandas, of a comparison with an object
-    pa.ArrowException, pd.errors.InvalidIndexError, pd.errors.IndexingError,
-)  # fmt: skip
+Reader = Callable[[Path], Mapping[str, Any]]
 
 
 class NoRunsError(ValueError):
@@ -66,6 +51,12 @@ class Runs:
     clients: pd.DataFrame
     scores: pd.DataFrame
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def unhashed(self) -> list[str]:
+        """The runs that were begun by a version of raffed that wrote down no hashes of files: whether anybody changed their rows
+        is not known here; `raffed verify` can tell."""
+        return [name for name, file in self.files.items() if "files" not in file]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once for this object."""
@@ -137,8 +128,11 @@ def reasons(runs: Runs) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
 
 
-def read_runs(paths: Iterable[Path | str]) -> Runs:
-    """As `load_runs`, where there may be no run: beside a study, or before the first one of a sweep."""
+def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Runs:
+    """As `load_runs`, where there may be no run: beside a study, or before the first one of a sweep.
+
+    reader: reads and checks the run.json of a folder; raises a ValueError for one that is damaged.
+    """
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
     for path in map(Path, paths):
@@ -149,13 +143,13 @@ def read_runs(paths: Iterable[Path | str]) -> Runs:
     files: dict[str, Mapping[str, Any]] = {}
     named = {}
     for name, folder in _names(sorted(folders.values())).items():
-        file = _read_run_file(folder, unreadable)
+        file = _read_run_file(folder, unreadable, reader)
         if file is not None:
             files[name], named[name] = file, folder
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # reading Parquet lets go of the interpreter
-        read = dict(zip(named, pool.map(_read_parts, named.values()), strict=True))
+        read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
     for name, one in read.items():
-        unreadable |= one.unreadable or _missing(named[name], files[name])
+        unreadable |= one.unreadable or missing_rounds(named[name], files[name])
     rows = []
     for name in list(read):
         try:
@@ -169,20 +163,10 @@ def read_runs(paths: Iterable[Path | str]) -> Runs:
     return Runs(_joined(read), about, files, unreadable, clients, scores)
 
 
-class _Read(NamedTuple):
-    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last scores and times."""
-
-    server: pa.Table
-    constant: dict[str, Any]
-    scores: pd.DataFrame
-    seconds: tuple[float, float]
-    unreadable: dict[str, str]
-
-
-def _joined(read: Mapping[str, _Read]) -> pd.DataFrame:
+def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:
     """The server's rows of all runs, with the run as a categorical column."""
     names = list(read)
-    table = pa.concat_tables([_SCHEMA.empty_table(), *(one.server for one in read.values())]).unify_dictionaries()
+    table = pa.concat_tables([COLUMNS.empty_table(), *(one.server for one in read.values())]).unify_dictionaries()
     frame: pd.DataFrame = table.to_pandas()
     codes = np.repeat(np.arange(len(names)), [one.server.num_rows for one in read.values()])
     frame["run"] = pd.Categorical.from_codes(codes, pd.Index(names, dtype=object))
@@ -228,88 +212,29 @@ def _names(folders: list[Path]) -> dict[str, Path]:
     return {folder.resolve().relative_to(base).as_posix(): folder for folder in folders}
 
 
-def _read_run_file(folder: Path, unreadable: dict[str, str]) -> Mapping[str, Any] | None:
+def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> Mapping[str, Any] | None:
     try:
-        file = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        unreadable[str(folder)] = f"run.json is damaged ({error})"
+        file = reader(folder)
+    except DAMAGED as error:
+        why = str(error).removeprefix(f"{folder / 'run.json'}: ")
+        unreadable[str(folder)] = f"run.json is damaged ({why})"
         return None
-    if not isinstance(file, dict):
-        unreadable[str(folder)] = f"run.json holds a {type(file).__name__}, wanted an object"
-    elif not (folder / "metrics").is_dir():
-        unreadable[str(folder)] = "no metrics/ beside run.json"
-    else:
+    if (folder / "metrics").is_dir():
         return file
+    unreadable[str(folder)] = f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, wanted a folder"
     return None
 
 
-def _read_parts(folder: Path) -> _Read:
-    tables, unreadable = [_SCHEMA.empty_table()], dict[str, str]()
-    constant: dict[str, Any] = {}
-    for path in _parts(folder / "metrics"):
-        try:
-            table, constant = _read_part(path)
-            tables.append(table)
-        except DAMAGED as error:
-            unreadable[str(path)] = str(error)
-    rows = pa.concat_tables(tables).unify_dictionaries()
-    null = pc.is_null(rows["client"])
-    return _Read(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
-
-
-def _missing(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
-    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not tell their rounds."""
-    found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
-    done = _number(file.get("rounds_done")) or 0
-    wanted, lost = 1, []
-    for span in found:
-        if span is None:
-            return {}
-        if wanted < int(span[1]):
-            lost.append(f"{wanted}-{int(span[1]) - 1}")
-        wanted = int(span[2]) + 1
-    if wanted <= done:
-        lost.append(f"{wanted}-{done}")
-    return {str(folder / "metrics"): f"no part has the rows of rounds {', '.join(lost)}; put them back"} if lost else {}
-
-
-def _parts(folder: Path) -> list[Path]:
-    """The parts in the order of rounds; one whose rounds another part holds as well was put together into that one."""
-    named = [(path, _PART.fullmatch(path.name)) for path in folder.glob("part-*.parquet")]
-    spans = sorted((int(m[1]), -int(m[2]), path) for path, m in named if m)
-    kept: list[tuple[int, Path]] = []
-    for _, last, path in spans:
-        if not kept or -last > kept[-1][0]:
-            kept.append((-last, path))
-    return [path for _, path in kept] + sorted(path for path, m in named if not m)
-
-
-def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
-    with pq.ParquetFile(path) as file:
-        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", NEWEST_SCHEMA))
-        if version > NEWEST_SCHEMA:
-            raise ValueError(f"schema {version}, this analysis reads up to {NEWEST_SCHEMA}; update raffed")
-        table = file.read(columns=_SCHEMA.names, use_threads=False)
-        said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
-        first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
-    if table.schema != _SCHEMA:
-        table = pa.table({name: table[name].cast(_SCHEMA.field(name).type) for name in _SCHEMA.names}, schema=_SCHEMA)
-    if said or first is None:
-        return table, {name: said[name] for name in _CONSTANT if name in said}
-    return table, {name: first[name][0].as_py() for name in _CONSTANT}
-
-
-def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
+def _about(file: Mapping[str, Any], read: Parts) -> dict[str, Any]:
     """The row of `Runs.runs`. Rows that were measured win over what run.json says."""
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
     about: dict[str, Any] = {name: _text(read.constant.get(name, value)) for name, value in said.items()}
-    about["seed"] = _number(read.constant.get("seed", config.get("seed")))
-    done = pc.max(read.server["round"]).as_py() if read.server.num_rows else _number(file.get("rounds_done")) or 0
-    about |= {"rounds_done": done, "rounds_planned": _number(federation.get("rounds"))}
-    about |= {name: _number(file.get(name)) for name in ("seconds", "clients")}
+    about["seed"] = number(read.constant.get("seed", config.get("seed")))
+    done = pc.max(read.server["round"]).as_py() if read.server.num_rows else number(file.get("rounds_done")) or 0
+    about |= {"rounds_done": done, "rounds_planned": number(federation.get("rounds"))}
+    about |= {name: number(file.get(name)) for name in ("seconds", "clients")}
     about |= dict(zip(("client_seconds", "client_sample_seconds"), read.seconds, strict=True))
     for name in ("run_id", "state", "execution", "started", "commit", "partition_sha256", "error"):
         about[name] = _text(file.get(name))
@@ -319,8 +244,3 @@ def _about(file: Mapping[str, Any], read: _Read) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     return "" if value is None else str(value)
-
-
-def _number(value: object) -> float | int | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
-    return value if known else None  # type: ignore[return-value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +13,15 @@ import pandas as pd
 
 from .comparable import notices, unlike
 from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
+from .files import replacing, write_text
 from .groups import Group, differing
 from .item_runs import Reproduction, load_item
 from .item_views import showable
-from .load import DAMAGED, NoRunsError, Runs, flatten, read_runs, reasons, section
+from .load import NoRunsError, Runs, flatten, read_runs, reasons, section
 from .page import notice, page, pairs, picture, text
+from .run_files import DAMAGED
 from .sections import item_section, ranking_section, sweep_section, task_sections
-from .sweeps import Sweep, trials_of
+from .sweeps import Sweep, damaged_sweeps, trials_of
 from .tables import summary, to_html, to_markdown
 
 READING = (
@@ -60,14 +62,23 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     out.mkdir(parents=True, exist_ok=True)
     if runs.runs.empty:
         body = "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
-        (out / "report.html").write_text(page("raffed report", f"<h1>Figures</h1>\n{body}"), encoding="utf-8")
+        write_text(out / "report.html", page("raffed report", f"<h1>Figures</h1>\n{body}"))
         return out / "report.html"
     table = summary(runs)
-    (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
-    table.to_csv(out / "summary.csv", index=False)
-    curves(runs).savefig(out / "curves.png", dpi=110)
-    (out / "report.html").write_text(_html(runs, table, items, sweeps, whole), encoding="utf-8")
+    write_text(out / "summary.md", to_markdown(table))
+    with replacing(out / "summary.csv") as temp:
+        table.to_csv(temp, index=False)
+    with replacing(out / "curves.png") as temp:
+        curves(runs).savefig(temp, dpi=110)
+    write_text(out / "report.html", _html(runs, table, items, sweeps, whole))
     return out / "report.html"
+
+
+def unhashed(runs: Runs) -> str:
+    """A line about runs whose rows nobody can check here."""
+    count = len(runs.unhashed)
+    begun = "1 run was begun" if count == 1 else f"{count} runs were begun"
+    return f"{begun} by a raffed that wrote down no hashes of files: whether rows were changed, only `raffed verify` can tell"
 
 
 def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
@@ -85,9 +96,13 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 
 def _html(runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep], whole: Runs) -> str:
     """whole: the runs, and the trials of sweeps."""
-    body = _head(runs) + notice("Could not be read, and is not in this report", runs.unreadable.items())
+    lost = {**runs.unreadable, **damaged_sweeps(sweeps)}
+    body = _head(runs) + notice("Could not be read, and is not in this report", lost.items())
+    if runs.unhashed:
+        body += f'<p class="soft">{text(unhashed(runs))}</p>\n'
     body += "".join(_readable(partial(item_section, item, runs), str(item.folder / "item.json")) for item in items)
-    body += "".join(_readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json")) for one in sweeps)
+    whole_sweeps = [sweep for sweep in sweeps if not sweep.damage]
+    body += "".join(_readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json")) for one in whole_sweeps)
     body += _readable(partial(ranking_section, runs), "the ranks of the methods")
     for task, members in tasks(runs).items():
         body += _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")
@@ -149,8 +164,15 @@ def _classes(runs: Runs, task: tuple[str, str]) -> str:
 def _run(runs: Runs, name: str) -> str:
     row, file = runs.runs.loc[name], runs.files[name]
     title = f"<b>{text(name)}</b> · {text(row['method'])} · seed {row['seed']:.0f} · {text(row['state'] or 'state unknown')}"
-    plain = {key: value for key, value in file.items() if not isinstance(value, dict) and value is not None}
+    plain = {key: value for key, value in file.items() if not isinstance(value, dict) and value is not None and key != "segments"}
     blocks = pairs("Run", {"folder": row["folder"], "rounds with metrics": f"{row['rounds_done']:.0f}", **plain})
     for part, heading in {"config": "Configuration", "versions": "Versions", "hashes": "Hashes", "hardware": "Hardware"}.items():
         blocks += pairs(heading, flatten(section(file, part)))
+    segments = [one for one in _list(file.get("segments")) if isinstance(one, Mapping)]
+    for one in segments if len(segments) > 1 else []:  # computed with a pause: each part may be by other versions
+        blocks += pairs(f"Rounds {one.get('from')} to {one.get('to')}", flatten(one))
     return f"<details><summary>{title}</summary><div>{blocks}</div></details>\n"
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

@@ -6,7 +6,6 @@ add one: a function from Study to Painted in a module of this package, and an en
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
+from .files import read_object
 from .item_runs import Reproduction
 from .sheet import Sheet
 
@@ -95,8 +95,8 @@ def painters() -> dict[str, Painter]:
 
 def load_study(folder: Path | str) -> Study:
     """The study in a folder; ValueError or OSError where there is no finished one."""
-    about = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or about.get("state") != "finished":
+    about = read_object(Path(folder) / "study.json")
+    if about.get("state") != "finished":
         raise ValueError(f"{folder}: no finished study")
     frames = {}
     for name in PARTS:

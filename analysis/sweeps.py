@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,8 @@ import pandas as pd
 
 from .comparable import judge
 from .groups import Group
+from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
+
 from .load import Runs, read_runs, section
 from .measures import measures
 from .sheet import Sheet, without_blank
@@ -26,10 +27,11 @@ NOTES = {
 
 
 class Sweep(NamedTuple):
-    """A folder with a sweep.json, and what that holds."""
+    """A folder with a sweep.json, and what that holds. damage: why it cannot be read, where it cannot; it then holds nothing."""
 
     folder: Path
     about: Mapping[str, Any]
+    damage: str = ""
 
     @property
     def protocol(self) -> str:
@@ -41,35 +43,60 @@ class Sweep(NamedTuple):
 
 
 def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
-    """The sweeps at or below `paths`; a damaged sweep.json is passed over."""
+    """The sweeps at or below `paths`, and those that hold one of them; also those whose sweep.json is damaged or missing."""
     found = {}
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
             below[:] = sorted(set(below) - {"metrics", "checkpoints"})
-            if "sweep.json" in names:
+            if SWEEP_FILE in names or SWEEP_FILE in below:
                 below.clear()
-                try:
-                    about = json.loads((Path(folder) / "sweep.json").read_text(encoding="utf-8"))
-                except (OSError, ValueError, RecursionError):
-                    continue
-                if isinstance(about, dict):
-                    found[Path(folder).resolve()] = Sweep(Path(folder), about)
+                found[Path(folder).resolve()] = _read(Path(folder))
+            if {TRIALS, FINALS} <= set(below):  # the folder of a method
+                home = Path(folder).resolve().parent
+                found.setdefault(home, _read(home))
             if "run.json" in names:
                 below.clear()
     return list(found.values())
 
 
+def _read(folder: Path) -> Sweep:
+    try:
+        return Sweep(folder, read_sweep(folder))
+    except ValueError as error:
+        return Sweep(folder, {}, str(error).removeprefix(f"{folder / SWEEP_FILE}: "))
+
+
+def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
+    """The path of every sweep.json that cannot be read → what is wrong, and what that means for a report."""
+    then = "what was chosen is not known, and of its runs the final ones alone count as results"
+    return {str(sweep.folder / SWEEP_FILE): f"{sweep.damage}; {then}" for sweep in sweeps if sweep.damage}
+
+
 def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
-    """The runs that a setting was chosen from. They are no result beside the chosen setting's final runs, which are with the
-    papers' protocol the chosen trial; while there is no other run, there is nothing to keep them from, and none is named."""
-    places = {}
-    for sweep in sweeps:
-        for method in sweep.methods:
-            chosen = section(section(sweep.methods, method), "chosen").get("name") if sweep.protocol == "paper" else None
-            places[(sweep.folder / method / "trials").resolve()] = chosen
+    """The runs that a setting was chosen from, known by their places. They are no result beside the chosen setting's final runs,
+    which are with the papers' protocol the chosen trial; while there is no other run, there is nothing to keep them from, and
+    none is named. Runs that were put aside as damaged are never a result."""
+    places = {sweep.folder.resolve(): sweep for sweep in sweeps}
     folders = {str(name): Path(folder).resolve() for name, folder in runs.runs["folder"].items()}
-    found = [name for name, folder in folders.items() if folder.parent in places and folder.name != places[folder.parent]]
+    found = []
+    for name, folder in folders.items():
+        if folder.parent.name in (TRIALS, DAMAGED) and len(folder.parents) > 2:
+            sweep = places.get(folder.parents[2]) or _home(folder)
+            if sweep is not None and folder != _result(sweep, folder.parents[1].name):
+                found.append(name)
     return found if len(found) < len(folders) else []
+
+
+def _home(folder: Path) -> Sweep | None:
+    """The sweep of a trial's run, where another place below that sweep was named for the report."""
+    home = folder.parents[2]
+    return _read(home) if os.path.lexists(home / SWEEP_FILE) else None
+
+
+def _result(sweep: Sweep, method: str) -> Path | None:
+    """The folder of the trial that is a result: with the papers' protocol the chosen one."""
+    chosen = section(section(sweep.methods, method), "chosen").get("name")
+    return (sweep.folder / method / TRIALS / str(chosen)).resolve() if sweep.protocol == "paper" and chosen is not None else None
 
 
 def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:

@@ -19,6 +19,7 @@ from ray import tune
 from raffed.core.errors import UsageError
 from raffed.experiments.names import no_space
 
+LARGEST_GRID = 100_000  # settings, every one of which is checked before the first is tried
 Space = dict[str, Any]
 Point = dict[str, Any]
 
@@ -51,6 +52,10 @@ def values(space: Mapping[str, Any], keyword: str) -> list[Any]:
 def points(space: Mapping[str, Any]) -> list[Point]:
     """Every setting of a grid, the last keyword changing fastest; one empty setting for an empty space."""
     axes = [values(space, keyword) for keyword in space]
+    size = math.prod(len(axis) for axis in axes)  # `map` is the module of a method here
+    if size > LARGEST_GRID:
+        names = ", ".join(space)
+        raise UsageError(f"a grid over {names} has {size:,} settings, wanted at most {LARGEST_GRID:,}; leave values out")
     return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*axes)]
 
 

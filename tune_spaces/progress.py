@@ -1,14 +1,14 @@
-"""From Tune's callbacks to whoever watches a sweep."""
+"""From Tune's callbacks, and from a scheduler's decisions, to whoever watches a sweep."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray import tune
 
-Listener = Callable[[str, Any], None]  # state, Tune's trial
+Listener = Callable[[str, Any, Mapping[str, Any]], None]  # state, Tune's trial, its last report ({} before the first)
 _listeners: list[Listener] = []
 
 
@@ -16,16 +16,16 @@ class Progress(tune.Callback):
     """Passes on what happens to trials. Tune pickles its callbacks, so this one holds nothing."""
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _tell("running", trial)
+        tell("running", trial, {})
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-        _tell("running", trial)
+        tell("running", trial, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _tell("done", trial)
+        tell("done", trial, trial.last_result or {})
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        _tell("failed", trial)
+        tell("failed", trial, trial.last_result or {})
 
 
 class listening:  # noqa: N801  # a context manager, read as a verb
@@ -44,6 +44,7 @@ class listening:  # noqa: N801  # a context manager, read as a verb
         self.seconds = time.monotonic() - self._began
 
 
-def _tell(state: str, trial: Any) -> None:
+def tell(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+    """Tell everybody who listens what became of one of Tune's trials."""
     for heard in _listeners:
-        heard(state, trial)
+        heard(state, trial, report)

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
 import os
-import shutil
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 
 from raffed.core.config import Runtime
 from raffed.core.errors import UsageError
 from raffed.data.partition import Partition
-from raffed.experiments.sweep import (
-    Request,
-    SweepFolder,
-    Trial,
-    Watcher,
-    choose,
-    cost,
-    read_trial,
-    trial_name,
-    within_budget,
-    write_rows,
-)
+from raffed.experiments.sweep import Request, Trial, Watcher, choose, cost, trial_name, within_budget
+from raffed.experiments.sweep_folder import SweepFolder, write_rows
+from raffed.experiments.sweep_trials import read_trial
 from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runtime.ray_nodes import check_shared
 
 from . import continuous, has_space, load_space, points, values
-from .progress import Progress, listening
-from .trial import POINT, SEED, Task, federation
+from .ledger import Ledger, recordable, shown, standing
+from .progress import Listener, Progress, listening
+from .replay import Halving, Suggestions
+from .trial import NUMBER, SEED, SETTINGS, TRIAL, Task, federation, make_room
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes Parquet of its own
@@ -72,6 +67,8 @@ def check(request: Request) -> None:
     """Names, that every point of every grid makes a run, and one whose score is asked for, before the first one starts."""
     from raffed.methods import build_method
 
+    if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
+        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
     for method in request.methods:
         every = points(space_of(request, method))
         for name, count in Counter(map(trial_name, every)).items():
@@ -124,22 +121,28 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     """Try the settings of a method and note what was chosen; returns the seconds it took."""
     request, folder = search.request, search.folder
     space, budget = space_of(request, method), budget_of(request)
-    folder.note(method, space={name: values(space, name) for name in space}, budget=budget)
-    task = Task(request, method, str((folder.path / method / "trials").resolve()))
-    with listening(_heard(search, task)) as time:
-        grid = _fit(search, task, "search", _param_space(request, space, budget), seconds, _searcher(request, space, budget))
-    results = [grid[index] for index in range(len(grid))]
-    settings = [task.point(result.config or {}) for result in results]
-    if request.search == "grid":  # in the grid's order, whatever Tune's is, and also what was never begun
-        settings = within_budget(points(space), budget, request.base.seed)
-    errors = {trial_name(task.point(r.config or {})): str(r.error) for r in results if r.error is not None}
-    trials = [read_trial(request, folder.trial(method, one), one, errors.get(trial_name(one))) for one in settings]
+    folder.note(method, {"space": {name: values(space, name) for name in space}, "budget": budget})
+    proposed = None if _models(request, space) else within_budget(points(space), budget, request.base.seed)
+    before = standing(folder, method, proposed, list(space))
+    learns = proposed is None or request.scheduler == "asha"
+    folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
+    for trial in before:
+        if trial.ended:
+            search.watch(method, replace(trial, state="done"), request.base.federation.rounds)
+    task = Task(request, method, str(folder.path.resolve() / method / TRIALS))
+    ledger = Ledger(folder, method, search.watch, learns)
+    with listening(ledger.heard) as time:
+        errors = _fit(search, task, _proposals(request, space, budget, before), seconds)
+    trials = []
+    for known in folder.trials(method):
+        where = folder.trial(method, known.settings)
+        trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
     write_rows(folder, method, trials)
-    folder.note(method, **outcome(trials))
+    folder.note(method, outcome(trials))
     return time.seconds
 
 
-def outcome(trials: list[Trial]) -> dict[str, Any]:
+def outcome(trials: list[Trial]) -> MethodRecord:
     """What sweep.json says of a method's trials."""
     chosen = choose(trials)
     return {"trials": [trial.as_dict() for trial in trials], "cost": cost(trials), "chosen": chosen.as_dict() if chosen else None}
@@ -151,36 +154,77 @@ def _repeated(search: Search, method: str) -> bool:
     chosen, seeds = folder.chosen(method), request.final_seeds()
     if chosen is None or not seeds:
         return chosen is not None
-    task = Task(request, method, str((folder.path / method / "final").resolve()), chosen)
+    task = Task(request, method, str(folder.path.resolve() / method / FINALS), chosen)
+    left = []
+    for seed in seeds:
+        make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)
+        if _state(folder.final(method, seed)) != "finished":
+            left.append(seed)
     with listening(_heard(search, task)):
-        _fit(search, task, "repeat", {SEED: tune.grid_search(seeds)}, None, {})
-    found = []
+        _fit(search, task, {"param_space": {SEED: tune.grid_search(left)}} if left else {}, None)
+    found: list[FinalRecord] = []
     for seed in seeds:
         where = folder.final(method, seed)
-        state = str(read_run(where).get("state")) if (where / RUN_FILE).exists() else "failed"
-        found.append({"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": state})
-    folder.note(method, final=found)
+        found.append({"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)})
+    folder.note(method, {"final": found})
     return all(one["state"] == "finished" for one in found)
 
 
-def _fit(
-    search: Search, task: Task, name: str, space: Mapping[str, Any], seconds: float | None, searcher: Mapping[str, Any]
-) -> tune.ResultGrid:
-    """Run the trials. A grid needs no memory of Tune's to go on: each trial finds its own folder. A scheduler or searcher that
-    learns goes on from Tune's state, where there is one."""
+def _state(folder: Path) -> str:
+    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
+
+
+def _models(request: Request, space: Mapping[str, Any]) -> bool:
+    """Whether the settings are proposed by a model of the scores, and not listed beforehand."""
+    return request.search == "optuna" and bool(space)
+
+
+def _proposals(request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]) -> dict[str, Any]:
+    """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if nothing is.
+
+    Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
+    """
+    found: dict[str, Any] = {}
+    if _models(request, space):
+        last = {trial.number: trial.reports[-1][1] for trial in before if trial.reports}
+        proposals = Suggestions(continuous(space), request.base.seed, budget, before, last)
+        if not proposals.left:
+            return {}
+        found = {"param_space": {}, "search_alg": proposals, "num_samples": proposals.left}
+    else:
+        left = [{NUMBER: trial.number, SETTINGS: trial.settings} for trial in before if not trial.ended]
+        if not left:
+            return {}
+        found = {"param_space": {TRIAL: tune.grid_search(left)}}
+    if request.scheduler == "asha":
+        found["scheduler"] = Halving(request.base.federation.rounds)
+        for trial in before:
+            if trial.ended:
+                found["scheduler"].replay(trial.number, dict(trial.reports))
+    return found
+
+
+def _fit(search: Search, task: Task, proposals: Mapping[str, Any], seconds: float | None) -> dict[int, str]:
+    """Run the trials that are proposed; returns number → what went wrong, of those of a search that failed.
+
+    What Tune writes about its own state are pickles. They lie in a folder of this process's, which is deleted at the end: the
+    folder of a sweep never holds any, and a search goes on from the trials' records.
+    """
+    if not proposals:
+        return {}
     runtime = search.request.base.runtime
     trainable = tune.with_resources(tune.with_parameters(federation, task=task), placement(runtime, search.clients))
-    storage = (search.folder.path / task.method).resolve()
-    if searcher and tune.Tuner.can_restore(str(storage / name)):
-        return tune.Tuner.restore(str(storage / name), trainable, restart_errored=True, param_space=dict(space)).fit()
-    shutil.rmtree(storage / name, ignore_errors=True)  # Tune's own notes on trials that are now begun anew
     config = tune.TuneConfig(
         metric="score", mode="max", max_concurrent_trials=search.at_once or None, time_budget_s=seconds,
-        reuse_actors=runtime.execution == "serial", **searcher,
+        reuse_actors=runtime.execution == "serial", **{name: given for name, given in proposals.items() if name != "param_space"},
     )  # fmt: skip
-    failures = tune.FailureConfig(max_failures=0, fail_fast=False)
-    run = tune.RunConfig(name=name, storage_path=str(storage), verbose=0, callbacks=[Progress()], failure_config=failures)
-    return tune.Tuner(trainable, param_space=dict(space), tune_config=config, run_config=run).fit()
+    with tempfile.TemporaryDirectory(prefix="raffed-tune-", ignore_cleanup_errors=True) as storage:
+        failures = tune.FailureConfig(max_failures=0, fail_fast=False)
+        run = tune.RunConfig(name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures)
+        grid = tune.Tuner(trainable, param_space=proposals["param_space"], tune_config=config, run_config=run).fit()
+        results = [grid[index] for index in range(len(grid))]
+    failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
+    return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
 
 
 def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
@@ -210,41 +254,13 @@ def actors_of(runtime: Runtime, clients: int) -> int:
     return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
 
 
-def _param_space(request: Request, space: dict[str, Any], budget: int) -> dict[str, Any]:
-    if request.search == "optuna" and space:
-        return continuous(space)
-    every = points(space)
-    return space if budget >= len(every) else {POINT: tune.grid_search(within_budget(every, budget, request.base.seed))}
+def _heard(search: Search, task: Task) -> Listener:
+    """Tune's events as final runs of this sweep."""
 
-
-def _searcher(request: Request, space: Mapping[str, Any], budget: int) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
-    rounds = request.base.federation.rounds
-    if request.scheduler == "asha":  # max_t beyond the last round: who gets there is to write its results
-        first = max(1, rounds // 9)
-        chosen["scheduler"] = ASHAScheduler(time_attr="round", max_t=rounds + 1, grace_period=first, reduction_factor=3)
-    if request.search == "optuna" and space:
-        from ray.tune.search.optuna import OptunaSearch
-
-        try:
-            chosen["search_alg"] = OptunaSearch(seed=request.base.seed)
-        except AssertionError as error:  # Ray's way to say that Optuna is not installed
-            raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error
-        chosen["num_samples"] = budget
-    return chosen
-
-
-def _heard(search: Search, task: Task) -> Any:
-    """Tune's events as trials of this sweep."""
-
-    def heard(state: str, trial: Any) -> None:
-        result, point = trial.last_result or {}, task.point(trial.config)
-        settings = dict(task.settings or {}) | point if task.settings is not None else point
-        name = f"seed {point[SEED]}" if task.settings is not None else trial_name(point)
-        score = float(result.get("score", -1.0))
-        score = math.nan if score < 0 else score  # Tune compares with numbers only
-        shown = Trial(name, settings, state, int(result.get("round", 0)), float(result.get("time_total_s", 0.0)), score)
-        search.watch(task.method, shown, search.request.base.federation.rounds)
+    def heard(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+        seed = trial.config[SEED]
+        final = shown(f"seed {seed}", {**dict(task.settings or {}), SEED: seed}, state, report)
+        search.watch(task.method, final, search.request.base.federation.rounds)
 
     return heard
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
 from raffed.core.config import RunConfig
-from raffed.experiments.sweep import Request, recorded, score, trial_name
+from raffed.core.errors import RunFolderError
+from raffed.experiments.sweep import Request, score, trial_name
+from raffed.experiments.sweep_trials import damage, is_run_of, put_aside, recorded
+from raffed.results.json_files import check_inside
 
 if TYPE_CHECKING:
     from raffed.experiments.federation import RoundEvent
 
-POINT, SEED = "point", "seed"
+TRIAL, NUMBER, SETTINGS, SEED = "trial", "number", "settings", "seed"  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
 
 
 @dataclass(frozen=True)
@@ -29,24 +32,23 @@ class Task:
     folder: str
     settings: Mapping[str, Any] | None = None
 
-    def point(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The setting of a trial: Tune's configuration, or what it holds as one point of a grid that was cut to a budget."""
-        return dict(config.get(POINT, config))
+    def run(self, config: Mapping[str, Any]) -> tuple[RunConfig, Path]:
+        """The run of one of Tune's configurations, and its folder."""
+        if self.settings is None:
+            settings = config[TRIAL][SETTINGS]
+            return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
+        return self.request.config(self.method, self.settings, config[SEED]), Path(self.folder) / f"seed-{config[SEED]}"
 
 
 def federation(config: dict[str, Any], task: Task) -> None:
     """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either way.
 
-    A folder with another run is emptied first: that of a final seed holds the runs of an earlier choice.
+    A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and carried out again.
     """
     import raffed
     from raffed.results.runfile import RUN_FILE
 
-    point = task.point(config)
-    if task.settings is None:
-        asked, folder = task.request.config(task.method, point), Path(task.folder) / trial_name(point)
-    else:
-        asked, folder = task.request.config(task.method, task.settings, point[SEED]), Path(task.folder) / f"seed-{point[SEED]}"
+    asked, folder = task.run(config)
 
     def watch(event: RoundEvent) -> None:
         values = {("global", "test"): event.accuracy, ("personal", "local_test"): event.personal,
@@ -54,25 +56,35 @@ def federation(config: dict[str, Any], task: Task) -> None:
         if any(value is not None for value in values.values()):
             tune.report(_report(task.request, event.round, values))
 
-    if (folder / RUN_FILE).exists() and _other(folder, asked):
-        shutil.rmtree(folder)
+    make_room(folder, asked, final=task.settings is not None)
     if not (folder / RUN_FILE).exists():
         raffed.run(asked, folder, watch=watch)
         return
     for report in _again(task.request, folder):
         tune.report(report)
-    raffed.resume(folder, watch=watch, runtime=asked.runtime)
+    try:
+        raffed.resume(folder, watch=watch, runtime=asked.runtime)
+    except RunFolderError:
+        why = damage(folder)
+        if not why:
+            raise
+        put_aside(folder, why)
+        raffed.run(asked, folder, watch=watch)
 
 
-def _other(folder: Path, asked: RunConfig) -> bool:
-    """Whether a folder holds another run than the one asked for. Where it ran does not count, nor stacks that a probe chose."""
-    from raffed.experiments.folder import run_config
-    from raffed.results.runfile import read_run
+def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
+    """Leave in a folder the run that is asked for, or nothing: a damaged run is put aside, as is another trial's; a final run
+    of an earlier choice is deleted."""
+    from raffed.results.runfile import RUN_FILE
 
-    kept = run_config(folder)
-    if "auto" in read_run(folder):
-        asked = replace(asked, numerics=replace(asked.numerics, cohort=kept.numerics.cohort))
-    return kept.identity() != asked.identity()
+    check_inside(folder.parent, folder)
+    if why := damage(folder):
+        put_aside(folder, why)
+    elif (folder / RUN_FILE).exists() and not is_run_of(folder, asked):
+        if final and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            put_aside(folder, f"{folder}: holds another run")
 
 
 def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:

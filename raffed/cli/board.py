@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from raffed.experiments.sweep import Request, Trial
 
 SHOWN = 24  # trials in the table of a terminal
-WORDS = {"running": "cyan", "done": "green", "failed": "red"}
+WORDS = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the order of the table
 
 
 class Board:
@@ -44,8 +45,8 @@ class Board:
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
         """A trial began, reported a round, or ended."""
         self._trials[method, trial.name] = trial
-        if trial.state in ("done", "failed"):
-            ended = sum(one.state in ("done", "failed") for one in self._trials.values())
+        if trial.state != "running":
+            ended = sum(one.state != "running" for one in self._trials.values())
             scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"  # final runs have no validation part
             print(f"{ended:>3}  {method}  {trial.name}  {trial.state}{scored}  {duration(trial.seconds)}", flush=True)
 
@@ -54,7 +55,7 @@ class Board:
         self.close()
         print(f"raffed: stopped; continue with: {again}", file=sys.stderr)
 
-    def finished(self, sweep: dict[str, Any], out: Path) -> None:
+    def finished(self, sweep: Mapping[str, object], out: Path) -> None:
         """The sweep came to its end, complete or not."""
         from raffed.cli.checking import write_tuning
 
@@ -77,7 +78,7 @@ class JsonBoard(Board):
     def stopped(self, again: str) -> None:
         self._emit("stopped", resume=again)
 
-    def finished(self, sweep: dict[str, Any], out: Path) -> None:
+    def finished(self, sweep: Mapping[str, object], out: Path) -> None:
         from raffed.cli.checking import write_tuning
 
         write_tuning(out, sweep, shown=False)
@@ -116,7 +117,7 @@ class LiveBoard(Board):
         table = Table("method", "trial", "state", box=SIMPLE_HEAD, pad_edge=False)
         for name in ("round", "score", "time"):
             table.add_column(name, justify="right")
-        order = sorted(self._trials.items(), key=lambda one: ("running", "failed", "done").index(one[1].state))
+        order = sorted(self._trials.items(), key=lambda one: list(WORDS).index(one[1].state))
         best = max((t.score for t in self._trials.values() if not math.isnan(t.score)), default=math.nan)
         for (method, name), trial in order[:SHOWN]:
             shown = Text(percent(trial.score), style="bold" if trial.score == best else "")

@@ -17,6 +17,8 @@ from raffed.cli.options import Flags, run_options
 from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
+from raffed.results.atomic import write_text
+from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 
 if TYPE_CHECKING:
@@ -79,7 +81,10 @@ def _show_certificate(certificate: Certificate) -> None:
     if certificate.ok and not certificate.rounds_done:
         print(f"NOTHING TO EXECUTE: no round of the run is recorded yet; {checks} of its files passed")
     else:
-        print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
+        so_far = "" if certificate.state == "finished" else f" so far, the run is not finished ({certificate.state})"
+        print(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
+    for line in (*certificate.segments, *certificate.notes):
+        print(line)
     if certificate.differs:
         print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
 
@@ -113,23 +118,29 @@ def report(
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
-    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network.
+    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network. Exit code 1 if a sweep.json is damaged.
     """
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
-        write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
+        whole = write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
+    if not whole:
+        raise typer.Exit(1)
 
 
-def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
-    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary."""
+def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary; whether every
+    sweep could be read."""
     from raffed.analysis.load import NoRunsError, read_runs
-    from raffed.analysis.report import find_items, write_loaded
-    from raffed.analysis.sweeps import find_sweeps, trials_of
+    from raffed.analysis.report import find_items, unhashed, write_loaded
+    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
     from raffed.analysis.tables import cells, summary
 
-    loaded, items, sweeps = read_runs(runs), find_items(runs), find_sweeps(runs)
-    if not loaded.runs.empty or not items:
-        for name, reason in loaded.unreadable.items():
-            print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+    loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
+    lost = damaged_sweeps(sweeps)
+    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says it all
+    for name, reason in {**unreadable, **lost}.items():
+        print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+    if loaded.unhashed:
+        print(f"raffed: {unhashed(loaded)}", file=sys.stderr)
     try:
         path = write_loaded(loaded, out, items, sweeps)
     except NoRunsError as error:
@@ -138,6 +149,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
+    return not lost
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
@@ -157,7 +169,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     if not showable(item):
         print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
         return
-    runs = read_runs(run_folders(item))
+    runs = read_runs(run_folders(item), read_run)
     claims = None if runs.runs.empty else claim_sheet(item, runs)
     if has_table(item):
         sheet = paper_sheet(item, runs)
@@ -165,8 +177,8 @@ def write_paper_item(path: Path, screen: Screen) -> None:
         made = load_studies(item)
         sheet = check_sheet(made) or values_sheet(made[0])
     said = "" if claims is None else f"\n{as_markdown(claims)}"
-    (path.parent / "table.md").write_text(f"{item.title}\n\n{as_markdown(sheet)}{said}", encoding="utf-8")
-    (path.parent / "table.tex").write_text(as_latex(sheet), encoding="utf-8")
+    write_text(path.parent / "table.md", f"{item.title}\n\n{as_markdown(sheet)}{said}")
+    write_text(path.parent / "table.tex", as_latex(sheet))
     report = write_loaded(runs, path.parent / "report", [item])
     for shown, title in ((sheet, item.title), (claims, "What is claimed of it")):
         if shown is not None:
@@ -182,8 +194,8 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
 
     found = Sweep(out, sweep)
     sheet, note = tuning_sheet(found), NOTES[found.protocol]
-    (out / "tuning.md").write_text(f"{as_markdown(sheet)}\n{note}\n", encoding="utf-8")
-    (out / "tuning.tex").write_text(as_latex(sheet), encoding="utf-8")
+    write_text(out / "tuning.md", f"{as_markdown(sheet)}\n{note}\n")
+    write_text(out / "tuning.tex", as_latex(sheet))
     if not shown:
         return
     show(sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words))

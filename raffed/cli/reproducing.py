@@ -20,6 +20,7 @@ from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import NumericsError, UsageError, check_choice
 from raffed.results.storage import fetched, mirrored
+from raffed.results.tree import check_tree
 
 if TYPE_CHECKING:
     from raffed.experiments.registry import Item
@@ -61,6 +62,7 @@ def reproduce(
     found = as_released(found) if released else found
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
+        check_tree(out)
         runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else work.estimated(runs, lambda text: typer.echo(text, err=True))

@@ -20,7 +20,9 @@ from raffed.core.config import RunConfig
 from raffed.core.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.sinks import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases, together
 from raffed.methods import build_method
+from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
+from raffed.results.tree import check_run_tree
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult, Stop, Watcher
@@ -107,9 +109,12 @@ def compare(
         with contextlib.ExitStack() as ray:
             with beginning(screen):
                 configs = compared(methods, file, flags)
+                check_inside(out, out / "report")
                 folders = {name: out / name for name in configs}
                 for name, config in configs.items():
                     build_method(name, config.args)  # the last method's mistake is told before the first one runs
+                    check_inside(out, folders[name])
+                    check_run_tree(folders[name])
                     _check_continues(folders[name], config)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
             for name, config in configs.items():

@@ -12,16 +12,19 @@ import typer
 
 from raffed.cli.board import Board, make_board
 from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_local, read_value
-from raffed.cli.options import Flags, run_options
+from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.signals import StopSignals
 from raffed.core.config import RunConfig, Runtime
-from raffed.core.errors import RaffedError, RunFolderError, UsageError
+from raffed.core.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored, named
 
 if TYPE_CHECKING:
-    from raffed.experiments.sweep import Request, SweepFolder
+    from raffed.experiments.sweep import Request
+    from raffed.experiments.sweep_folder import SweepFolder
 
 VALIDATION = 0.2  # share held out for choosing where nothing is said
+DEFAULTS = {"trials": None, "seeds": 3, "select": "global", "protocol": "validation", "scheduler": "fifo", "search": "grid"}
+HERE = ("data.root", "data.download")  # like the fields of [runtime]: no part of what a sweep asks for
 PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
@@ -41,11 +44,11 @@ def tune(
     file: File = None,
     grid: Annotated[list[str] | None, _option("--grid", GRID_HELP, "NAME=V,V,...")] = None,
     trials: Annotated[int | None, _option("--trials", "Settings per method, the same for all; else the largest grid.")] = None,
-    seeds: Annotated[int, _option("--seeds", "Fresh seeds that the chosen setting runs with again.")] = 3,
-    select: Annotated[str, _option("--select", "Choose by the accuracy of: global, personal, or mean of both.")] = "global",
-    protocol: Annotated[str, _option("--protocol", "validation, or paper: choose and report by test accuracy.")] = "validation",
-    scheduler: Annotated[str, _option("--scheduler", "fifo, or asha: end bad trials early.")] = "fifo",
-    search: Annotated[str, _option("--search", "grid, or optuna over the ranges that the grid spans.")] = "grid",
+    seeds: Annotated[int | None, _option("--seeds", "Fresh seeds for the chosen setting. \\[default: 3]")] = None,
+    select: Annotated[str | None, _option("--select", "Choose by: global, personal, or mean. \\[default: global]")] = None,
+    protocol: Annotated[str | None, _option("--protocol", "paper: choose by test accuracy. \\[default: validation]")] = None,
+    scheduler: Annotated[str | None, _option("--scheduler", "asha: end bad trials early. \\[default: fifo]")] = None,
+    search: Annotated[str | None, _option("--search", "optuna: over the ranges of the grid. \\[default: grid]")] = None,
     budget: Annotated[str | None, _option("--budget", "Time for all trials: 90s, 30m, 2h.")] = None,
     at_once: Annotated[int, _option("--at-once", "Trials at a time; 0: as many as fit.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
@@ -57,15 +60,33 @@ def tune(
     chosen setting then runs again, with fresh seeds and all training data, and only these runs are scored on test data.
     """
     seconds = None if budget is None else seconds_of(budget)
+    options = {"trials": trials, "seeds": seeds, "select": select, "protocol": protocol, "scheduler": scheduler, "search": search}
+    asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:
-        if resume and not methods:
-            stored = _stored(out)
-            request = replace(stored, base=_placed(stored.base, flags))
+        if resume and not methods and file is None:
+            request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
-            asked = {"trials": trials, "seeds": seeds, "select": select, "protocol": protocol}
-            asked |= {"scheduler": scheduler, "search": search}
-            request = requested(methods or [], file, flags, grid or [], asked)
+            request = requested(methods or [], file, flags, grid or [], {**DEFAULTS, **asked})
         _sweep(request, out, resume, board, at_once, seconds)
+
+
+def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
+    """What the sweep in a folder was asked to do. Where it goes on, and where its data are, whoever continues it says anew: the
+    address of a cluster and the permission to download are never taken from a folder, which a stranger may have written."""
+    from raffed.experiments.sweep_folder import stored_request
+
+    spelled = {flag.field: flag.flag.partition("/")[0] for flag in FLAGS}
+    other = [spelled[name] for name in flags if not name.startswith("runtime.") and name not in HERE]
+    other += [f"--{name}" for name in asked]
+    if other:
+        raise UsageError(
+            f"--resume goes on with the sweep in {out} as it was asked for, and {', '.join(other)} would change it; leave that "
+            "out, or start another sweep in a new folder"
+        )
+    stored = stored_request(out)
+    root = flags.get("data.root", stored.base.data.root)
+    data = replace(stored.base.data, root=root, download=bool(flags.get("data.download")))
+    return replace(stored, base=_placed(replace(stored.base, data=data), flags))
 
 
 def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
@@ -86,10 +107,11 @@ def _searched(
     request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None, opened: list[SweepFolder]
 ) -> bool:
     """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this sweep's."""
+    from raffed.experiments.sweep_folder import SweepFolder, check_place
     from raffed.runtime.ray_start import RaySession
 
+    check_place(out, request, resume)  # before Ray is started, or a cluster joined
     with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.sweep import SweepFolder
         from raffed.runtime.setup import check_new, prepare
         from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
 
@@ -153,20 +175,12 @@ def seconds_of(text: str) -> float:
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """One process a trial, unless the flags say how its clients are placed."""
     runtime = placed(base.runtime, flags)
-    if not any(name in flags for name in PLACED) and base.runtime in (Runtime(), placed(Runtime(), flags)):
+    usual = all(getattr(runtime, name.partition(".")[2]) == getattr(Runtime(), name.partition(".")[2]) for name in PLACED)
+    if usual and not any(name in flags for name in PLACED):
         runtime = replace(runtime, execution="serial")
     if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
         runtime = replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
     return replace(base, runtime=runtime)
-
-
-def _stored(out: Path) -> Request:
-    from raffed.experiments.sweep import Request, read_sweep
-
-    try:
-        return Request.from_dict(read_sweep(out)["request"])
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(f"{out}/sweep.json: not a sweep of this raffed ({error}); start it in a new folder") from error
 
 
 def _again(out: Path) -> str:

@@ -69,7 +69,8 @@ def write_partition(
     plain = test_pool == "train" and stages is None
     validation: dict[str, Any] = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as target:
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as target:  # a new file: a link of that name is not followed
         np.savez_compressed(
             target,
             format=np.int64(FORMAT if plain else TIMED),

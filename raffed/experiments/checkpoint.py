@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,9 @@ from typing import Any
 
 from raffed.core.boundary import Server, Vault
 from raffed.core.errors import RunFolderError
+from raffed.experiments.written import check_file
+from raffed.results.json_files import JsonFileError, read_json
+from raffed.results.remote import STATE_FILE
 from raffed.runtime.vault_store import UNREADABLE, digest, frozen_hashes, frozen_vaults, load_record, load_server
 
 VAULTS = "vaults"
@@ -25,19 +27,31 @@ def checkpoints(path: Path) -> list[Path]:
 def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
     """What state.json of a checkpoint says: server_sha256, identity, round_hashes and, unless it is old, vaults: file →
     SHA-256. A RunFolderError if it does not."""
-    path = checkpoint / "state.json"
+    path = checkpoint / STATE_FILE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = dict(read_json(path))
         texts = [found["server_sha256"], found["identity"], *found["round_hashes"], *found.get("vaults", {}).values()]
         if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
             raise TypeError("its hashes are no texts")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except JsonFileError as error:
+        raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
+    except (KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
-    return dict(found)
+    return found
 
 
-def read_checkpoint(checkpoint: Path) -> tuple[Server, dict[str, Any]]:
-    """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged."""
+def state_name(checkpoint: Path) -> str:
+    """The name of a checkpoint's state.json below the run's folder."""
+    return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
+
+
+def read_checkpoint(checkpoint: Path, files: Mapping[str, str] | None = None) -> tuple[Server, dict[str, Any]]:
+    """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged.
+
+    files: the hashes in run.json, None in a run of before they were written down. state.json is checked by them, and holds
+    the hashes of all else.
+    """
+    check_file(checkpoint.parents[1], state_name(checkpoint), files, f"delete {checkpoint}")
     server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
     if digest(server) != about["server_sha256"]:
         raise RunFolderError(f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder")

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import logging
-import os
-import platform
 import shutil
-import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
-from raffed.core.errors import RunFolderError
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint
+from raffed.core.errors import RunFolderError, UsageError
+from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
+from raffed.experiments.provenance import gpus, new_run, new_segment
+from raffed.experiments.written import PARTITION, check_partition, check_rows
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.lock import LOCK_FILE, held, make_folder
-from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
+from raffed.results.remote import STATE_FILE
+from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.schema import Row
-from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
-from raffed.runtime.process import onednn_is_faster, processor
+from raffed.results.segments import difference, segments_of, up_to
+from raffed.results.tree import file_sha256
+from raffed.results.writer import MetricsWriter, parts_of, read_metrics, rows_sha256, rows_until
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
+
+FINAL = "final.safetensors"
+KEPT_STATES = 100  # hashes of checkpoints' state.json that run.json holds: a copy at a URL may lag behind by some checkpoints
+CHANGED = "{path}: resumed under other conditions: {what}; from here on its bits may differ from those of a run without a pause"
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +44,8 @@ def run_config(path: Path) -> RunConfig:
     try:
         config = RunConfig.from_dict(found["config"])
         return replace(config, runtime=replace(config.runtime, address=near(config.runtime.address)))
-    except KeyError as error:
-        raise RunFolderError(f"{path / RUN_FILE}: has no {error}; it was not written by raffed") from error
+    except (UsageError, OverflowError) as error:
+        raise RunFolderError(f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it") from error
 
 
 def near(address: str | None) -> str | None:
@@ -75,35 +78,35 @@ def check_free(path: Path, config: RunConfig) -> None:
 class RunFolder:
     """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single steps.
 
-    with_rows: whether the metric rows of the rounds done must be there, as they must be but for `verify`.
+    verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing is said of it.
     """
 
-    def __init__(self, path: Path, setup: Setup, *, resume: bool = False, with_rows: bool = True) -> None:
-        self.path, self.setup = path, setup
+    def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
+        self.path, self.setup, self._verifies = path, setup, verifies
         self.resumed: Server | None = None
         self.round_hashes: list[str] = []
         self._saved = -1
         self._vault_hashes: dict[str, str] = {}  # of the last checkpoint
         self._began = time.monotonic()
+        said: list[str] = []
         if resume:
             self._about = read_run(path)
-            self._check_same()
+            said = self._opened()
         else:
             check_free(path, setup.config)
-            self._about = _new_run(setup)
+            self._about = new_run(setup)
             make_folder(path)
+        self._files: dict[str, str] = self._about.setdefault("files", {})
         self._earlier = float(self._about.get("seconds", 0.0))
         if not resume:
             self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
-        if not (path / "partition.npz").exists():
-            setup.partition.save(path / "partition.npz")
+        self._save_partition()
         config = setup.config
         self._writer = MetricsWriter(
-            path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed
+            path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed, self._record
         )
         if resume:
-            self._restore(with_rows)
-            self._write(state="running", error=None, rounds_done=self.rounds_done)
+            self._continue(said)
 
     @property
     def vaults(self) -> Path:
@@ -119,27 +122,34 @@ class RunFolder:
 
     def note(self, **changes: Any) -> None:
         """Record what was decided while starting (placement, versions of the cluster)."""
+        names = gpus(changes.get("placement", {}))
+        if names:
+            *earlier, now = self._about["segments"]
+            now["hardware"]["gpu"] = names
+            if earlier and (other := difference(earlier[-1], now)) and other not in " ".join(now["said"]):
+                now["said"].append(self._say(CHANGED.format(path=self.path, what=other)))
         self._write(**changes)
 
     def checkpoint(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
         rounds done when it last took part."""
-        self._writer.flush()
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
-        try:
-            part.mkdir(parents=True)
-            save_record(server, part / "server.safetensors")
-            kept = versions if self.setup.method.keeps_state else {}
-            hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
-            about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
-                     "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
-            write_json(part / "state.json", about)
-            sync_tree(part)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)  # on a full disk its room is wanted
-            raise
+        with self._writer.flushing() as rows:
+            try:
+                part.mkdir(parents=True)
+                save_record(server, part / "server.safetensors")
+                kept = versions if self.setup.method.keeps_state else {}
+                hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
+                about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
+                         "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
+                write_json(part / STATE_FILE, about)
+                sync_tree(part)
+                self._record({**rows, state_name(target): file_sha256(part / STATE_FILE)})
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)  # on a full disk its room is wanted
+                raise
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
@@ -157,8 +167,9 @@ class RunFolder:
         self, server: Server, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
-        save_record(server, self.path / "final.safetensors")
-        sync_file(self.path / "final.safetensors")
+        save_record(server, self.path / FINAL)
+        sync_file(self.path / FINAL)
+        self._files[FINAL] = file_sha256(self.path / FINAL)
         check_rows(self.path, server.round)  # before they are sealed
         self._writer.join()
         hashes = {
@@ -176,8 +187,61 @@ class RunFolder:
 
     def _write(self, **changes: Any) -> None:
         self._about.update(changes)
+        self._about["segments"][-1]["to"] = self._about["rounds_done"]
         self._about["seconds"] = self._earlier + time.monotonic() - self._began
         write_json(self.path / RUN_FILE, self._about)
+
+    def _record(self, hashes: Mapping[str, str]) -> None:
+        """Write down the hashes of files that are about to take their names; killed in between, there are hashes too many."""
+        self._files |= hashes
+        states = [name for name in self._files if name.endswith(STATE_FILE)]
+        for name in sorted(states)[:-KEPT_STATES]:
+            del self._files[name]
+        self._write()
+
+    def _save_partition(self) -> None:
+        if not (self.path / PARTITION).exists():
+            self.setup.partition.save(self.path / PARTITION)
+            self._files.pop(PARTITION, None)
+        if PARTITION not in self._files:
+            self._files[PARTITION] = file_sha256(self.path / PARTITION)
+            self._write()
+
+    def _opened(self) -> list[str]:
+        """Check all that is gone on with, before anything is changed, and take up the last sound checkpoint. What was said."""
+        self._check_same()
+        said = [] if self._verifies else check_partition(self.path, self._about, self.setup.partition)
+        said += self._restore()
+        known = self._about.get("files")
+        if known is None:
+            self._about |= {"schema": RUN_SCHEMA, "files": self._adopted()}
+            said.append(f"{self.path}: begun by a version of raffed that wrote down no hashes of its files; they have hashes now")
+        before = segments_of(self._about)
+        self._about["rounds_done"] = self.rounds_done
+        self._about["segments"] = [*up_to(before, self.rounds_done), new_segment(self.rounds_done)]
+        if other := difference(before[-1], self._about["segments"][-1]):
+            said.append(CHANGED.format(path=self.path, what=other))
+        return said
+
+    def _adopted(self) -> dict[str, str]:
+        """The hashes of the files of a run that has none of them written down."""
+        files = [*parts_of(self.path), *(one / STATE_FILE for one in checkpoints(self.path))]
+        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in files if path.is_file()}
+
+    def _continue(self, said: Sequence[str]) -> None:
+        """The first changes in the folder of a run that goes on."""
+        if self.resumed is None:
+            shutil.rmtree(self.vaults, ignore_errors=True)
+        else:
+            thaw_vaults(self.path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / VAULTS, self.vaults)
+        self._writer.drop_after(self.rounds_done)
+        self._about["segments"][-1]["said"] = [self._say(one) for one in said]
+        self._write(state="running", error=None)
+
+    def _say(self, text: str) -> str:
+        if not self._verifies:
+            log.warning("%s", text)
+        return text
 
     def _check_same(self) -> None:
         check_unedited(self.path)
@@ -190,38 +254,29 @@ class RunFolder:
         if recorded != drawn:
             raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
 
-    def _restore(self, with_rows: bool) -> None:
+    def _restore(self) -> list[str]:
+        """Read the last sound checkpoint; nothing is changed. What is to be said of those that are not."""
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
-        found, unread = checkpoints(self.path), None
-        until, why = rows_until(self.path) if with_rows and found else (0, "")
+        found, unread, said = checkpoints(self.path), None, list[str]()
+        until, why = rows_until(self.path) if found and not self._verifies else (0, "")
         for checkpoint in reversed(found):
             try:
-                server, about = read_checkpoint(checkpoint)
-                if with_rows and server.round > until:
+                server, about = read_checkpoint(checkpoint, self._about.get("files"))
+                if not self._verifies and server.round > until:
                     raise RunFolderError(why)
             except RunFolderError as error:
-                log.warning("%s. Going on from the checkpoint before it", error)
+                said.append(f"{error}. Going on from the checkpoint before it")
                 unread = error
                 continue
             if about["identity"] != self._about["identity"]:
                 raise RunFolderError(f"{checkpoint}: a checkpoint of another run; put back the run's own")
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
             self._vault_hashes = about.get("vaults", {})
-            thaw_vaults(checkpoint / VAULTS, self.vaults)
-            break
-        if self.resumed is None and unread is not None:  # to begin again unasked could cost days
+            return said
+        if unread is not None:  # to begin again unasked could cost days
             again = f"once {self.path / CHECKPOINTS} is deleted, `raffed resume {self.path}` begins again"
             raise RunFolderError(f"{unread}. There is no whole checkpoint before it: {again}") from unread
-        if self.resumed is None:
-            shutil.rmtree(self.vaults, ignore_errors=True)
-        self._writer.drop_after(self.rounds_done)
-
-
-def check_rows(path: Path, rounds: int) -> None:
-    """Raise a RunFolderError unless each of a run's first `rounds` rounds has metric rows that can be read."""
-    until, why = rows_until(path)
-    if until < rounds:
-        raise RunFolderError(why)
+        return said
 
 
 def vaults_sha256(digests: Mapping[int, str]) -> str:
@@ -238,49 +293,3 @@ def mark_interrupted(path: Path) -> None:
         about = read_run(path)
         if about.get("state") == "running":
             write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
-
-
-def _new_run(setup: Setup) -> dict[str, Any]:
-    now = datetime.datetime.now(datetime.timezone.utc)
-    identity = setup.config.identity()
-    return {
-        "schema": 1,
-        "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
-        "config": setup.config.spelt().as_dict(),
-        "identity": identity,
-        "started": now.isoformat(timespec="seconds"),
-        "versions": versions(),
-        "commit": _commit(),
-        "hardware": _hardware(),
-        "clients": setup.partition.num_clients,
-        "classes": _classes(setup),
-        "partition_sha256": setup.partition.sha256(),
-        "rounds_done": 0,
-    }
-
-
-def _hardware() -> dict[str, str | int | None]:
-    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of large linear layers."""
-    about: dict[str, str | int | None] = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
-    by = "oneDNN" if onednn_is_faster() else "torch"
-    return {**about, "processor": processor(), "vectors": torch.backends.cpu.get_cpu_capability(), "linear": by}
-
-
-def _classes(setup: Setup) -> dict[str, list[int]]:
-    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are read off these."""
-    counts = setup.partition.class_counts(setup.dataset.y_train)
-    return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
-
-
-def _commit() -> str | None:
-    """The commit of the source tree, with a + if it was changed; None for an installed package."""
-    where = Path(__file__).resolve().parents[2]
-    if not (where / ".git").exists():
-        return None
-    try:
-        git = ["git", "-C", str(where)]
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
-        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +16,9 @@ from raffed.experiments.names import check_names
 from raffed.results.atomic import is_full
 from raffed.results.lock import check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.storage import is_url, mirrored
+from raffed.results.segments import said_in, warn_anew
+from raffed.results.storage import is_url, local_folder, mirrored
+from raffed.results.tree import check_run_tree
 from raffed.runtime.logs import configure, of_run
 from raffed.runtime.process import bf16_gain, bf16_in_hardware
 
@@ -87,7 +87,7 @@ def run(
     Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
     ActorStartError when one cannot start.
     """
-    with _folder(out) as path:
+    with local_folder(out) as path:
         _execute(config, path, False, watch, stop, chosen)
         return _result(path, keep=out is not None and not is_url(out))
 
@@ -104,13 +104,15 @@ def resume(
 def _resumed(
     path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
 ) -> RunResult:
-    from raffed.experiments.folder import check_rows, check_unedited, run_config
+    from raffed.experiments.folder import check_unedited, run_config
+    from raffed.experiments.written import check_finished
 
+    check_run_tree(path)
     config = run_config(path)
     check_unedited(path)
     about = read_run(path)
-    if about.get("state") == "finished":
-        check_rows(path, about.get("rounds_done", 0))
+    if about["state"] == "finished":
+        check_finished(path, about)
         return _result(path, keep)
     if runtime is not None:
         config = replace(config, runtime=runtime)
@@ -122,15 +124,20 @@ def _execute(
     config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None
 ) -> None:
     check_names(config)
+    check_run_tree(path)
     check_unused(path)
     configure()
+    told = said_in(read_run(path)) if resumed else []
     setup = None
     if config.runtime.execution == "auto":
         setup = _decided(_ready(config, path, resumed), resumed, chosen)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     for event in carried(config, path, resumed, stop or _never, setup):
-        of_run(read_run(path)["run_id"])
+        about = read_run(path)
+        of_run(about["run_id"])
+        if carried is _on_ray:  # there the folder is opened by an actor, whose warnings nobody sees
+            warn_anew(about, told)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
             watch(event)
@@ -280,16 +287,3 @@ def _result(path: Path, keep: bool) -> RunResult:
 
     about = read_run(path)
     return RunResult(path if keep else None, about["state"], about.get("hashes", {}), read_metrics(path))
-
-
-@contextmanager
-def _folder(out: Path | str | None) -> Iterator[Path]:
-    if out is not None:
-        with mirrored(out) as folder:
-            yield folder
-        return
-    made = Path(tempfile.mkdtemp(prefix="raffed-"))
-    try:
-        yield made / "run"
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

@@ -6,32 +6,36 @@ The files of a sweep:
     OUT/METHOD/trials/SETTINGS/           the run of each trial (raffed/experiments/folder.py)
     OUT/METHOD/trials.parquet             the metric rows of all trials, with the columns trial and settings
     OUT/METHOD/final/seed-N/              the chosen setting run again with a seed that tuning never saw
+    OUT/METHOD/damaged/NAME/              runs of trials that could not be read any more, and were run again
+
+sweep.json is read by raffed/results/sweep_file.py, the folder is kept by raffed/experiments/sweep_folder.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raffed.core.config import RunConfig
-from raffed.core.errors import RunFolderError, UsageError, check_choice
+from raffed.core.config import SECTIONS, RunConfig, Runtime
+from raffed.core.errors import UsageError, check_choice
 from raffed.methods import METHODS
-from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.results.sweep_file import SELECT, TrialRecord
 
-SWEEP_FILE = "sweep.json"
 PROTOCOLS = {
     "validation": "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all training data",
     "paper": "settings chosen by test accuracy and that accuracy reported, as the papers do: optimistic, not comparable",
 }
 SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
-SELECT = ("global", "personal", "mean")
+LONGEST_NAME = 200  # of a trial's folder: file systems take 255 bytes
+MOST_SEEDS = 10_000  # more final runs than anybody waits for
+NEVER_RUN, PRUNED, FINISHED = "never run", "pruned", "finished"  # states of a trial; others are those of its run
 Settings = dict[str, Any]
 
 
@@ -56,8 +60,12 @@ class Request:
     search: str = "grid"
 
     def __post_init__(self) -> None:
+        if not self.methods:
+            raise UsageError("nothing to tune: give --method, once or more")
         for method in self.methods:
             check_choice("method", method, METHODS)  # each is the name of a folder
+        for name in self.grid:
+            _check_axis(name, self.methods)
         check_choice("protocol", self.protocol, PROTOCOLS)
         check_choice("select", self.select, SELECT)
         if self.protocol == "validation" and not self.base.data.validation:
@@ -67,19 +75,32 @@ class Request:
         for name, value in (("trials", self.trials), ("seeds", self.seeds)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} = {value} is below 1")
+        if self.seeds > MOST_SEEDS:
+            raise UsageError(f"seeds = {self.seeds} is above {MOST_SEEDS}")
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_choice("search", self.search, SEARCHES)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON; the runtime, which changes no result, stays out."""
+        """Plain JSON. Of the runtime only what bits depend on, and only if it is not as usual."""
         found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         del found["base"]["runtime"], found["base"]["method"], found["base"]["args"]
-        return found
+        runtime = _deciding(self.base.runtime)
+        return {**found, "base": {**found["base"], **({"runtime": runtime} if runtime else {})}}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Request:
-        """The request that `as_dict` described."""
-        return Request(**{**values, "base": RunConfig.from_dict(values["base"]), "methods": tuple(values["methods"])})
+        """The request that `as_dict` described. A UsageError if nothing could ask for it, or if it says where to run."""
+        base = RunConfig.from_dict(values["base"])
+        named = values["base"].get("runtime", {})
+        strange = {"method", "args"} & set(values["base"]) or set(named) - set(_deciding(base.runtime))
+        if strange:
+            raise UsageError(f"request.base holds {min(strange)!r}, which raffed does not write there")
+        return Request(**{**values, "base": base, "methods": tuple(values["methods"])})
+
+    def same(self, other: Request) -> bool:
+        """Whether both ask for the same results, wherever the data lie and the trials run."""
+        mine, theirs = (replace(one, base=_anywhere(one.base)).as_dict() for one in (self, other))
+        return mine == theirs
 
     def config(self, method: str, settings: Mapping[str, Any], seed: int | None = None) -> RunConfig:
         """The run of a trial, or with a `seed` the final run of a chosen setting, which trains on all training data."""
@@ -100,9 +121,32 @@ class Request:
         return [] if self.protocol == "paper" else [self.base.seed + i for i in range(1, self.seeds + 1)]
 
 
+def _deciding(runtime: Runtime) -> dict[str, Any]:
+    """What bits depend on of where a run is carried out, if it is not as usual: see RunConfig.identity."""
+    found: dict[str, Any] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
+    unusual = {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
+    return unusual | ({"execution": "auto"} if runtime.execution == "auto" else {})
+
+
+def _anywhere(base: RunConfig) -> RunConfig:
+    """The same run without the place of its data and with any share of a GPU."""
+    runtime = replace(base.runtime, gpu_fraction=1.0 if base.runtime.gpu_fraction else 0.0)
+    return replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
+
+
+def _check_axis(name: str, methods: Sequence[str]) -> None:
+    """Refuse an axis such as runtime.address: a search varies what is computed, not where."""
+    section, dot, _ = name.partition(".")
+    if dot and section not in methods:
+        check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is finished)."""
+    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is finished).
+
+    number: its place in the order of proposals. reports: what a search has learned from it once it ended, as (round, score).
+    """
 
     name: str
     settings: Settings
@@ -111,10 +155,32 @@ class Trial:
     seconds: float = 0.0
     score: float = math.nan
     error: str | None = None
+    number: int = 0
+    reports: tuple[tuple[int, float], ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON: null for a score that is not there."""
-        return {**dataclasses.asdict(self), "score": None if math.isnan(self.score) else self.score}
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing left to do for it."""
+        return self.state in (FINISHED, PRUNED)
+
+    def as_dict(self) -> TrialRecord:
+        """Plain JSON: null for a score that is not there; reports only where there are some."""
+        found = TrialRecord(
+            number=self.number, name=self.name, settings=self.settings, state=self.state, rounds=self.rounds,
+            seconds=self.seconds, score=None if math.isnan(self.score) else self.score, error=self.error,
+        )  # fmt: skip
+        if self.reports:
+            found["reports"] = [[number, value] for number, value in self.reports]
+        return found
+
+    @staticmethod
+    def from_dict(values: TrialRecord) -> Trial:
+        """The trial that `as_dict` described."""
+        score, reports = values.get("score"), tuple((int(number), value) for number, value in values.get("reports", []))
+        return Trial(
+            values["name"], dict(values["settings"]), values["state"], values.get("rounds", 0), values.get("seconds", 0.0),
+            math.nan if score is None else score, values.get("error"), values.get("number", 0), reports,
+        )  # fmt: skip
 
 
 def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
@@ -127,9 +193,11 @@ def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> f
 
 
 def trial_name(settings: Mapping[str, Any]) -> str:
-    """The name of a trial and of its folder: its settings, in their order."""
+    """The name of a trial and of its folder: its settings, in their order. One that is too long ends in its hash."""
     text = ",".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
-    return re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
+    name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 13]}-{digest}"
 
 
 def within_budget(points: Sequence[Settings], budget: int, seed: int) -> list[Settings]:
@@ -140,36 +208,6 @@ def within_budget(points: Sequence[Settings], budget: int, seed: int) -> list[Se
     return [points[index] for index in sorted(kept)]
 
 
-def read_trial(request: Request, folder: Path, settings: Settings, error: str | None = None) -> Trial:
-    """What the run of a trial left; "never run" where there is none."""
-    name = trial_name(settings)
-    if not (folder / RUN_FILE).exists():
-        return Trial(name, settings, "failed" if error else "never run", error=error)
-    about = read_run(folder)
-    rounds = recorded(folder)
-    done = about.get("state") == "finished" and bool(rounds)
-    last = score(request, rounds[max(rounds)]) if done else math.nan
-    number = max(rounds, default=0)
-    message = about.get("error") or error
-    return Trial(name, settings, str(about.get("state")), number, float(about.get("seconds", 0.0)), last, message)
-
-
-def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str, str], float | None]]:
-    """Round → {(model, split): accuracy of the server's row}, of the evaluated rounds that are written."""
-    import pyarrow.compute as pc
-
-    from raffed.results.writer import read_metrics
-
-    table = read_metrics(folder)
-    kept = pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"]))
-    kept = pc.and_(kept, pc.equal(table["metric"].cast("string"), "accuracy"))
-    rounds: dict[int, dict[tuple[str, str], float | None]] = {}
-    for row in table.filter(kept).select(["round", "model", "split", "value"]).to_pylist():
-        if upto is None or row["round"] <= upto:
-            rounds.setdefault(row["round"], {})[row["model"], row["split"]] = row["value"]
-    return rounds
-
-
 def choose(trials: Sequence[Trial]) -> Trial | None:
     """The finished trial with the highest score; of equals the first. None if none has a score."""
     scored = [trial for trial in trials if not math.isnan(trial.score)]
@@ -178,97 +216,8 @@ def choose(trials: Sequence[Trial]) -> Trial | None:
 
 def cost(trials: Sequence[Trial]) -> dict[str, float]:
     """What choosing cost: trials begun, their rounds, and the seconds of the processes that ran them."""
-    begun = [trial for trial in trials if trial.state != "never run"]
+    begun = [trial for trial in trials if trial.state != NEVER_RUN]
     return {"trials": len(begun), "rounds": sum(t.rounds for t in begun), "seconds": sum(t.seconds for t in begun)}
-
-
-class SweepFolder:
-    """OUT of a sweep. Opened anew it must be free; with `resume` it must hold the sweep that is asked for."""
-
-    def __init__(self, path: Path, request: Request, resume: bool) -> None:
-        self.path, self.request = path, request
-        self._about: dict[str, Any] = {"schema": 1, "request": request.as_dict(), "meaning": PROTOCOLS[request.protocol],
-                                       "methods": {}, "state": "running"}  # fmt: skip
-        if resume:
-            self._about = {**read_sweep(path), "state": "running"}
-            if self._about["request"] != request.as_dict():
-                raise RunFolderError(f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none")
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-            advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
-            raise RunFolderError(f"{path} is not an empty folder; {advice}")
-        path.mkdir(parents=True, exist_ok=True)
-        self.write()
-
-    def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
-        """The folder of a trial's run."""
-        return self.path / method / "trials" / trial_name(settings)
-
-    def final(self, method: str, seed: int) -> Path:
-        """The folder of a final run."""
-        return self.path / method / "final" / f"seed-{seed}"
-
-    def note(self, method: str, **changes: Any) -> None:
-        """Record something about a method; with another choice, the final runs of the last one are no longer its own."""
-        before = self._about["methods"].get(method, {})
-        after = {**before, **changes}
-        if _settings(after) != _settings(before) and "final" not in changes:
-            after.pop("final", None)
-        self._about["methods"][method] = after
-        self.write()
-
-    def chosen(self, method: str) -> Settings | None:
-        """The setting that was chosen for a method, None where there is none."""
-        return _settings(self._about["methods"].get(method, {}))
-
-    def end(self, state: str) -> dict[str, Any]:
-        """The sweep is finished, or stopped; returns what sweep.json holds."""
-        self._about["state"] = state
-        self.write()
-        return self._about
-
-    def write(self) -> None:
-        write_json(self.path / SWEEP_FILE, self._about)
-
-
-def _settings(about: Mapping[str, Any]) -> Settings | None:
-    found = about.get("chosen")
-    return dict(found["settings"]) if found else None
-
-
-def read_sweep(path: Path) -> dict[str, Any]:
-    """The contents of OUT/sweep.json; a RunFolderError if there is none."""
-    file = path / SWEEP_FILE
-    if not file.exists():
-        raise RunFolderError(f"{path}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made")
-    try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFolderError(f"{file}: not readable as JSON ({error}); start the sweep in a new folder") from error
-    return found
-
-
-def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """All rows of all trials of a method as one Parquet file: results/schema.py, and the columns trial and settings."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from raffed.results.atomic import replacing
-    from raffed.results.writer import read_metrics
-
-    word, tables = pa.dictionary(pa.int32(), pa.string()), []
-    for trial in trials:
-        where = folder.trial(method, trial.settings)
-        if (where / RUN_FILE).exists():
-            rows = read_metrics(where)
-            for name, text in (("trial", trial.name), ("settings", json.dumps(trial.settings, sort_keys=True))):
-                rows = rows.append_column(pa.field(name, word), pa.array([text] * rows.num_rows, word))
-            tables.append(rows)
-    if not tables:
-        return None
-    path = folder.path / method / "trials.parquet"
-    with replacing(path) as temp:
-        pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
-    return path
 
 
 Watcher = Callable[[str, Trial, int], None]  # method, trial as it stands, rounds of a whole run

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +21,22 @@ from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
 from raffed.experiments.federation import Federation, weights_sha256
-from raffed.experiments.folder import RunFolder, run_config, vaults_sha256
+from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
+from raffed.experiments.written import PARTITION, same_recipe
 from raffed.methods import build_method
+from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, read_run, versions
-from raffed.results.writer import read_metrics, rows_sha256, rows_until
+from raffed.results.segments import difference, segments_of
+from raffed.results.tree import check_run_tree, file_sha256
+from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import Setup, prepare
 from raffed.runtime.vault_store import UNREADABLE, digest, frozen_vaults, load_record, load_server
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+UNHASHED = "the run was begun by a version of raffed that wrote down no hashes of its files: they are checked by their contents"
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here."""
+    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here. `segments`: a line
+    for each part of a run that was resumed. `notes`: what could not be checked."""
 
     folder: Path
     run_id: str
@@ -57,6 +66,8 @@ class Certificate:
     checks: tuple[Check, ...]
     differs: tuple[str, ...]
     seconds: float
+    segments: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -72,17 +83,21 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
 
     The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more, means all of them.
     `watch(done, of)` is called after each. Nothing in `path` is changed. Raises RunFolderError where no run can be read,
-    UsageError where the run cannot be set up here (its data are missing, a GPU it used is).
+    UsageError where the run cannot be set up here (its data are missing, a GPU it used is). Nothing is downloaded.
     """
     began = time.monotonic()
     if rounds < 0:
         raise UsageError(f"rounds = {rounds} is below 0")
+    check_run_tree(path)
     about, config = read_run(path), run_config(path)
     build_method(config.method, config.args)  # registers the records that its vaults are made of
     recorded = recorded_hashes(path, about)
     checks = [Check("configuration", str(about.get("identity")), config.identity()), *_files(path, about, recorded)]
-    setup = prepare(replace(config, runtime=replace(config.runtime, execution="serial")))
-    checks.append(Check("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()))
+    data = replace(config.data, download=False)  # a folder may come from anybody: nothing is fetched or written for it
+    setup = prepare(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
+    split = Check("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256())
+    checks += [*_recipe(path, setup.partition), split]
+    notes = () if "files" in about else (UNHASHED,)
     done: list[int] = []
     if checks[0].ok and checks[-1].ok:
         starts = {0: None, **{_round(one): one for one in checkpoints(path) if _sound(one, checks)}}
@@ -95,7 +110,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
                     if watch is not None:
                         watch(len(done), sum(plan.values()))
     return Certificate(path, str(about.get("run_id")), str(about.get("state")), len(recorded), tuple(done), tuple(checks),
-                       _differs(about), time.monotonic() - began)  # fmt: skip
+                       _differs(about), time.monotonic() - began, _segments(about), notes)  # fmt: skip
 
 
 def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
@@ -140,6 +155,7 @@ def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
 
 def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[Check]:
     """What lies in the folder against the hashes written beside it."""
+    yield from _bytes(path, about)
     split = lambda: Partition.load(path / "partition.npz").sha256()  # noqa: E731
     yield Check("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
     for one in checkpoints(path):
@@ -156,6 +172,26 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[C
         yield Check("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
         last = path / CHECKPOINTS / f"round-{len(recorded):06d}"
         yield Check("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
+
+
+def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[Check]:
+    """Every file whose hash the run wrote down, of those that a reader of the folder reads. A part of rows that others took the
+    place of, and a checkpoint that newer ones did, may be gone."""
+    files = about.get("files")
+    if files is None:
+        return
+    once = [name for name in (PARTITION, FINAL) if name in files and (about["state"] == "finished" or (path / name).exists())]
+    read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]
+    there = [one.relative_to(path).as_posix() for one in read]
+    for name in sorted({*there, *once}):
+        yield Check(f"{name}, file", files.get(name, "not the run's"), _or_unreadable(partial(file_sha256, path / name)))
+
+
+def _recipe(path: Path, drawn: Partition) -> Iterator[Check]:
+    """What partition.npz says of how the split was made, which its hash does not cover."""
+    with contextlib.suppress(RaffedError):  # one that cannot be read is reported by its own check
+        ok = same_recipe(Partition.load(path / PARTITION), drawn)
+        yield Check(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
 def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check]:
@@ -183,7 +219,7 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
         if start is not None:
             shutil.copytree(start, place / CHECKPOINTS / start.name)
             shutil.copy2(path / RUN_FILE, place / RUN_FILE)
-        folder = RunFolder(place, setup, resume=start is not None, with_rows=False)
+        folder = RunFolder(place, setup, resume=start is not None, verifies=True)
         runtime = SerialRuntime(setup, folder.vaults)
         try:
             federation = Federation(setup, runtime, folder)
@@ -241,8 +277,19 @@ def _or_none(path: Path) -> pa.Table | None:
 def _or_unreadable(read: Callable[[], str]) -> str:
     try:
         return read()
-    except RaffedError:
+    except (RaffedError, OSError):
         return UNREADABLE
+
+
+def _segments(about: dict[str, Any]) -> tuple[str, ...]:
+    """By what each part of a run was computed, where it was resumed."""
+    found = [one for one in segments_of(about) if one["from"] <= one["to"]]
+    if len(found) < 2:
+        return ()
+    said = [f"rounds {one['from']}-{one['to']} ({one['started']})" for one in found]
+    first = ", ".join(f"{name} {version}" for name, version in found[0]["versions"].items())
+    changes = [difference(before, after) or "the same" for before, after in itertools.pairwise(found)]
+    return tuple(f"{where}: {what}" for where, what in zip(said, [first, *changes], strict=True))
 
 
 def _differs(about: dict[str, Any]) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from raffed.core.errors import RunFolderError
+
 _TEMP = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -23,9 +25,11 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write; when the block ends well, it takes the place of `path` in one step.
 
     A block that raises leaves `path` as it was and no temporary file. A process killed inside leaves `path` as it was
-    and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path.
+    and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path. Where `path` or the temporary name is a link,
+    the link is replaced and what it leads to is left alone.
     """
     temp = path.with_name(f".{path.name}{_TEMP}")
+    create(temp)
     try:
         yield temp
         sync_file(temp)
@@ -34,6 +38,30 @@ def replacing(path: Path) -> Iterator[Path]:
         temp.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def create(path: Path) -> None:
+    """Make an empty file of this process's own, in place of whatever file or link had the name.
+
+    Programs open a file by its name to write it and would follow a link that a stranger left there. Once this returns, the
+    name belongs to a new file.
+
+    Raises:
+        RunFolderError: the name is that of a folder.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError) as error:  # the second is what macOS says of a folder
+        if not path.is_dir():
+            raise
+        raise RunFolderError(f"{path}: is a folder, and a file of that name is wanted; remove it") from error
+    path.open("xb").close()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, in one step."""
+    with replacing(path) as temp:
+        temp.write_text(text, encoding="utf-8")
 
 
 def sync_file(path: Path) -> None:

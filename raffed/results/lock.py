@@ -44,7 +44,7 @@ def held(folder: Path, who: str | None = None) -> Iterator[None]:
     """
     make_folder(folder)
     try:
-        file = (folder / LOCK_FILE).open("ab+", buffering=0)
+        file = _opened(folder)
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from error
     with file:
@@ -58,8 +58,19 @@ def held(folder: Path, who: str | None = None) -> Iterator[None]:
 def check_unused(folder: Path) -> None:
     """Raise a RunFolderError if another process works in the folder. Nothing is changed there."""
     if os.access(folder / LOCK_FILE, os.W_OK):
-        with (folder / LOCK_FILE).open("ab+", buffering=0) as file:
+        with _opened(folder) as file:
             _take(file, folder)
+
+
+def _opened(folder: Path) -> IO[bytes]:
+    """The lock's file, open for writing. A link would lead a stranger's choice of file to be emptied."""
+    if (folder / LOCK_FILE).is_symlink():
+        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, wanted a file; remove it")
+    return open(folder / LOCK_FILE, "ab+", buffering=0, opener=_without_links)
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _take(file: IO[bytes], folder: Path) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from raffed.core.errors import UsageError
 from raffed.core.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
+from raffed.results.tree import check_tree
 
 STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a checkpoint with one is whole
 VAULTS, CHECKPOINTS = "vaults", "checkpoints"
@@ -46,7 +47,10 @@ class Remote:
 
     def check_writable(self) -> None:
         """Raises UsageError where an object store takes nothing: a bucket that is not there looks empty to a reader, and what a
-        run of hours leaves would find no place. File systems make the folders that they need."""
+        run of hours leaves would find no place. File systems make the folders that they need; on this machine's own, nothing in
+        the folder may lead out of it."""
+        if self._files.type_name == "local":
+            check_tree(Path(self._root))
         if self._files.type_name in WHOLE_WRITES:
             with _told(f"{self.url}: cannot be written"):
                 self._write(io.BytesIO(), f"{self._root}/{PROBE}")

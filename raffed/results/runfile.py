@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from raffed.core.errors import RunFolderError
-from raffed.results.atomic import replacing
+from raffed.results.atomic import write_text
+from raffed.results.json_files import JsonFileError, NoJsonFileError, read_json
+from raffed.results.run_fields import check_run
 
 RUN_FILE = "run.json"
-_KINDS: dict[str, tuple[type, ...]] = {  # of the fields that anything relies on, where they are there
-    "config": (dict,), "error": (str, type(None)), "hashes": (dict,), "identity": (str,), "partition_sha256": (str,),
-    "round_hashes": (list,), "rounds_done": (int,), "run_id": (str,), "seconds": (int, float), "state": (str,),
-    "versions": (dict,),
-}  # fmt: skip
-_HASHES = {"weights", "vaults", "metrics"}
 
 
 def write_json(path: Path, obj: Mapping[str, Any]) -> None:
@@ -32,39 +27,25 @@ def write_json(path: Path, obj: Mapping[str, Any]) -> None:
         ValueError, TypeError: `obj` is not plain JSON.
     """
     text = json.dumps(obj, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    with replacing(path) as temp:
-        temp.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
-    """Return the contents of `run_dir`/run.json, or of another JSON file there.
+    """Return the contents of `run_dir`/run.json, checked as a whole, or of another JSON file there.
 
     Raises:
-        RunFolderError: there is no such file, it does not hold a JSON object, or a field in it is of another kind than
-            raffed writes.
+        RunFolderError: there is no such file, it does not hold a JSON object, or run.json is not what a run writes
+            (results/run_fields.py); in one line that begins with the file's name.
     """
     path = run_dir / name
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
+        found: dict[str, Any] = dict(read_json(path))
+    except NoJsonFileError as error:
         raise RunFolderError(f"{run_dir}: no {name} here; name a folder that `raffed run --out` made") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path}: not readable as JSON ({error}); start the run in a new folder") from error
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{path}: holds a {type(found).__name__}, wanted an object with run_id, state, config")
-    return _checked(path, found)
-
-
-def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    for name, kinds in _KINDS.items():
-        if name in found and (not isinstance(found[name], kinds) or (bool not in kinds and isinstance(found[name], bool))):
-            raise RunFolderError(f"{path}: {name} is a {type(found[name]).__name__}, wanted a {kinds[0].__name__}; it was edited")
-    hashes = found.get("hashes") or {}
-    texts = [*hashes.values(), *found.get("round_hashes", [])]
-    if (hashes and set(hashes) != _HASHES) or not all(isinstance(text, str) for text in texts):
-        raise RunFolderError(f"{path}: its hashes are not those of a run; it was edited")
-    if not math.isfinite(found.get("seconds", 0.0)):
-        raise RunFolderError(f"{path}: seconds is not a number; it was edited")
+    except JsonFileError as error:
+        raise RunFolderError(f"{error}; put back a copy of it, or start the run in a new folder") from error
+    if name == RUN_FILE:
+        check_run(path, found)
     return found
 
 

@@ -93,6 +93,20 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def local_folder(out: Path | str | None) -> Iterator[Path]:
+    """A local folder for the files of a run: that of `mirrored`, or for None a temporary one."""
+    if out is not None:
+        with mirrored(out) as folder:
+            yield folder
+        return
+    made = Path(tempfile.mkdtemp(prefix="raffed-"))
+    try:
+        yield made / "run"
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def fetched(place: str | Path, whole: bool = False) -> Iterator[Path]:
     """A local folder with what a report reads of a place: everything but checkpoints and weights, those too if it is to be
     `whole`. Nothing is sent back."""

@@ -4,33 +4,31 @@ A part's name tells its rounds, `part-000001-000005.parquet`. A round that was f
 for the instant in which `join` has written all rounds into one part and not yet removed the others: readers pass over a part
 whose rounds another part holds as well.
 Whatever instant the driver is killed at, what lies there reads as complete rounds without a duplicate.
+
+run.json holds the hash of every part, written down before the part takes its name. A part that run.json does not know, or
+whose bytes are others, is not read.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from raffed.core.errors import RunFolderError, UsageError, check_choice
 from raffed.results.atomic import clean, replacing, sync_folder
 from raffed.results.canonical import rows_sha256, sorted_rows
-from raffed.results.schema import MODELS, SCHEMA, SCHEMA_VERSION, SPLITS, Row
+from raffed.results.part import PART, DamagedPartError, known_parts, read_part, table_of, write_part
+from raffed.results.schema import MODELS, SCHEMA, SPLITS, Row
+from raffed.results.tree import file_sha256, read_regular
 
 __all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "rows_sha256", "rows_until"]
 
 METRICS_FOLDER = "metrics"
-_PART = re.compile(r"part-(\d{6,})-(\d{6,})\.parquet")
-_VERSION_KEY, _RUN_KEY = b"raffed.schema", b"raffed.run"
-
-
-class DamagedPartError(RunFolderError):
-    """A part that is not, or no longer, what was written."""
+Record = Callable[[Mapping[str, str]], None]
 
 
 class MetricsWriter:
@@ -39,9 +37,14 @@ class MetricsWriter:
     >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10", seed=0)
     >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
     >>> writer.flush()  # .../metrics/part-000001-000001.parquet
+
+    record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they take these names.
     """
 
-    def __init__(self, folder: Path, run_id: str, method: str, dataset: str, partition: str, seed: int) -> None:
+    def __init__(
+        self, folder: Path, run_id: str, method: str, dataset: str, partition: str, seed: int, record: Record | None = None
+    ) -> None:
+        self._record: Record = record or (lambda hashes: None)
         self.folder = Path(folder) / METRICS_FOLDER
         self._run: dict[str, object] = {
             "run_id": run_id,
@@ -75,21 +78,34 @@ class MetricsWriter:
 
     def flush(self) -> Path | None:
         """Write what was added as one part and return its path; None if nothing was added."""
+        with self.flushing() as hashes:
+            self._record(hashes)
+        return next((self.folder.parent / name for name in hashes), None)
+
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[Mapping[str, str]]:
+        """Write what was added as one part, which takes its name when the block ends well.
+
+        Yields:
+            The part's name and hash, which the block writes down; nothing if nothing was added.
+        """
         if not self._rows:
-            return None
+            yield {}
+            return
         rounds = [row.round for row in self._rows]
         path = self.folder / _part_name(min(rounds), max(rounds))
-        self._write(path, _table(self._rows, self._run))
+        with replacing(path) as temp:
+            write_part(temp, table_of(self._rows, self._run), self._run)
+            yield {_below(path): file_sha256(temp)}
         self._closed = max(rounds)
         self._rows = []
-        return path
 
     def drop_after(self, round: int) -> None:
         """Forget every row, written or not, of rounds later than `round`; used when a run resumes from `round`.
 
         Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves whole rounds, each
-        once, and calling it again finishes the work. A part that straddles `round` is replaced under its old name
-        first and gets its shorter name second. Parts that go completely are deleted unread, damaged or not.
+        once, and calling it again finishes the work. Of a part that straddles `round` a shorter one is written first, which
+        counts for nothing while the longer one is there. Parts that go completely are deleted unread, damaged or not.
         """
         self._rows = [row for row in self._rows if row.round <= round]
         for first, last, path in reversed(_parts(self.folder)):
@@ -104,26 +120,26 @@ class MetricsWriter:
         """Put all parts together into one: who reads a thousand runs opens a thousand files and not fifteen thousand."""
         parts = _parts(self.folder)
         if len(parts) > 1:
-            rows = pa.concat_tables([_read_part(path) for _, _, path in parts]).unify_dictionaries()
+            rows = pa.concat_tables([read_part(path) for _, _, path in parts]).unify_dictionaries()
             self._write(self.folder / _part_name(parts[0][0], parts[-1][1]), rows)
             self._remove_joined()
 
     def _remove_joined(self) -> None:
         kept = {path for _, _, path in _parts(self.folder)}
         for path in self.folder.glob("part-*.parquet"):
-            if _PART.fullmatch(path.name) and path not in kept:
+            if PART.fullmatch(path.name) and path not in kept:
                 path.unlink()
         sync_folder(self.folder)
 
     def _shorten(self, path: Path, first: int, round: int) -> None:
-        table = _read_part(path)
-        self._write(path, table.filter(pc.less_equal(table["round"], round)))
-        path.rename(path.with_name(_part_name(first, round)))
+        table = read_part(path)
+        self._write(path.with_name(_part_name(first, round)), table.filter(pc.less_equal(table["round"], round)))
+        path.unlink()
 
     def _write(self, path: Path, table: pa.Table) -> None:
-        about = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _RUN_KEY: json.dumps(self._run, sort_keys=True).encode()}
         with replacing(path) as temp:
-            pq.write_table(table.replace_schema_metadata(about), temp, compression="zstd", write_page_checksum=True)
+            write_part(temp, table, self._run)
+            self._record({_below(path): file_sha256(temp)})
 
 
 def read_metrics(run_dir: Path) -> pa.Table:
@@ -132,11 +148,14 @@ def read_metrics(run_dir: Path) -> pa.Table:
     A run that has not flushed yet gives an empty table; temporary files are not looked at.
 
     Raises:
-        RunFolderError: no such folder, a part that is damaged, or one of a later schema; the file is named.
+        RunFolderError: no such folder, a part that is damaged, that is not as run.json says, or of a later schema; the file
+            is named.
     """
     if not Path(run_dir).is_dir():
         raise RunFolderError(f"{run_dir}: no such run folder")
-    parts = [_read_part(path) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
+    found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
+    known = known_parts(run_dir)  # after the parts: a run that is at work writes down a part's hash before the part is there
+    parts = [known.read(path, raw) for path, raw in found]
     return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
 
 
@@ -144,17 +163,27 @@ def rows_until(run_dir: Path) -> tuple[int, str]:
     """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in the way of more.
 
     Raises:
-        RunFolderError: a part of a later schema.
+        RunFolderError: a part of a later schema, or one that run.json does not know.
     """
-    folder, done = Path(run_dir) / METRICS_FOLDER, 0
+    folder, done, known = Path(run_dir) / METRICS_FOLDER, 0, known_parts(run_dir)
     for _, _, path in _parts(folder):
         try:
-            rounds = set(_read_part(path)["round"].unique().to_pylist())
+            rounds = set(known.read(path)["round"].unique().to_pylist())
         except DamagedPartError as error:
             return done, str(error)
         while done + 1 in rounds:
             done += 1
     return done, f"{folder}: no part has the rows of round {done + 1}; put back the file that has them"
+
+
+def parts_of(run_dir: Path) -> list[Path]:
+    """The parts that a reader of a run's rows reads."""
+    return [path for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
+
+
+def _below(path: Path) -> str:
+    """A part's name in run.json."""
+    return f"{METRICS_FOLDER}/{path.name}"
 
 
 def _part_name(first: int, last: int) -> str:
@@ -163,30 +192,10 @@ def _part_name(first: int, last: int) -> str:
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
     """(first round, last round, path) of every part that no other part covers, in the order of rounds."""
-    matches = [(_PART.fullmatch(path.name), path) for path in folder.glob("part-*.parquet")]
+    matches = [(PART.fullmatch(path.name), path) for path in folder.glob("part-*.parquet")]
     spans = sorted(((int(m[1]), int(m[2]), path) for m, path in matches if m), key=lambda span: (span[0], -span[1]))
     kept: list[tuple[int, int, Path]] = []
     for span in spans:
         if not kept or span[1] > kept[-1][1]:
             kept.append(span)
     return kept
-
-
-def _read_part(path: Path) -> pa.Table:
-    # ParquetFile, not read_table: a folder named `mu=0.1` above the run would become a column.
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-            if 1 <= version <= SCHEMA_VERSION:  # later ones added words, no column
-                return file.read().replace_schema_metadata(None).cast(SCHEMA)
-    except (OSError, ValueError) as error:
-        raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
-    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
-
-
-def _table(rows: list[Row], run: dict[str, object]) -> pa.Table:
-    columns: dict[str, list[object]] = {name: [value] * len(rows) for name, value in run.items()}
-    for name, values in zip(Row._fields, zip(*rows, strict=True), strict=True):
-        columns[name.rstrip("_")] = list(values)
-    columns["value"] = [float(row.value) for row in rows]
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 KEPT = 1 << 30  # bytes of freed memory that a process keeps
@@ -83,6 +84,13 @@ def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
     """The processor's name, "" where the system does not say (not Linux; ARM's cores have none there)."""
     lines = (line.partition(":") for line in (_text(cpuinfo) or "").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == "model name"), "")
+
+
+def gpu_of(device: torch.device) -> dict[str, str]:
+    """The name of a GPU that a process trains on, for run.json; nothing for the CPU."""
+    import torch
+
+    return {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
 
 
 def _text(path: str) -> str | None:

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from raffed.runtime.logs import configure
-from raffed.runtime.process import begin_training
+from raffed.runtime.process import begin_training, gpu_of
 from raffed.runtime.ray_channels import Serving
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class ClientActor(Serving):
 
     def ready(self) -> dict[str, Any]:
         """Once this returns, torch and the data are loaded. Where it runs, for run.json and the tests."""
-        context = ray.get_runtime_context()
-        return {"pid": os.getpid(), "node": context.get_node_id(), "seconds": self._seconds, "device": str(self._host.device)}
+        node, device = ray.get_runtime_context().get_node_id(), self._host.device
+        return {"pid": os.getpid(), "node": node, "seconds": self._seconds, "device": str(device), **gpu_of(device)}
 
     def train(self, broadcast: Broadcast, share: Share) -> tuple[Partial, list[Report]]:
         """One round of this actor's share; the broadcast is read from the object store, without a copy."""

@@ -12,7 +12,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
-from raffed.runtime.process import begin_training
+from raffed.runtime.process import begin_training, gpu_of
 from raffed.runtime.setup import Setup
 
 
@@ -45,7 +45,7 @@ class SerialRuntime:
         return self._host.store.digests(versions)
 
     def placement(self) -> dict[str, object]:
-        return {"execution": "serial", "threads": torch.get_num_threads()}
+        return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._host.device)}
 
     def close(self) -> None:
         torch.set_num_threads(self._threads)

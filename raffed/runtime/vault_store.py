@@ -99,6 +99,8 @@ def save_record(record: Private, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        part.unlink(missing_ok=True)
+        part.open("xb").close()  # a new file: a link of that name is not followed
         part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
         part.replace(path)
     except BaseException:

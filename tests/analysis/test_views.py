@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from analysis.__main__ import main
 from analysis.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
 from analysis.compare import Ranking
 from analysis.figures import plain_decades, svg
@@ -133,15 +135,23 @@ def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> Non
     assert setting_map(pd.DataFrame([{"mu": 1.0, "score": 0.5}])) is None
 
 
+def write_sweep(folder: Path, protocol: str, about: dict[str, Any]) -> dict[str, Any]:
+    """The sweep.json of a sweep over FedMR."""
+    request = {"base": {}, "methods": ["fedmr"], "protocol": protocol, "select": "global"}
+    whole = {"schema": 1, "request": request, "state": "finished", "meaning": "", "methods": {"fedmr": about}}
+    (folder / "sweep.json").write_text(json.dumps(whole))
+    return whole
+
+
 def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path: Path, write_run: WriteRun) -> None:
     for seed, last in ((1, 0.6), (2, 0.8)):
         write_run(f"fedmr/final/seed-{seed}", [0.1, last], seed=seed, method="fedmr")
     trials = [{"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5},
               {"name": "mu1=9.0", "settings": {"mu1": 9.0}, "state": "failed", "score": None}]  # fmt: skip
-    about = {"request": {"protocol": "validation", "select": "global"}, "methods": {"fedmr": {
+    finals = [{"seed": seed, "folder": f"fedmr/final/seed-{seed}", "state": "finished"} for seed in (1, 2)]
+    about = write_sweep(tmp_path, "validation", {
         "trials": trials, "chosen": trials[0], "budget": 2, "cost": {"trials": 2, "rounds": 7, "seconds": 1800},
-        "final": [{"seed": seed, "folder": f"fedmr/final/seed-{seed}"} for seed in (1, 2)]}}}  # fmt: skip
-    (tmp_path / "sweep.json").write_text(json.dumps(about))
+        "final": finals})  # fmt: skip
     (sweep,) = find_sweeps([tmp_path])
     sheet = tuning_sheet(sweep)
     # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
@@ -151,8 +161,7 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path
 
 def sweep_of(folder: Path, protocol: str) -> None:
     chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
-    about = {"request": {"protocol": protocol, "select": "global"}, "methods": {"fedmr": {"trials": [chosen], "chosen": chosen}}}
-    (folder / "sweep.json").write_text(json.dumps(about))
+    write_sweep(folder, protocol, {"trials": [chosen], "chosen": chosen})
 
 
 def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: WriteRun) -> None:
@@ -174,6 +183,39 @@ def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run:
     write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr")
     sweep_of(tmp_path / "sweep", "validation")
     assert trials_of(load_runs([tmp_path]), find_sweeps([tmp_path])) == []
+
+
+DAMAGES = {
+    "cut off": '{"schema": 1', "no methods": '{"schema": 1, "request": {}, "state": "finished", "methods": null}',
+    "not UTF-8": "\udcff", "no object": "[]", "deeply nested": "[" * 100_000, "a folder": None, "missing": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_with_a_damaged_sweep_json_a_report_says_so_and_trials_are_still_no_results(
+    damage: str, tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr")
+    write_run("sweep/fedmr/damaged/mu1=0.1", [0.8], method="fedmr")
+    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
+    text, path = DAMAGES[damage], tmp_path / "sweep" / "sweep.json"
+    if text is None:
+        path.mkdir()
+    elif text:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert main([str(tmp_path / "sweep"), "--out", str(tmp_path / "out")]) == 1
+    assert f"left out {path}: " in capsys.readouterr().err
+    assert list(pd.read_csv(tmp_path / "out" / "summary.csv")["accuracy_last"]) == [0.7]
+    assert "sweep.json" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("named", [["fedmr"], ["fedmr/trials", "fedmr/final"], ["."]])
+def test_trials_are_known_wherever_in_the_sweep_a_report_begins(named: list[str], tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr")
+    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
+    sweep_of(tmp_path / "sweep", "validation")
+    paths = [tmp_path / "sweep" / name for name in named]
+    assert trials_of(load_runs(paths), find_sweeps(paths)) == ["mu1=9.0"]
 
 
 def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_said(tmp_path: Path, write_run: WriteRun) -> None:

@@ -16,6 +16,7 @@ from raffed.core.errors import UsageError
 from raffed.results import read_metrics, read_run
 from raffed.runtime.setup import prepare
 from tests.cli.conftest import QUICK, Cli, shell
+from tests.forging import resealed
 
 REFUSED = [
     ("--method fedmx", ["unknown method 'fedmx'", "fedmr"]),
@@ -177,6 +178,7 @@ def test_resume_refuses_the_checkpoint_of_another_run(cli: Cli, copied: Path) ->
     state = copied / "checkpoints" / "round-000005" / "state.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "identity": "0" * 64}))
     (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
+    resealed(copied)
     done = cli("resume", copied)
     assert done.code == 2
     assert "another run" in done.err
@@ -189,7 +191,7 @@ def test_a_folder_without_a_run_is_refused(cli: Cli, tmp_path: Path, command: st
         assert done.code == 2
         assert "no run.json" in done.err
     (tmp_path / "run.json").write_text("{")
-    assert "not readable as JSON" in cli(command, tmp_path).err
+    assert "is not JSON" in cli(command, tmp_path).err
 
 
 def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tmp_path: Path) -> None:

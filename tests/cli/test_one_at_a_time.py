@@ -24,6 +24,7 @@ from raffed.experiments.folder import mark_interrupted
 from raffed.results import lock, read_run
 from raffed.results.runfile import write_json
 from tests.cli.conftest import QUICK, Cli
+from tests.forging import FEWEST
 from tests.runtime.conftest import small
 
 MAP = ["--method", "map", "--local-test", "0.2", "--checkpoint-every", "2", *QUICK]
@@ -114,7 +115,7 @@ def test_whoever_comes_second_leaves_the_folder_as_it_was(tmp_path: Path) -> Non
 def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    write_json(run / "run.json", {"state": "running"})
+    write_json(run / "run.json", FEWEST)
     with lock.held(run):
         mark_interrupted(run)
     assert read_run(run)["state"] == "running"

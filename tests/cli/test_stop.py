@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from raffed.cli.screen import LineScreen
-from raffed.experiments.sweep import read_sweep
 from raffed.results import read_metrics, read_run
+from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray_start import RaySession
 from raffed.runtime.serial import SerialRuntime
 from tests.cli.conftest import QUICK, Cli

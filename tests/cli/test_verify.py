@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -15,12 +14,7 @@ from hypothesis import strategies as st
 from raffed.experiments.verify import sampled, verify
 from raffed.results import read_run
 from tests.cli.conftest import Cli
-
-
-def _edit(path: Path, change: Callable[[dict], None]) -> None:
-    found = json.loads(path.read_text())
-    change(found)
-    path.write_text(json.dumps(found))
+from tests.forging import edited, resealed
 
 
 def test_an_untouched_run_is_verified_and_left_as_it_was(cli: Cli, copied: Path) -> None:
@@ -83,7 +77,7 @@ def vault_of(run: Path, round: int) -> Path:
 
 def _cut_without_hashes(run: Path) -> None:
     """As a checkpoint was before state.json had the vaults' hashes."""
-    _edit(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults"))
+    edited(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults"))
     vault = vault_of(run, 4)
     raw = vault.read_bytes()
     vault.unlink()
@@ -91,7 +85,7 @@ def _cut_without_hashes(run: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "learning rate": (lambda run: _edit(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)), "configuration"),
+    "learning rate": (lambda run: edited(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)), "configuration"),
     "final weights": (lambda run: _flip(run / "final.safetensors"), "final.safetensors"),
     "final weights gone": (lambda run: (run / "final.safetensors").unlink(), "final.safetensors"),
     "a lost part": (lambda run: sorted((run / "metrics").glob("*"))[0].unlink(), "metric rows"),
@@ -105,8 +99,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
                          "round-000004, client-77"),
     "a cut vault of an old checkpoint": (lambda run: _cut_without_hashes(run), "round-000004, client-"),
     "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
-    "a round's hash": (lambda run: _edit(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)), "round-000004"),
-    "claimed accuracy": (lambda run: _edit(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),
+    "a round's hash": (lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)),
+                       "round-000004"),
+    "claimed accuracy": (lambda run: edited(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),
 }
 
 
@@ -122,9 +117,10 @@ def test_every_damage_is_found_and_named(cli: Cli, copied: Path, what: str) -> N
 
 def test_a_consistent_forgery_is_found_by_execution(cli: Cli, copied: Path) -> None:
     """Round 1's hash replaced everywhere it is written: only executing round 1 again can tell."""
-    _edit(copied / "run.json", lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
+    edited(copied / "run.json", lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
     for state in copied.glob("checkpoints/*/state.json"):
-        _edit(state, lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
+        edited(state, lambda a: a["round_hashes"].__setitem__(0, "0" * 64))
+    resealed(copied)
     assert cli("verify", copied, "--rounds", "0").code == 0
     done = cli("verify", copied, "--rounds", "1")
     assert done.code == 1
@@ -147,7 +143,8 @@ def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: P
     writer = MetricsWriter(copied, about["run_id"], "map", "digits", "p4c5", 0)
     writer.add(rows)
     writer.flush()
-    _edit(copied / "run.json", lambda a: a["hashes"].update(metrics=rows_sha256(read_metrics(copied))))
+    resealed(copied)
+    edited(copied / "run.json", lambda a: a["hashes"].update(metrics=rows_sha256(read_metrics(copied))))
     wrong = [(check.what, check.round) for check in verify(copied, rounds=1).checks if not check.ok]
     assert wrong == [("metric rows", 1)]
 
@@ -155,9 +152,10 @@ def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: P
 def test_a_stopped_run_is_verified_up_to_its_checkpoint(copied: Path) -> None:
     def stopped(about: dict) -> None:
         about.update(state="stopped", rounds_done=4)
+        about["segments"][-1]["to"] = 4
         del about["hashes"], about["round_hashes"]
 
-    _edit(copied / "run.json", stopped)
+    edited(copied / "run.json", stopped)
     shutil.rmtree(copied / "checkpoints" / "round-000005")
     (copied / "final.safetensors").unlink()
     certificate = verify(copied, rounds=9)
@@ -169,9 +167,10 @@ def _unfinished(run: Path, rounds_done: int) -> None:
     """As a killed run whose checkpoints are not there."""
     def killed(about: dict) -> None:
         about.update(state="running", rounds_done=rounds_done)
+        about["segments"][-1]["to"] = rounds_done
         del about["hashes"], about["round_hashes"]
 
-    _edit(run / "run.json", killed)
+    edited(run / "run.json", killed)
     shutil.rmtree(run / "checkpoints")
     (run / "final.safetensors").unlink()
 

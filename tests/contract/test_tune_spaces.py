@@ -14,7 +14,7 @@ from tests.tiny import over_methods
 from tune_spaces import continuous, load_space, points, values
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"
-HELPERS = {"__init__", "__main__", "sweep", "progress", "trial"}
+HELPERS = {"__init__", "__main__", "ledger", "progress", "replay", "sweep", "trial"}
 
 
 @over_methods

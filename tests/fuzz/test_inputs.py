@@ -26,6 +26,7 @@ from raffed.data.partition import Partition, make_partition
 from raffed.data.splits import SPLITS, parse_split
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.names import check_names
+from raffed.experiments.sweep_folder import SweepFolder, stored_request
 from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
 from raffed.runtime.vault_store import load_record, load_server
@@ -223,8 +224,8 @@ SWEEP = {
     "methods": {"fedavg": {"budget": 1, "space": {"mu": [0.1]}, "cost": {"trials": 1, "rounds": 2, "seconds": 3.0},
                            "trials": [{"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "rounds": 2, "seconds": 3.0,
                                        "score": 0.5, "error": None}],
-                           "chosen": {"name": "mu=0.1", "settings": {"mu": 0.1}, "score": 0.5},
-                           "final": [{"seed": 1, "folder": "run", "state": "finished"}]}},
+                           "chosen": {"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "score": 0.5},
+                           "final": [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]}},
 }  # fmt: skip
 ITEM = {
     "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full", "meaning": "x",
@@ -233,6 +234,22 @@ ITEM = {
               {"row": "MAP", "column": "a", "printed": {}, "runs": ["run"]}],
     "averages": [{"column": "mean", "of": ["a"], "printed": {}}],
 }  # fmt: skip
+
+
+def fuzz_sweep(data: st.DataObject, source: Source) -> None:
+    """What `raffed tune --resume` reads before it starts Ray: the request, the trials and the runs they ask for."""
+    path = source.room() / "sweep.json"
+    path.write_bytes(data.draw(changed(SWEEP).map(as_json) | damaged(as_json(SWEEP)) | values.map(as_json)))
+
+    def work() -> None:
+        request = stored_request(path.parent)
+        folder = SweepFolder(path.parent, request, resume=True)
+        for method in request.methods:
+            for trial in folder.trials(method):
+                request.config(method, trial.settings)
+            request.config(method, folder.chosen(method) or {}, seed=request.final_seeds()[0] if request.final_seeds() else None)
+
+    refused_or_done(work)
 
 
 def fuzz_report(data: st.DataObject, source: Source) -> None:
@@ -253,7 +270,7 @@ def fuzz_report(data: st.DataObject, source: Source) -> None:
 KINDS: dict[str, tuple[Callable[[st.DataObject, Source], None], int]] = {  # what is fuzzed, cases of the slow profile
     "toml": (fuzz_toml, CASES * 2), "split": (fuzz_split, CASES * 2), "partition": (fuzz_partition, CASES * 2),
     "leaf": (fuzz_leaf, CASES * 2), "checkpoint": (fuzz_checkpoint, CASES), "resume": (fuzz_resume, CASES // 5),
-    "verify": (fuzz_verify, CASES // 10), "report": (fuzz_report, REPORTS),
+    "verify": (fuzz_verify, CASES // 10), "sweep": (fuzz_sweep, CASES), "report": (fuzz_report, REPORTS),
 }  # fmt: skip
 
 

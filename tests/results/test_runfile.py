@@ -9,6 +9,7 @@ import pytest
 
 from raffed.core.errors import RunFolderError
 from raffed.results import read_run, write_json
+from tests.forging import FEWEST
 
 
 def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> None:
@@ -19,30 +20,30 @@ def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> 
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    write_json(tmp_path / "run.json", {"run_id": "a", "rounds_done": 3})
-    assert read_run(tmp_path) == {"run_id": "a", "rounds_done": 3}
+    write_json(tmp_path / "run.json", FEWEST)
+    assert read_run(tmp_path) == FEWEST
 
 
 @pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
 def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dict[str, object]) -> None:
-    write_json(tmp_path / "run.json", {"run_id": "old"})
+    write_json(tmp_path / "run.json", FEWEST)
     with pytest.raises((ValueError, TypeError)):
         write_json(tmp_path / "run.json", bad)
-    assert read_run(tmp_path) == {"run_id": "old"}
+    assert read_run(tmp_path) == FEWEST
 
 
 def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_json(tmp_path / "run.json", {"run_id": "old"})
+    write_json(tmp_path / "run.json", FEWEST)
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        write_json(tmp_path / "run.json", {"run_id": "new"})
-    assert read_run(tmp_path) == {"run_id": "old"}
+        write_json(tmp_path / "run.json", {**FEWEST, "run_id": "new"})
+    assert read_run(tmp_path) == FEWEST
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
@@ -50,9 +51,9 @@ def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
     ("text", "says"),
     [
         (None, "no run.json here"),
-        ('{"run_id": ', "not readable as JSON"),
+        ('{"run_id": ', "is not JSON"),
         ("[1]", "holds a list"),
-        ("\udcff", "not readable"),
+        ("\udcff", "is not UTF-8 text"),
     ],
 )
 def test_a_missing_or_damaged_run_json_is_named(tmp_path: Path, text: str | None, says: str) -> None:

@@ -26,6 +26,7 @@ from raffed.runtime import vault_store
 from raffed.runtime.process import processor
 from raffed.runtime.serial import SerialRuntime
 from raffed.runtime.setup import prepare
+from tests.forging import as_schema_1
 from tests.runtime.conftest import small
 
 SMALL = """method = "scamap"
@@ -72,7 +73,7 @@ def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(t
 def test_a_run_says_what_of_its_machine_its_bits_hang_on(
     fast: bool, library: str, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raffed.experiments.folder.onednn_is_faster", lambda: fast)
+    monkeypatch.setattr("raffed.experiments.provenance.onednn_is_faster", lambda: fast)
     raffed.run(small(), tmp_path / "again", stop=lambda: True)
     hardware = read_run(tmp_path / "again")["hardware"]
     assert hardware["linear"] == library
@@ -132,6 +133,7 @@ def test_checkpoints_from_before_vaults_had_hashes_are_resumed_and_their_unreada
     for run in (stopped, stopped.with_name("cut")):
         for checkpoint in checkpoints(run):
             undated(checkpoint)
+        as_schema_1(run)
     truncated(newest_vault(stopped.with_name("cut")))
     whole = raffed.run(small()).hashes
     assert raffed.resume(stopped).hashes == whole

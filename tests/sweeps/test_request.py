@@ -19,16 +19,16 @@ from raffed.data.partition import Partition
 from raffed.experiments.names import check_space
 from raffed.experiments.sweep import (
     Request,
-    SweepFolder,
     Trial,
     choose,
     cost,
-    read_sweep,
     score,
     trial_name,
     within_budget,
 )
+from raffed.experiments.sweep_folder import SweepFolder
 from raffed.methods import METHODS
+from raffed.results.sweep_file import read_sweep
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 
@@ -157,11 +157,13 @@ def test_fewer_than_one_seed_or_trial_is_refused(name: str) -> None:
 
 def test_with_another_choice_the_final_runs_of_the_last_one_are_dropped(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "s", asked("fedmr"), resume=False)
-    folder.note("fedmr", chosen={"settings": {"mu1": 0.1}})
-    folder.note("fedmr", final=[{"seed": 1}])
-    folder.note("fedmr", chosen={"settings": {"mu1": 0.1}}, budget=2)
-    assert read_sweep(tmp_path / "s")["methods"]["fedmr"]["final"] == [{"seed": 1}]
-    folder.note("fedmr", chosen={"settings": {"mu1": 1.0}})
+    small, large = (Trial(f"mu1={mu1}", {"mu1": mu1}, "finished", score=0.5).as_dict() for mu1 in (0.1, 1.0))
+    final = [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}]
+    folder.note("fedmr", {"chosen": small})
+    folder.note("fedmr", {"final": final})
+    folder.note("fedmr", {"chosen": small, "budget": 2})
+    assert read_sweep(tmp_path / "s")["methods"]["fedmr"]["final"] == final
+    folder.note("fedmr", {"chosen": large})
     assert "final" not in read_sweep(tmp_path / "s")["methods"]["fedmr"]
     assert folder.chosen("fedmr") == {"mu1": 1.0}
 

@@ -1,0 +1,120 @@
+"""The files of one run: run.json, and the parts of its metric rows that are what the run wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .clients import last_scores, local_seconds
+from .files import as_written, read_bytes, read_object
+
+NEWEST_SCHEMA = 5  # of parts
+NEWEST_RUN_SCHEMA = 2  # of run.json
+_CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
+_WORDS = ("model", "split", "metric")
+_KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
+_WORD = pa.dictionary(pa.int32(), pa.string())
+COLUMNS = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()})
+_PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
+
+# What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
+DAMAGED = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError, OSError, MemoryError,
+    NotImplementedError,  # pandas, of a comparison with an object
+    pa.ArrowException, pd.errors.InvalidIndexError, pd.errors.IndexingError,
+)  # fmt: skip
+
+
+class Parts(NamedTuple):
+    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last scores and times."""
+
+    server: pa.Table
+    constant: dict[str, Any]
+    scores: pd.DataFrame
+    seconds: tuple[float, float]
+    unreadable: dict[str, str]
+
+
+def read_run_file(folder: Path) -> Mapping[str, Any]:
+    """What the run.json of a folder says; a ValueError if it cannot be read, or is of a later schema."""
+    file = read_object(folder / "run.json")
+    schema = file.get("schema", 1)
+    if not isinstance(schema, int) or not 1 <= schema <= NEWEST_RUN_SCHEMA:
+        raise ValueError(f"schema {schema}, and this version reads 1 to {NEWEST_RUN_SCHEMA}; update raffed")
+    return file
+
+
+def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
+    """The rows of a run. A part that is not as its run.json says is left out, and named."""
+    tables, unreadable = [COLUMNS.empty_table()], dict[str, str]()
+    constant: dict[str, Any] = {}
+    files = file.get("files")
+    for path in _parts(folder / "metrics"):
+        try:
+            raw = read_bytes(path)
+            if why := as_written(raw, f"metrics/{path.name}", files if isinstance(files, Mapping) else None):
+                raise ValueError(why)
+            table, constant = _read_part(raw)
+            tables.append(table)
+        except DAMAGED as error:
+            unreadable[str(path)] = str(error)
+    rows = pa.concat_tables(tables).unify_dictionaries()
+    null = pc.is_null(rows["client"])
+    return Parts(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
+
+
+def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
+    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not tell their rounds."""
+    found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
+    done = number(file.get("rounds_done")) or 0
+    wanted, lost = 1, []
+    for span in found:
+        if span is None:
+            return {}
+        if wanted < int(span[1]):
+            lost.append(f"{wanted}-{int(span[1]) - 1}")
+        wanted = int(span[2]) + 1
+    if wanted <= done:
+        lost.append(f"{wanted}-{done}")
+    return {str(folder / "metrics"): f"no part has the rows of rounds {', '.join(lost)}; put them back"} if lost else {}
+
+
+def number(value: object) -> float | int | None:
+    """A number that can be computed with, None for all else."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if known else None  # type: ignore[return-value]
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The parts in the order of rounds; one whose rounds another part holds as well was put together into that one."""
+    named = [(path, _PART.fullmatch(path.name)) for path in folder.glob("part-*.parquet")]
+    spans = sorted((int(m[1]), -int(m[2]), path) for path, m in named if m)
+    kept: list[tuple[int, Path]] = []
+    for _, last, path in spans:
+        if not kept or -last > kept[-1][0]:
+            kept.append((-last, path))
+    return [path for _, path in kept] + sorted(path for path, m in named if not m)
+
+
+def _read_part(raw: bytes) -> tuple[pa.Table, dict[str, Any]]:
+    # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
+    with pq.ParquetFile(pa.BufferReader(raw)) as file:
+        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", NEWEST_SCHEMA))
+        if version > NEWEST_SCHEMA:
+            raise ValueError(f"schema {version}, this analysis reads up to {NEWEST_SCHEMA}; update raffed")
+        table = file.read(columns=COLUMNS.names, use_threads=False)
+        said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
+        first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
+    if table.schema != COLUMNS:
+        table = pa.table({name: table[name].cast(COLUMNS.field(name).type) for name in COLUMNS.names}, schema=COLUMNS)
+    if said or first is None:
+        return table, {name: said[name] for name in _CONSTANT if name in said}
+    return table, {name: first[name][0].as_py() for name in _CONSTANT}

@@ -1,0 +1,81 @@
+"""By what a run was computed: the process that began it, and one segment for each time that it was begun or resumed."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.runfile import versions
+from raffed.results.segments import Segment
+from raffed.runtime.process import onednn_is_faster, processor
+from raffed.runtime.setup import Setup
+
+
+def new_run(setup: Setup) -> dict[str, Any]:
+    """The first contents of run.json, but for its state."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    identity = setup.config.identity()
+    segment = new_segment(0)
+    return {
+        "schema": RUN_SCHEMA,
+        "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
+        "config": setup.config.spelt().as_dict(),
+        "identity": identity,
+        "started": segment["started"],
+        "versions": segment["versions"],
+        "commit": _commit(),
+        "hardware": segment["hardware"],
+        "clients": setup.partition.num_clients,
+        "classes": _classes(setup),
+        "partition_sha256": setup.partition.sha256(),
+        "rounds_done": 0,
+        "files": {},
+        "segments": [segment],
+    }
+
+
+def new_segment(done: int) -> Segment:
+    """The part of a run that begins after `done` rounds, here and now."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return {"from": done + 1, "to": done, "started": now, "versions": versions(), "hardware": _hardware(), "said": []}
+
+
+def gpus(placement: Mapping[str, Any]) -> str:
+    """The names of the GPUs that a run is placed on; empty where it uses none."""
+    places = [placement, *placement.get("places", [])]
+    return ", ".join(sorted({place["gpu"] for place in places if place.get("gpu")}))
+
+
+def _hardware() -> dict[str, str | int | None]:
+    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of large linear layers."""
+    about: dict[str, str | int | None] = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
+    by = "oneDNN" if onednn_is_faster() else "torch"
+    return {**about, "processor": processor(), "vectors": torch.backends.cpu.get_cpu_capability(), "linear": by}
+
+
+def _classes(setup: Setup) -> dict[str, list[int]]:
+    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are read off these."""
+    counts = setup.partition.class_counts(setup.dataset.y_train)
+    return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with a + if it was changed; None for an installed package."""
+    where = Path(__file__).resolve().parents[2]
+    if not (where / ".git").exists():
+        return None
+    try:
+        git = ["git", "-C", str(where)]
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,132 @@
+"""sweep.json: what it holds, and the one function that reads it. Its reader gets what raffed writes, or one error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypedDict, TypeGuard
+
+from raffed.core.errors import RunFolderError
+from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
+from raffed.results.json_shape import anything, count, many, maybe, number, one_of, record, scalar, table, text
+
+SWEEP_FILE = "sweep.json"
+SWEEP_SCHEMA = 1
+TRIALS, FINALS, DAMAGED = "trials", "final", "damaged"  # folders in that of a method; the last one: runs that were put aside
+PROTOCOL_NAMES, SELECT = ("validation", "paper"), ("global", "personal", "mean")
+STATES = ("running", "finished", "stopped")
+ADVICE = "put back the file as it was, or start the sweep in a new folder"
+
+
+class TrialRecord(TypedDict, total=False):
+    """A trial. number: its place in the order in which settings were proposed. reports: [round, score] of what the
+    search has learned from it."""
+
+    number: int
+    name: str
+    settings: dict[str, Json]
+    state: str
+    rounds: int
+    seconds: float
+    score: float | None
+    error: str | None
+    reports: list[list[float]]
+
+
+class FinalRecord(TypedDict):
+    """A final run: its seed, its folder below that of the sweep, its state."""
+
+    seed: int
+    folder: str
+    state: str
+
+
+class MethodRecord(TypedDict, total=False):
+    """What is known of a method: `space` is axis → values; `chosen` and `final` are there once there is a choice."""
+
+    space: dict[str, list[Json]]
+    budget: int
+    trials: list[TrialRecord]
+    cost: dict[str, float]
+    chosen: TrialRecord | None
+    final: list[FinalRecord]
+
+
+class SweepRecord(TypedDict):
+    """All of sweep.json. `request` is what raffed.experiments.sweep.Request describes itself as."""
+
+    schema: int
+    request: dict[str, Json]
+    meaning: str
+    state: str
+    methods: dict[str, MethodRecord]
+
+
+_TRIAL = record(
+    {"name": text, "settings": table(scalar), "state": text},
+    {"number": count, "rounds": count, "seconds": number, "score": maybe(number), "error": maybe(text),
+     "reports": many(many(number, length=2))},
+)  # fmt: skip
+_METHOD = record(
+    {},
+    {"space": table(many(anything)), "budget": count, "trials": many(_TRIAL), "cost": table(number), "chosen": maybe(_TRIAL),
+     "final": many(record({"seed": count, "folder": text, "state": text}))},
+)  # fmt: skip
+_REQUEST = record(
+    {"base": table(anything), "methods": many(text), "protocol": one_of(*PROTOCOL_NAMES), "select": one_of(*SELECT)},
+    {"args": table(table(anything)), "grid": table(many(anything)), "trials": maybe(count), "seeds": count, "scheduler": text,
+     "search": text},
+)  # fmt: skip
+_SWEEP = record(
+    {"schema": one_of(SWEEP_SCHEMA), "request": _REQUEST, "state": one_of(*STATES), "methods": table(_METHOD)}, {"meaning": text}
+)
+
+
+def read_sweep(folder: Path) -> SweepRecord:
+    """Return what OUT/sweep.json says.
+
+    Raises:
+        RunFolderError: there is none, or it is not as raffed writes it; the message names the place in the file.
+    """
+    path = folder / SWEEP_FILE
+    try:
+        found = read_json(path)
+    except NoJsonFileError as error:
+        raise RunFolderError(f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made") from error
+    except JsonFileError as error:
+        raise RunFolderError(f"{error}; {ADVICE}") from error
+    try:
+        return _checked(found)
+    except ValueError as error:
+        raise RunFolderError(f"{path}: {error}; {ADVICE}") from error
+
+
+def _checked(found: dict[str, Json]) -> SweepRecord:
+    if not _is_sweep(found):
+        raise ValueError("is not a sweep")
+    _check_names(found)
+    return found
+
+
+def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
+    schema = found.get("schema")
+    if isinstance(schema, int) and schema > SWEEP_SCHEMA:
+        raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
+    _SWEEP("", dict(found))
+    return True
+
+
+def _check_names(found: SweepRecord) -> None:
+    """That the names that become parts of paths stay below the sweep's folder, and that only methods asked for have results."""
+    asked = found["request"]["methods"]
+    methods = [str(name) for name in asked] if isinstance(asked, list) else []
+    for name in methods:
+        if not re.fullmatch(r"\w[\w-]*", name):
+            raise ValueError(f"request.methods holds {name[:60]!r}, which is not the name of a method")
+    for method, about in found["methods"].items():
+        if method not in methods:
+            raise ValueError(f"methods.{method[:60]!r} is not among request.methods")
+        for index, one in enumerate(about.get("final", [])):
+            wanted = f"{method}/{FINALS}/seed-{one['seed']}"
+            if one["folder"] != wanted:
+                raise ValueError(f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, wanted {wanted!r}")

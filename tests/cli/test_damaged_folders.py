@@ -1,0 +1,371 @@
+"""A table of damages by commands: each is told in one line with the file's name, none is waited for, none goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raffed
+from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.results import read_run
+from tests.cli.conftest import Cli, Outcome
+from tests.forging import as_schema_1, edited, sha256
+from tests.fuzz.harness import in_time
+from tests.runtime.conftest import small
+
+Damage = Callable[[Path], object]
+
+
+def in_short(names: Iterable[str], step: int) -> list[Any]:
+    """All names; of those of the slow tests every `step`-th is a fast one."""
+    return [name if at % step == 0 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(names)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`finished` and `stopped`, after two of four rounds, of one configuration. To be read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    raffed.run(small(), folder / "finished")
+    seen = list[object]()
+    raffed.run(small(), folder / "stopped", watch=seen.append, stop=lambda: len(seen) == 2)
+    return folder
+
+
+@pytest.fixture
+def whole(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "finished", tmp_path / "whole"))
+
+
+@pytest.fixture
+def stopped(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting() -> Iterator[None]:
+    with in_time():
+        yield
+
+
+def says(**changes: Any) -> Damage:
+    """run.json says something else."""
+    return lambda run: edited(run / "run.json", lambda about: about.update(changes))
+
+
+def lacks(*names: str) -> Damage:
+    return lambda run: edited(run / "run.json", lambda about: [about.pop(name) for name in names])
+
+
+def misspelt(name: str, wrong: str) -> Damage:
+    return lambda run: edited(run / "run.json", lambda about: about.update({wrong: about.pop(name)}))
+
+
+def text(change: Callable[[str], str]) -> Damage:
+    return lambda run: (run / "run.json").write_text(change((run / "run.json").read_text()))
+
+
+def instead(make: Callable[[Path], object], name: str = "run.json") -> Damage:
+    """Something else lies where a file or folder was."""
+
+    def damage(run: Path) -> None:
+        path = run / name
+        path.rename(run.parent / "away")
+        make(path)
+
+    return damage
+
+
+def config(section: str, **changes: Any) -> Damage:
+    return lambda run: edited(run / "run.json", lambda about: about["config"][section].update(changes))
+
+
+def first_segment(**changes: Any) -> Damage:
+    return lambda run: edited(run / "run.json", lambda about: about["segments"][0].update(changes))
+
+
+RUN_FILE_DAMAGES: dict[str, Damage] = {
+    "a key outside config is misspelt": misspelt("rounds_done", "rounds_doen"),
+    "a key is misspelt that runs may lack": misspelt("clients", "client"),
+    "a key too many": says(note="mine"),
+    "no run_id": lacks("run_id"),
+    "no files, though the schema has them": lacks("files"),
+    "no segments, though the schema has them": lacks("segments"),
+    "no partition_sha256": lacks("partition_sha256"),
+    "no config": lacks("config"),
+    "run_id is a number": says(run_id=3),
+    "run_id would move the cursor": says(run_id="\x1b[2J"),
+    "versions is a list": says(versions=[]),
+    "classes holds texts": says(classes={"samples": ["1"], "holders": [1]}),
+    "hardware holds a list": says(hardware={"cores": []}),
+    "a state that there is none": says(state="done"),
+    "seconds of 400 digits": text(lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": ' + "9" * 400, old)),
+    "seconds is NaN": text(lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": NaN', old)),
+    "seconds is negative": says(seconds=-1.0),
+    "seconds is a truth value": says(seconds=True),
+    "rounds_done is another number": says(rounds_done=3),
+    "rounds_done is a fraction": says(rounds_done=2.5),
+    "half a character": says(error="\ud800"),
+    "nested deeply": text(lambda old: old.replace('"placement": {', '"placement": {"x": ' + "[" * 99 + "]" * 99 + ",", 1)),
+    "nested very deeply": text(lambda old: old.replace('"config": {', '"config": {"x": ' + "[" * 10**5 + "]" * 10**5 + ",", 1)),
+    "a later schema": says(schema=99),
+    "schema is a text": says(schema="2"),
+    "files leads out of the folder": says(files={"../x": "0" * 64}),
+    "a segment is misspelt": first_segment(form=1),
+    "a segment begins elsewhere": first_segment(**{"from": 2}),
+    "config is a list": says(config=[]),
+    "empty": text(lambda old: ""),
+    "cut": text(lambda old: old[: len(old) // 2]),
+    "a list": text(lambda old: f"[{old}]"),
+    "not UTF-8": lambda run: (run / "run.json").write_bytes(b"\xff\xfe{}"),
+    "a named pipe": instead(os.mkfifo),
+    "a folder": instead(Path.mkdir),
+    "a link out of the folder": instead(lambda path: path.symlink_to(path.parents[1] / "away")),
+    "a link in a circle": instead(lambda path: path.symlink_to(path)),
+}
+
+
+def told_once(done: Outcome, name: str) -> bool:
+    """Whether a command was refused with one line that names a file, beside those that say what it is about to do."""
+    lines = [line for line in done.err.splitlines() if name in line and line.startswith("raffed: ")]
+    return done.code == 2 and len(lines) == 1 and "Traceback" not in done.err + done.out and "VERIFIED" not in done.out
+
+
+@pytest.mark.parametrize("what", in_short(RUN_FILE_DAMAGES, 4))
+def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
+    cli: Cli, stopped: Path, tmp_path: Path, what: str
+) -> None:
+    RUN_FILE_DAMAGES[what](stopped)
+    commands = [("resume", stopped), ("verify", stopped), ("report", stopped, "--out", tmp_path / "out"),
+                ("report", tmp_path, "--out", tmp_path / "out")]  # fmt: skip
+    for command in commands:
+        done = cli(*command)
+        assert told_once(done, "run.json"), (command, done)
+    assert not (tmp_path / "out").exists()
+    folder = tmp_path / "compared"
+    folder.mkdir()
+    stopped.rename(folder / "fedavg")
+    done = cli("compare", "--method", "fedavg", "--out", folder)
+    assert done.code == 2, done
+    assert "run.json" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("damage", [lacks("hashes"), lacks("round_hashes"), lacks("hashes", "round_hashes")])
+def test_a_finished_run_without_its_hashes_is_not_verified(cli: Cli, whole: Path, damage: Damage) -> None:
+    damage(whole)
+    for command in ("verify", "resume"):
+        done = cli(command, whole)
+        assert told_once(done, "run.json"), done
+        assert "state is finished, but there is no" in done.err
+
+
+@pytest.mark.parametrize("section", ["data", "runtime", "federation"])
+def test_a_configuration_that_cannot_be_read_is_told_with_the_files_name(cli: Cli, stopped: Path, section: str) -> None:
+    config(section, splitt=3)(stopped)
+    for command in ("resume", "verify"):
+        assert told_once(cli(command, stopped), f"{stopped}/run.json: its configuration cannot be read")
+
+
+def part(run: Path) -> Path:
+    return sorted((run / "metrics").iterdir())[0]
+
+
+def rows(change: Callable[[pa.Table], pa.Table]) -> Damage:
+    """The first part's rows are others, its metadata the same."""
+
+    def damage(run: Path) -> None:
+        table = pq.ParquetFile(part(run)).read()
+        pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), part(run))
+
+    return damage
+
+
+def values(change: Callable[[np.ndarray[Any, Any]], Any], metric: str = "accuracy") -> Damage:
+    def changed(table: pa.Table) -> pa.Table:
+        old, mine = table["value"].to_numpy().copy(), np.array(table["metric"].to_pylist()) == metric
+        old[mine] = change(old[mine])
+        return table.set_column(table.schema.get_field_index("value"), table.schema.field("value"), pa.array(old))
+
+    return rows(changed)
+
+
+ROW_DAMAGES: dict[str, Damage] = {
+    "an accuracy above 1": values(lambda old: old + 1.006),
+    "an accuracy that is a little higher": values(lambda old: old * 0.999),
+    "NaN": values(lambda old: old * np.nan, "loss"),
+    "doubled": rows(lambda table: pa.concat_tables([table, table])),
+    "one row twice": rows(lambda table: pa.concat_tables([table, table.slice(0, 1)])),
+    "one row fewer": rows(lambda table: table.slice(1)),
+    "no row": rows(lambda table: table.slice(0, 0)),
+    "written again": rows(lambda table: table),
+}
+IMPOSSIBLE = ("an accuracy above 1", "doubled", "one row twice")  # found without a hash as well
+PART_DAMAGES: dict[str, Damage] = {
+    **ROW_DAMAGES,
+    "another part's bytes": lambda run: shutil.copy(run.parent / "other.parquet", part(run)),
+    "a named pipe": lambda run: instead(os.mkfifo, f"metrics/{part(run).name}")(run),
+    "a part too many": lambda run: shutil.copy(part(run), run / "metrics" / "part-000001-000009.parquet"),
+    "a file": instead(Path.touch, "metrics"),
+}
+
+
+@pytest.mark.parametrize("what", in_short(PART_DAMAGES, 5))
+@pytest.mark.parametrize("kind", ["finished", "stopped"])
+def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
+    cli: Cli, runs: Path, tmp_path: Path, kind: str, what: str
+) -> None:
+    run = Path(shutil.copytree(runs / kind, tmp_path / kind))
+    shutil.copy(part(runs / ("stopped" if kind == "finished" else "finished")), tmp_path / "other.parquet")
+    PART_DAMAGES[what](run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = cli("resume", run)
+    assert told_once(done, "metrics"), done
+    assert "personalization" not in done.out
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    done = cli("verify", run, "--rounds", "0")
+    assert (done.code, "metrics" in done.out + done.err) in {(1, True), (2, True)}
+    done = cli("report", run, "--out", tmp_path / "out")
+    assert re.search(rf"raffed: .*{run}.*metrics", done.err), done
+    assert "Traceback" not in done.err
+
+
+def test_a_part_that_was_changed_is_in_no_mean(cli: Cli, runs: Path, tmp_path: Path) -> None:
+    from raffed.analysis.load import load_runs
+
+    run = Path(shutil.copytree(runs / "finished", tmp_path / "run"))
+    ROW_DAMAGES["an accuracy that is a little higher"](run)
+    loaded = load_runs(run)
+    assert loaded.metrics.empty
+    assert dict(loaded.unreadable) == {str(part(run)): "it was changed, run.json has another hash; put back a copy"}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_rows_that_no_run_writes_are_found_in_a_run_without_hashes_of_its_files(cli: Cli, stopped: Path, what: str) -> None:
+    as_schema_1(stopped)
+    ROW_DAMAGES[what](stopped)
+    done = cli("resume", stopped)
+    assert told_once(done, part(stopped).name), done
+
+
+def test_of_a_run_without_hashes_of_its_files_it_is_said_once_and_then_it_has_them(
+    cli: Cli, stopped: Path, runs: Path, tmp_path: Path
+) -> None:
+    as_schema_1(stopped)
+    done = cli("report", stopped, "--out", tmp_path / "out")
+    assert done.code == 0
+    assert done.err.count("wrote down no hashes of files") == 1
+    assert "wrote down no hashes" in cli("verify", stopped, "--rounds", "0").out
+    assert raffed.resume(stopped).hashes == read_run(runs / "finished")["hashes"]
+    about = read_run(stopped)
+    assert [one["from"] for one in about["segments"]] == [1, 3]
+    assert sum("wrote down no hashes" in line for one in about["segments"] for line in one["said"]) == 1
+    there = {name: sha256(stopped / name) for name in about["files"] if (stopped / name).exists()}
+    assert len(there) > 4
+    assert there.items() <= about["files"].items()
+    assert cli("verify", stopped, "--rounds", "0").code == 0
+
+
+def another_partition(run: Path) -> None:
+    labels = np.arange(1797) % 10
+    make_partition(parse_split("iid:10"), labels, 10, None, 5, 0.2).save(run / "partition.npz")
+
+
+def another_recipe(run: Path) -> None:
+    kept = Partition.load(run / "partition.npz")
+    Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77}).save(run / "partition.npz")
+
+
+def flip(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+PARTITION_DAMAGES: dict[str, Damage] = {
+    **{f"a bit of byte {at}": (lambda run, at=at: flip(run / "partition.npz", at)) for at in (0, 10, 40, 200, -1, -30, -400)},
+    "cut": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes()[:200]),
+    "empty": lambda run: (run / "partition.npz").write_bytes(b""),
+    "bytes behind it": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes() + b"x"),
+    "another one": another_partition,
+    "another recipe": another_recipe,
+    "a folder": instead(Path.mkdir, "partition.npz"),
+}
+
+
+@pytest.mark.parametrize("what", in_short(PARTITION_DAMAGES, 4))
+def test_a_partition_that_is_damaged_or_exchanged_is_told_and_the_advice_helps(
+    cli: Cli, stopped: Path, whole: Path, what: str
+) -> None:
+    for run in (stopped, whole):
+        PARTITION_DAMAGES[what](run)
+        assert told_once(cli("resume", run), "partition.npz")
+        done = cli("verify", run, "--rounds", "0")
+        assert done.code in (1, 2)
+        assert "partition.npz" in done.out + done.err
+        shutil.rmtree(run.parent / "away", ignore_errors=True)
+        (run.parent / "away").unlink(missing_ok=True)
+    if (stopped / "partition.npz").is_file():
+        (stopped / "partition.npz").unlink()
+        assert raffed.resume(stopped).state == "finished"
+        assert cli("verify", stopped, "--rounds", "0").code == 0
+
+
+def test_a_partition_that_is_missing_is_said_and_written_again(
+    cli: Cli, stopped: Path, whole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for run, then in ((stopped, "it is written again"), (whole, "put back a copy")):
+        (run / "partition.npz").unlink()
+        assert cli("verify", run, "--rounds", "0").code == 1
+        assert cli("resume", run, "--quiet").code == 0
+        assert sum(f"{run}/partition.npz: is missing" in one.message and then in one.message for one in caplog.records) == 1
+    assert sha256(stopped / "partition.npz") == read_run(stopped)["files"]["partition.npz"]
+
+
+@pytest.mark.parametrize("change", [{"round": 1}, {"round_hashes": ["0" * 64] * 2}, {"vaults": {}}])
+def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(cli: Cli, stopped: Path, change: dict[str, Any]) -> None:
+    edited(stopped / "checkpoints" / "round-000002" / "state.json", lambda about: about.update(change))
+    assert told_once(cli("resume", stopped), "round-000002/state.json: damaged or exchanged")
+    done = cli("verify", stopped, "--rounds", "0")
+    assert done.code == 1
+
+
+def test_a_file_of_the_final_weights_that_was_changed_is_told(cli: Cli, whole: Path) -> None:
+    flip(whole / "final.safetensors", -1)
+    assert cli("verify", whole, "--rounds", "0").code == 1
+
+
+def test_the_newest_schema_that_is_read_is_named(cli: Cli, stopped: Path) -> None:
+    says(schema=99)(stopped)
+    assert "schema 99, and this version of raffed reads 1 to 2" in cli("resume", stopped).err
+
+
+def test_a_run_is_read_as_it_was_written_by_the_version_before(runs: Path, tmp_path: Path) -> None:
+    old = Path(shutil.copytree(runs / "finished", tmp_path / "old"))
+    as_schema_1(old)
+    assert raffed.resume(old).hashes == read_run(runs / "finished")["hashes"]
+
+
+def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
+    """They were written before there were hashes of files, segments and this schema."""
+    records = sorted((Path(__file__).parents[2] / "analysis" / "records").rglob("run.json"))
+    assert len(records) > 100
+    assert all(read_run(one.parent)["schema"] == 1 for one in records)
+
+
+def test_json_of_the_certificate_names_segments_and_notes(cli: Cli, stopped: Path) -> None:
+    first_segment(versions={**read_run(stopped)["versions"], "torch": "1.0"})(stopped)
+    assert cli("resume", stopped, "--quiet").code == 0
+    (told,) = cli("verify", stopped, "--rounds", "0", "--json").events
+    assert len(told["segments"]) == 2
+    assert "torch 1.0 → " in told["segments"][1]
+    assert json.dumps(told["notes"]) == "[]"

@@ -1,0 +1,224 @@
+"""A folder from a stranger holds links to what lies outside of it: nothing there is written, emptied, renamed or removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.core.config import RunConfig
+from raffed.core.errors import DataFileError, RunFolderError
+from raffed.data import datasets
+from raffed.results import lock, write_json
+from raffed.results.atomic import replacing
+from raffed.results.tree import check_tree
+from raffed.runtime.vault_store import save_record
+from tests.cli.conftest import Cli
+from tests.forging import edited
+from tests.fuzz.harness import in_time
+from tests.runtime.conftest import small
+
+INSIDE = ("run.json", "partition.npz", "metrics", "checkpoints", "vaults", ".lock", ".run.json.tmp", "final.safetensors",
+          ".partition.npz.tmp", "metrics/part-000001-000002.parquet", "metrics/.part-000003-000004.parquet.tmp",
+          "checkpoints/.part", "checkpoints/round-000004", "checkpoints/round-000002/state.json", "anything/else")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`stopped`, after two of four rounds. To be read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    seen = list[object]()
+    raffed.run(small(), folder / "stopped", watch=seen.append, stop=lambda: len(seen) == 2)
+    return folder
+
+
+@pytest.fixture
+def stopped(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """What a person has beside the folder: files and folders, some with the names of a run's."""
+    folder = tmp_path / "mine"
+    for name in ("file", "run.json", "metrics/part-000001-000009.parquet", "round-000001/state.json", "report.html"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode) for path in files}
+
+
+def linked(run: Path, name: str, outside: Path) -> None:
+    """The name is a link to a file or folder outside; what was there is out there now."""
+    path = run / name
+    path.parent.mkdir(exist_ok=True)
+    target = outside / "taken"
+    if path.exists():
+        path.rename(target)
+    elif "." in path.name[1:] or name == ".lock":
+        target.write_text("mine")
+    else:
+        shutil.copytree(outside / "metrics", target)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_link_that_leaves_a_runs_folder_is_named_and_nothing_behind_it_changes(
+    cli: Cli, stopped: Path, outside: Path, name: str
+) -> None:
+    linked(stopped, name, outside)
+    before = contents(outside), sorted(path.name for path in stopped.rglob("*"))
+    for command in ("resume", "verify"):
+        done = cli(command, stopped)
+        assert done.code == 2, done
+        (line,) = [line for line in done.err.splitlines() if line.startswith("raffed: ")]
+        assert f"{stopped}/{name}: leads out of" in line
+    assert (contents(outside), sorted(path.name for path in stopped.rglob("*"))) == before
+
+
+def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(cli: Cli, outside: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".lock").symlink_to(outside / "file")
+    done = cli("run", "--out", tmp_path / "new", "--execution", "serial", "--rounds", "1")
+    assert done.code == 2
+    assert (outside / "file").read_text() == "mine"
+    with pytest.raises(RunFolderError, match=r"\.lock: is a link, wanted a file; remove it"), lock.held(tmp_path / "new"):
+        pass
+
+
+def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(stopped: Path, tmp_path: Path) -> None:
+    (stopped / "parts").symlink_to("metrics")
+    (stopped / "metrics" / "up").symlink_to("..")
+    (tmp_path / "link").symlink_to(stopped)
+    assert raffed.resume(tmp_path / "link").hashes == raffed.run(small()).hashes
+
+
+@pytest.mark.parametrize(("kind", "make"), [("a named pipe", os.mkfifo), ("a socket", None)])
+def test_what_is_no_file_and_no_folder_is_named_and_not_waited_for(
+    cli: Cli, stopped: Path, kind: str, make: Callable[[Path], None] | None
+) -> None:
+    import socket
+
+    path = stopped / "x"
+    with socket.socket(socket.AF_UNIX) as made, in_time():
+        os.mkfifo(path) if make else made.bind(str(path))
+        for command in ("resume", "verify"):
+            assert f"{path}: is {kind}, wanted a file; remove it" in cli(command, stopped).err
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["report.html", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+        "summary.csv", "summary.md", "curves.png", ".report.tmp.html"
+    ))],
+)  # fmt: skip
+def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
+    cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / name).symlink_to(outside / "file")
+    before = contents(outside)
+    assert cli("report", stopped, "--out", tmp_path / "report").code == 0
+    assert contents(outside) == before
+    assert (tmp_path / "report" / "report.html").read_text().startswith("<!")
+    assert not (tmp_path / "report" / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", ["report", "fedavg"])
+def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
+    cli: Cli, outside: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(outside)
+    before = contents(outside)
+    done = cli("compare", "--method", "fedavg", "--out", tmp_path / "out", "--execution", "serial", "--rounds", "1")
+    assert done.code == 2
+    assert f"out/{name}: leads out of" in done.err
+    assert contents(outside) == before
+
+
+def test_a_reproduction_writes_into_no_folder_that_a_link_leads_to(cli: Cli, outside: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(outside)
+    before = contents(outside)
+    assert "out/runs: leads out of" in cli("reproduce", "map/table1", "--out", tmp_path / "out", "--scale", "smoke").err
+    assert contents(outside) == before
+
+
+def test_a_folder_at_a_file_url_is_looked_through_before_anything_is_sent_there(
+    cli: Cli, stopped: Path, outside: Path
+) -> None:
+    (stopped / "run.json.part").symlink_to(outside / "file")  # the name under which a file is sent first
+    done = cli("resume", stopped.as_uri())
+    assert done.code == 2
+    assert "run.json.part: leads out of" in done.err
+    assert (outside / "file").read_text() == "mine"
+
+
+def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tmp_path: Path) -> None:
+    """Every writer of a run's files, alone, without the look through the folder before."""
+    from raffed.core.boundary import Vault
+    from raffed.core.params import Params
+    from raffed.data.partition import Partition, make_partition, parse_split
+    from raffed.runtime.vault_store import load_record
+
+    made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y_train, 10, None, 0)
+    writers: dict[str, Callable[[Path], object]] = {
+        "a.json": lambda path: write_json(path, {}),
+        "b.npz": made.save,
+        "c": lambda path: save_record(Vault(Params({}), Params({}), {}), path),
+    }
+    before = contents(outside)
+    for name, write in writers.items():
+        for temporary in (f".{name}.tmp", f".{name}.{os.getpid()}.tmp", f".{name}.{os.getpid()}.part", name):
+            (tmp_path / temporary).symlink_to(outside / "file")
+        write(tmp_path / name)
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).stat().st_size > 0
+    with replacing(tmp_path / "d") as temp:
+        assert not temp.is_symlink()
+    assert contents(outside) == before
+    assert load_record(tmp_path / "c", Vault).slots == {}
+
+
+def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".run.json.tmp").mkdir()
+    with pytest.raises(RunFolderError, match=r"\.run\.json\.tmp: is a folder, and a file of that name is wanted; remove it"):
+        write_json(tmp_path / "run.json", {})
+
+
+def test_a_folder_that_is_not_there_has_no_links(tmp_path: Path) -> None:
+    check_tree(tmp_path / "new")
+
+
+def test_verify_downloads_nothing_whatever_the_folder_says(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration with `download` and another data root is a consistent one: its identity does not depend on either."""
+    asked = list[object]()
+    monkeypatch.setattr(datasets, "_download", lambda *given: asked.append(given))
+    config = RunConfig.from_dict({**small().as_dict(), "data": {"dataset": "mnist", "split": "iid:4", "download": True,
+                                                               "root": str(tmp_path / "elsewhere")}})  # fmt: skip
+    raffed.run(small(rounds=1), tmp_path / "run")
+
+    def stranger(about: dict[str, object]) -> None:
+        about.update(config=config.spelt().as_dict(), identity=config.identity())
+
+    edited(tmp_path / "run" / "run.json", stranger)
+    before = contents(tmp_path)
+    done = cli("verify", tmp_path / "run")
+    assert done.code == 2, done
+    assert "elsewhere" in done.err
+    assert asked == []
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(DataFileError):
+        datasets.load_dataset("mnist", tmp_path / "elsewhere")

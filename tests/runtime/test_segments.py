@@ -1,0 +1,114 @@
+"""A run that was resumed says by what each part of it was computed, and a resume under other conditions says so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed.experiments.provenance import gpus
+from raffed.results import read_run
+from raffed.results.segments import difference, segments_of, up_to
+from tests.forging import as_schema_1, edited
+from tests.runtime.conftest import small
+
+HERE = {"versions": {"torch": "2.14.1", "numpy": "2.4.6"}, "hardware": {"processor": "A", "gpu": "H100"}}
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """Stopped after three of four rounds, with checkpoints after the second and the third."""
+    seen = list[object]()
+    raffed.run(small(), tmp_path / "run", watch=seen.append, stop=lambda: len(seen) == 3)
+    return tmp_path / "run"
+
+
+def spans(run: Path) -> list[tuple[int, int]]:
+    return [(one["from"], one["to"]) for one in read_run(run)["segments"]]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "there"),
+    [("versions", "torch", "1.0"), ("versions", "numpy", "1.0"), ("versions", "ray", "1.0"), ("versions", "python", "3.9.1"),
+     ("versions", "raffed", "0.0.1"), ("hardware", "vectors", "AVX9"), ("hardware", "machine", "pdp11")],
+)  # fmt: skip
+def test_a_resume_under_other_conditions_says_so_in_one_line_and_keeps_both(
+    stopped: Path, part: str, name: str, there: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    edited(stopped / "run.json", lambda about: about["segments"][0][part].update({name: there}))
+    raffed.resume(stopped)
+    first, second = read_run(stopped)["segments"]
+    lines = [one.message for one in caplog.records if "resumed under other conditions" in one.message]
+    assert len(lines) == 1
+    assert f"{name} {there} → {second[part][name]};" in lines[0]
+    assert (first[part][name], second["said"]) == (there, lines)
+    assert spans(stopped) == [(1, 3), (4, 4)]
+
+
+def test_a_resume_under_the_same_conditions_says_nothing(stopped: Path, caplog: pytest.LogCaptureFixture) -> None:
+    raffed.resume(stopped)
+    assert spans(stopped) == [(1, 3), (4, 4)]
+    assert caplog.records == []
+
+
+def test_rounds_that_are_computed_again_belong_to_the_segment_that_did_it(stopped: Path) -> None:
+    shutil.rmtree(stopped / "checkpoints" / "round-000003")
+    raffed.resume(stopped)
+    assert spans(stopped) == [(1, 2), (3, 4)]
+
+
+def test_a_run_that_begins_again_has_one_segment(stopped: Path) -> None:
+    shutil.rmtree(stopped / "checkpoints")
+    raffed.resume(stopped)
+    assert spans(stopped) == [(1, 4)]
+
+
+def test_a_run_from_before_there_were_segments_is_one(stopped: Path) -> None:
+    versions = read_run(stopped)["versions"]
+    as_schema_1(stopped)
+    (one,) = segments_of(read_run(stopped))
+    assert (one["from"], one["to"], one["versions"]) == (1, 3, versions)
+    raffed.resume(stopped)
+    assert spans(stopped) == [(1, 3), (4, 4)]
+
+
+def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about(stopped: Path) -> None:
+    (stopped / "checkpoints" / "round-000003" / "state.json").write_text("{}")
+    raffed.resume(stopped)
+    (line,) = read_run(stopped)["segments"][1]["said"]
+    assert "round-000003/state.json: damaged or exchanged" in line
+    assert line.endswith("Going on from the checkpoint before it")
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [(9, [(1, 3), (4, 5)]), (5, [(1, 3), (4, 5)]), (4, [(1, 3), (4, 4)]), (3, [(1, 3)]), (1, [(1, 1)]), (0, [])],
+)
+def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]) -> None:
+    whole: list[dict[str, Any]] = [{"from": 1, "to": 3}, {"from": 4, "to": 5}, {"from": 6, "to": 5}]
+    assert [(one["from"], one["to"]) for one in up_to(whole, done)] == left
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"versions": {"torch": "2.14.1"}, "hardware": {}}, ""),
+        ({"versions": {"torch": "2.14.0"}, "hardware": {"cores": 3}}, "torch 2.14.0 → 2.14.1"),
+        ({"versions": {}, "hardware": {"gpu": "A100", "processor": "B"}}, "processor B → A, gpu A100 → H100"),
+    ],
+)
+def test_a_difference_is_in_what_both_sides_say(there: dict[str, Any], said: str) -> None:
+    assert difference(there, HERE) == said
+
+
+@pytest.mark.parametrize(
+    ("placement", "names"),
+    [({"execution": "serial"}, ""), ({"gpu": "H100"}, "H100"),
+     ({"places": [{"gpu": "H100"}, {"pid": 3}, {"gpu": "A100"}, {"gpu": "A100"}]}, "A100, H100")],
+)  # fmt: skip
+def test_the_gpus_of_a_run_are_those_of_all_its_places(placement: Mapping[str, Any], names: str) -> None:
+    assert gpus(placement) == names
