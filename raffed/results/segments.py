@@ -20,8 +20,11 @@ def segments_of(about: Mapping[str, Any]) -> list[Segment]:
 
 
 def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
-    """The segments behind a run's first `done` rounds: those of rounds that will be computed again are gone."""
-    return [{**one, "to": min(one["to"], done)} for one in segments if one["from"] <= min(one["to"], done)]
+    """The segments behind a run's first `done` rounds: those of rounds that will be computed again are gone. Rounds later than
+    the last segment says are its own: it was killed before it could write that down."""
+    *earlier, last = segments
+    whole = [*earlier, {**last, "to": max(last["to"], done)}]
+    return [{**one, "to": min(one["to"], done)} for one in whole if one["from"] <= min(one["to"], done)]
 
 
 def difference(before: Segment, after: Segment) -> str:

@@ -86,7 +86,7 @@ def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about
 
 @pytest.mark.parametrize(
     ("done", "left"),
-    [(9, [(1, 3), (4, 5)]), (5, [(1, 3), (4, 5)]), (4, [(1, 3), (4, 4)]), (3, [(1, 3)]), (1, [(1, 1)]), (0, [])],
+    [(9, [(1, 3), (4, 5), (6, 9)]), (5, [(1, 3), (4, 5)]), (4, [(1, 3), (4, 4)]), (3, [(1, 3)]), (1, [(1, 1)]), (0, [])],
 )
 def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]) -> None:
     whole: list[dict[str, Any]] = [{"from": 1, "to": 3}, {"from": 4, "to": 5}, {"from": 6, "to": 5}]
