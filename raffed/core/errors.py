@@ -9,6 +9,8 @@
     ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
     ├── StagePassedError            data of a stage that clients have left behind
     ├── DiskFullError               no space, or no quota, is left for a run's files
+    ├── FolderLostError             a run's folder was removed, renamed or closed to it while the run went on
+    ├── RayLostError                a process that Ray cannot do without has died
     ├── ActorsLostError             client actors died more often than the run tolerates
     └── ActorStartError             an actor raised an error while it started, as it would again
 """
@@ -65,6 +67,14 @@ class StagePassedError(RaffedError):
 
 class DiskFullError(RaffedError, OSError):
     """A file of the run could not be written for want of space or quota."""
+
+
+class FolderLostError(RaffedError, OSError):
+    """A run could not go on writing in its folder: it was removed, renamed, or its permissions were taken away."""
+
+
+class RayLostError(RaffedError):
+    """Ray's head process or node process has died, and the run with it."""
 
 
 class ActorsLostError(RaffedError):

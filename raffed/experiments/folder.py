@@ -22,8 +22,9 @@ from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint
+from raffed.experiments.place import Place
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
-from raffed.results.lock import LOCK_FILE, held, make_folder
+from raffed.results.lock import LOCK_FILE, alone, held, make_folder
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
@@ -31,6 +32,7 @@ from raffed.runtime.process import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
 
+LAST_WORD = 2.0  # seconds in which a driver that was ended lets go of the folder
 log = logging.getLogger(__name__)
 
 
@@ -93,6 +95,7 @@ class RunFolder:
             self._about = _new_run(setup)
             make_folder(path)
         self._earlier = float(self._about.get("seconds", 0.0))
+        self._place = Place(path)
         if not resume:
             self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
         if not (path / "partition.npz").exists():
@@ -124,12 +127,14 @@ class RunFolder:
     def checkpoint(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
         rounds done when it last took part."""
+        self._place.check()
         self._writer.flush()
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
         try:
-            part.mkdir(parents=True)
+            folder.mkdir(exist_ok=True)
+            part.mkdir()
             save_record(server, part / "server.safetensors")
             kept = versions if self.setup.method.keeps_state else {}
             hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
@@ -175,6 +180,7 @@ class RunFolder:
         self._write(state=state, error=error)
 
     def _write(self, **changes: Any) -> None:
+        self._place.check()
         self._about.update(changes)
         self._about["seconds"] = self._earlier + time.monotonic() - self._began
         write_json(self.path / RUN_FILE, self._about)
@@ -230,14 +236,15 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def mark_interrupted(path: Path) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it."""
+def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) -> None:
+    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it.
+    mine: this process is known to have it, if any does."""
     if not (path / RUN_FILE).exists():
         return
-    with contextlib.suppress(RunFolderError), held(path):
+    with contextlib.suppress(RunFolderError, OSError), (alone if mine else held)(path, patience=LAST_WORD):
         about = read_run(path)
         if about.get("state") == "running":
-            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": why or "interrupted"})
 
 
 def _new_run(setup: Setup) -> dict[str, Any]:

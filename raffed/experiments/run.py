@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
-from raffed.results.atomic import is_full
+from raffed.experiments.place import of_folder, written
 from raffed.results.lock import check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
@@ -89,7 +89,8 @@ def run(
     """
     with _folder(out) as path:
         _execute(config, path, False, watch, stop, chosen)
-        return _result(path, keep=out is not None and not is_url(out))
+        with written(path):
+            return _result(path, keep=out is not None and not is_url(out))
 
 
 def resume(
@@ -115,7 +116,8 @@ def _resumed(
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen)
-    return _result(path, keep)
+    with written(path):
+        return _result(path, keep)
 
 
 def _execute(
@@ -129,8 +131,18 @@ def _execute(
         setup = _decided(_ready(config, path, resumed), resumed, chosen)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
-    for event in carried(config, path, resumed, stop or _never, setup):
-        of_run(read_run(path)["run_id"])
+    events = carried(config, path, resumed, stop or _never, setup)
+    with closing(events):  # before anyone is told how it ended, whatever ends it
+        _watched(events, path, watch)
+
+
+def _watched(events: Generator[RoundEvent, None, None], path: Path, watch: Watcher | None) -> None:
+    known = False
+    for event in events:
+        if not known:
+            with written(path):
+                of_run(read_run(path)["run_id"])
+            known = True
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
             watch(event)
@@ -181,7 +193,7 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     return replace(setup, config=config, choice=choice.describe(probe))
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
     setup = setup or _ready(config, path, resumed)
     from raffed.experiments.checkpoint import VAULTS
     from raffed.runtime.serial import SerialRuntime
@@ -189,14 +201,16 @@ def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_start import RaySession
 
     with RaySession(config.runtime.address) as session:
         setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import VAULTS
+        from raffed.core.errors import RayLostError
         from raffed.experiments.folder import mark_interrupted
+        from raffed.runtime.ray_endings import lost, own
         from raffed.runtime.ray_launch import launched
 
         try:
@@ -204,6 +218,12 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)
             raise
+        if (what := lost()) is not None:
+            own.end_all()  # then nobody writes in the folder any more
+        if what is not None or stop():
+            mark_interrupted(path, what and f"{what} died")
+        if what is not None and not stop() and read_run(path).get("state") != "finished":
+            raise RayLostError(f"{what} died, and the run with it; `raffed resume {path}` continues it")
 
 
 def _never() -> bool:
@@ -217,7 +237,7 @@ def conduct_at(
     process's alone meanwhile; who: the command, where that is another."""
     from raffed.experiments.folder import RunFolder
 
-    with closing(runtime), held(path, who), _room(path):
+    with closing(runtime), held(path, who), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
         of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)
@@ -229,7 +249,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
     from raffed.experiments.federation import Federation, weights_sha256
 
     try:
-        with _room(folder.path):
+        with written(folder.path):
             folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
             federation = Federation(setup, runtime, folder)
             yield from federation.rounds(stop)
@@ -257,22 +277,8 @@ def _ended(folder: RunFolder, state: str, error: str) -> None:
     try:
         folder.end(state, error)
     except OSError as second:
-        level = logging.INFO if is_full(second) else logging.WARNING
+        level = logging.INFO if of_folder(second) else logging.WARNING
         log.log(level, "%s: its state could not be put down: %s", folder.path, second)
-
-
-@contextmanager
-def _room(path: Path) -> Iterator[None]:
-    """A full disk as one error that says what to do."""
-    from raffed.core.errors import DiskFullError
-
-    try:
-        yield
-    except OSError as error:
-        if not is_full(error):
-            raise
-        then = f"`raffed resume {path}` continues the run" if (path / RUN_FILE).exists() else "repeat the command"
-        raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
 
 
 def _result(path: Path, keep: bool) -> RunResult:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
+from raffed.runtime import ray_endings
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -41,7 +42,7 @@ class RaySession:
         self._over = threading.Event()
         # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
         # may be in a call to a cluster that does not answer when this process is told to stop.
-        self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
+        self._thread = threading.Thread(target=self._live, name=ray_endings.SESSION, daemon=True)
 
     def __enter__(self) -> RaySession:
         for name, value in QUIET_RAY.items():
@@ -57,12 +58,14 @@ class RaySession:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
+        hurry = ray_endings.lost() is not None or kind is KeyboardInterrupt
         if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join()
+            self._thread.join(ray_endings.SHUTDOWN_SECONDS if hurry else None)
 
     def _live(self) -> None:
         try:
-            self._own.set_result(_start(self._address))
+            with ray_endings.turn:
+                self._own.set_result(_start(self._address))
         except BaseException as error:  # noqa: BLE001 (told where it is waited for)
             self._own.set_exception(error)
             return
@@ -70,7 +73,8 @@ class RaySession:
         if self._own.result():
             import ray
 
-            ray.shutdown()
+            with ray_endings.turn, ray_endings.own.ending():
+                ray.shutdown()
 
 
 def _start(address: str | None) -> bool:
@@ -81,7 +85,8 @@ def _start(address: str | None) -> bool:
         return False
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
-        ray.init(include_dashboard=False, **quiet)
+        with ray_endings.own.starting():
+            ray.init(include_dashboard=False, **quiet)
         return True
     check_answers(address)
     try:

@@ -96,7 +96,8 @@ def save_record(record: Private, path: Path) -> None:
     """Write atomically: a temporary file beside it, then a rename."""
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent.parent, path.parent):  # none above: a run's folder that was removed is not made again
+        folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
