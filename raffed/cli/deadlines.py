@@ -21,7 +21,7 @@ from raffed.runtime import ray_endings
 
 GRACE = 5.0  # seconds for the round at hand and a checkpoint; then the round is dropped
 LIMIT = 9.0  # seconds from the signal until the process ends in the middle of whatever it does
-EARLY = 4.0  # the same where no round is done yet
+EARLY = 3.0  # the same where no round is done yet
 LOST_GRACE, LOST_LIMIT = 2.5, 6.0  # the same where Ray has died: a round cannot end then
 SENDING = 60.0  # seconds more for what is left to be sent to a URL
 LAST_WORDS = 1.0
@@ -38,6 +38,7 @@ class Deadlines:
             os.set_blocking(handle, False)
         self._main = threading.current_thread() is threading.main_thread()
         self._before = signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False) if self._main else -1
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="raffed-deadlines", daemon=True)
         self._thread.start()
@@ -45,10 +46,16 @@ class Deadlines:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
+        sys.unraisablehook = self._hook
         if self._main:
             signal.set_wakeup_fd(self._before)
         os.close(self._tell)
         self._thread.join(2 * IDLE)
+
+    def _swallowed(self, about: sys.UnraisableHookArgs) -> None:
+        """Python drops what is raised in a destructor and shows it; of a signal there is nothing to show."""
+        if about.exc_type is not KeyboardInterrupt:
+            self._hook(about)
 
     def _watch(self) -> None:
         with FileIO(self._heard) as heard:
@@ -79,8 +86,8 @@ class Deadlines:
 
     @staticmethod
     def _stuck(signals: StopSignals | None, begun: bool, waited: float) -> bool:
-        """Whether nothing is lost if the process ends here. A checkpoint that is being written, and what is being sent to a URL, is
-        waited for; but Ray may never answer."""
+        """Whether nothing is lost if the process ends here. A checkpoint that is being written is waited for, and what is being
+        sent to a URL; but Ray may never answer."""
         if sending() and waited < LIMIT + SENDING:
             return False
         return not begun or "ray" in sys.modules or signals is None or not signals.cut

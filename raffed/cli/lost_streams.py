@@ -10,6 +10,10 @@ import errno
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 STANDARD = (0, 1, 2)
 WANTED = "what standard output was to show is lost"
@@ -20,15 +24,15 @@ class Forgiving(io.FileIO):
 
     lost: OSError | None = None
 
-    def write(self, data: object, /) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         if self.lost is None:
             try:
-                return super().write(data) or 0  # type: ignore[arg-type]
+                return super().write(data)
             except OSError as error:
                 if error.errno == errno.EAGAIN:
                     raise
                 self.lost = error
-        return memoryview(data).nbytes  # type: ignore[arg-type]
+        return memoryview(data).nbytes
 
 
 class Streams:

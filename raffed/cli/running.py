@@ -216,10 +216,11 @@ def _told_end(folder: Path, screen: Screen, continues: str) -> None:
 
 def ended_here(folder: Path) -> None:
     """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that it goes on."""
-    from raffed.experiments.folder import mark_interrupted
-
     own.end_all()
-    mark_interrupted(folder, mine=True)
+    if _holds_run(folder):
+        from raffed.experiments.folder import mark_interrupted  # not without need: the main thread may be in the middle of it
+
+        mark_interrupted(folder, mine=True)
 
 
 def free_folder(config: RunConfig) -> Path:

@@ -1,4 +1,4 @@
-"""What happens to the folder of a run while the run writes there: a full disk, no permission any more, another name, no folder."""
+"""What happens to a run's folder while the run writes there: a full disk, no permission any more, another name, no folder."""
 
 from __future__ import annotations
 

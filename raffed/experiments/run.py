@@ -207,8 +207,8 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     with RaySession(config.runtime.address) as session:
         setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
-        from raffed.experiments.checkpoint import VAULTS
         from raffed.core.errors import RayLostError
+        from raffed.experiments.checkpoint import VAULTS
         from raffed.experiments.folder import mark_interrupted
         from raffed.runtime.ray_endings import lost, own
         from raffed.runtime.ray_launch import launched

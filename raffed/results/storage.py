@@ -93,8 +93,8 @@ def check_name(place: str | Path) -> None:
         return
     longest = max(encoded.split(b"/"), key=len)
     if len(longest) > NAME_BYTES:
-        shown = longest[:20].decode(errors="ignore")
-        raise UsageError(f"{shown}… is a name of {len(longest)} bytes; a file system takes {NAME_BYTES} at most; choose a shorter one")
+        shown = f"{longest[:20].decode(errors='ignore')}…"
+        raise UsageError(f"{shown} is a name of {len(longest)} bytes; file systems take {NAME_BYTES}; choose a shorter one")
     if len(encoded) + ROOM > PATH_BYTES:
         raise UsageError(f"a path of {len(encoded)} bytes leaves no room for a run's files below it; choose a shorter one")
 

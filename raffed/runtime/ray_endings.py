@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -156,8 +155,8 @@ def _kept() -> subprocess.Popen[bytes] | None:
     if not Path("/proc/self/stat").exists():
         return None
     command = [sys.executable, "-I", "-S", keeper.__file__]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = subprocess.DEVNULL
     try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, cwd="/", **quiet)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, cwd="/")
     except OSError:
         return None

@@ -60,7 +60,8 @@ class RaySession:
         self._over.set()
         hurry = ray_endings.lost() is not None or kind is KeyboardInterrupt
         if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join(ray_endings.SHUTDOWN_SECONDS if hurry else None)
+            patience = ray_endings.SHUTDOWN_SECONDS if self._own.done() else 0.5  # it starts, and ends itself once it has
+            self._thread.join(patience if hurry else None)
 
     def _live(self) -> None:
         try:
