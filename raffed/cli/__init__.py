@@ -9,6 +9,7 @@ from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.core.errors import RaffedError, UsageError
+from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_endings import unfinished
 
 WORK = ("run", "resume", "compare", "tune", "reproduce", "verify")  # what is shown is not all that they do
@@ -52,6 +53,11 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
     except RaffedError as error:
         print(f"raffed: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except (MemoryError, ImportError, OSError, RuntimeError) as error:
+        if (why := no_memory(error)) is None:
+            raise
+        print(f"raffed: {why}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ImportError) else 1)  # nothing begins before all is loaded
 
 
 def _seen(streams: Streams, words: list[str], code: int) -> int:

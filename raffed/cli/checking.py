@@ -17,6 +17,7 @@ from raffed.cli.options import Flags, run_options
 from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
+from raffed.results.lock import advice
 from raffed.results.storage import fetched, mirrored, named
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
     titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
 

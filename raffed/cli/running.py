@@ -218,7 +218,7 @@ def ended_here(folder: Path) -> None:
     """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that it goes on."""
     own.end_all()
     if _holds_run(folder):
-        from raffed.experiments.folder import mark_interrupted  # not without need: the main thread may be in the middle of it
+        from raffed.experiments.ended import mark_interrupted  # not without need: the main thread may be in the middle of it
 
         mark_interrupted(folder, mine=True)
 

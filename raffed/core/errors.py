@@ -101,6 +101,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
+def check_permitted(path: object, error: Exception) -> None:
+    """Raise a RunFolderError with the right advice if a file could not be read for want of permission: nothing is wrong with it."""
+    if isinstance(error, PermissionError):
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)") from error
+
+
 def by_authors(preset: str) -> bool:
     """Whether a method is to compute as MAP's released code does ("authors"), not as first published ("original").
 

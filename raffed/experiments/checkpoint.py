@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raffed.core.boundary import Server, Vault
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.runtime.vault_store import UNREADABLE, digest, frozen_hashes, frozen_vaults, load_record, load_server
 
 VAULTS = "vaults"
@@ -32,6 +32,7 @@ def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
         if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
             raise TypeError("its hashes are no texts")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        check_permitted(path, error)
         raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
     return dict(found)
 

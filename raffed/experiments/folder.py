@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import logging
@@ -24,7 +23,7 @@ from raffed.core.errors import RunFolderError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint
 from raffed.experiments.place import Place
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
-from raffed.results.lock import LOCK_FILE, alone, held, make_folder
+from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.runfile import RUN_FILE, read_run, versions, write_json
 from raffed.results.schema import Row
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256, rows_until
@@ -32,7 +31,6 @@ from raffed.runtime.process import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
 
-LAST_WORD = 2.0  # seconds in which a driver that was ended lets go of the folder
 log = logging.getLogger(__name__)
 
 
@@ -234,17 +232,6 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
     """One SHA-256 for all vaults, from client → digest."""
     lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it.
-    mine: this process is known to have it, if any does."""
-    if not (path / RUN_FILE).exists():
-        return
-    with contextlib.suppress(RunFolderError, OSError), (alone if mine else held)(path, patience=LAST_WORD):
-        about = read_run(path)
-        if about.get("state") == "running":
-            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": why or "interrupted"})
 
 
 def _new_run(setup: Setup) -> dict[str, Any]:

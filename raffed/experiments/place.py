@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from raffed.core.errors import DiskFullError, FolderLostError, RaffedError, RunF
 from raffed.results.atomic import is_full
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 
+SETTLE = 0.5  # seconds for what removes a folder to be done with it
 CLOSED = {
     errno.EACCES: "give yourself the permission again (chmod, chown)",
     errno.EPERM: "give yourself the permission again (chmod, chown)",
     errno.EROFS: "mount its file system for writing again",
     errno.EIO: "the disk or the file server is at fault: mend it",
     errno.ESTALE: "the file server is at fault: mend it",
+    errno.ENOENT: "something in it was removed or renamed: put it back",
+    errno.ENOTDIR: "something in it was replaced: put it back",
+    errno.EISDIR: "something in it was replaced: put it back",
 }
 
 
@@ -65,7 +70,7 @@ class Kept(Place):
 
 def of_folder(error: BaseException) -> bool:
     """Whether an error is of the folder, whose state `written` tells in a line: a second one of the kind adds nothing."""
-    return is_full(error) or isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno in CLOSED)
+    return is_full(error) or (isinstance(error, OSError) and error.errno in CLOSED)
 
 
 @contextlib.contextmanager
@@ -82,6 +87,8 @@ def written(path: Path) -> Iterator[None]:
         except (RaffedError, OSError) as error:
             if isinstance(error, RaffedError) and not isinstance(error, RunFolderError):
                 raise
+            if isinstance(error, OSError) and error.errno == errno.ENOENT:
+                time.sleep(SETTLE)
             if not place.here():
                 raise _lost(path, place.now()) from error
             if isinstance(error, OSError):
@@ -91,7 +98,7 @@ def written(path: Path) -> Iterator[None]:
 
 def _lost(path: Path, now: Path | None) -> FolderLostError:
     if now is None:
-        return FolderLostError(f"{path} was removed while the run wrote there, and its files with it; repeat the command")
+        return FolderLostError(f"{path} was removed while the run wrote there, and its files with it; start it again")
     what = f"{path} was renamed to {now} while the run wrote there"
     with contextlib.suppress(OSError, RunFolderError):
         about = read_run(now)

@@ -16,7 +16,7 @@ from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
 from raffed.experiments.place import of_folder, written
-from raffed.results.lock import check_unused, held, this_process
+from raffed.results.lock import check_can_be_made, check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.logs import configure, of_run
@@ -155,6 +155,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
 
     if not resumed:
         check_free(path, config)
+        check_can_be_made(path)
     setup = prepare(config)
     if not resumed:
         check_new(setup)
@@ -207,10 +208,9 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     with RaySession(config.runtime.address) as session:
         setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
-        from raffed.core.errors import RayLostError
         from raffed.experiments.checkpoint import VAULTS
-        from raffed.experiments.folder import mark_interrupted
-        from raffed.runtime.ray_endings import lost, own
+        from raffed.experiments.ended import end_early, mark_interrupted
+        from raffed.runtime.ray_endings import lost
         from raffed.runtime.ray_launch import launched
 
         try:
@@ -218,12 +218,8 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)
             raise
-        if (what := lost()) is not None:
-            own.end_all()  # then nobody writes in the folder any more
-        if what is not None or stop():
-            mark_interrupted(path, what and f"{what} died")
-        if what is not None and not stop() and read_run(path).get("state") != "finished":
-            raise RayLostError(f"{what} died, and the run with it; `raffed resume {path}` continues it")
+        if stop() or lost() is not None:
+            end_early(path, asked=stop())
 
 
 def _never() -> bool:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from raffed.core.config import RunConfig
-from raffed.core.errors import RunFolderError, UsageError, check_choice
+from raffed.core.errors import RunFolderError, UsageError, check_choice, check_permitted
 from raffed.methods import METHODS
+from raffed.results.lock import make_folder
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 
 SWEEP_FILE = "sweep.json"
@@ -196,8 +197,11 @@ class SweepFolder:
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
             raise RunFolderError(f"{path} is not an empty folder; {advice}")
-        path.mkdir(parents=True, exist_ok=True)
-        self.write()
+        make_folder(path)
+        try:
+            self.write()
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
     def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
         """The folder of a trial's run."""
@@ -242,7 +246,8 @@ def read_sweep(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made")
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
+        check_permitted(file, error)
         raise RunFolderError(f"{file}: not readable as JSON ({error}); start the sweep in a new folder") from error
     return found
 

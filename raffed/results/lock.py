@@ -40,6 +40,16 @@ def make_folder(folder: Path) -> None:
         raise RunFolderError(f"{folder}: cannot be made ({error.strerror}); {advice(error)}") from error
 
 
+def check_can_be_made(folder: Path) -> None:
+    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is made."""
+    there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
+    if there.exists() and not there.is_dir():
+        raise RunFolderError(f"{folder}: cannot be made ({there} is a file); choose another --out")
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+        what = "written" if there == folder else f"made in {there}"
+        raise RunFolderError(f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}")
+
+
 def advice(error: OSError) -> str:
     """What to do about a folder that cannot be made, read or written in."""
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.results.atomic import replacing
 
 RUN_FILE = "run.json"
@@ -49,6 +49,7 @@ def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(f"{run_dir}: no {name} here; name a folder that `raffed run --out` made") from error
     except (OSError, ValueError, RecursionError) as error:
+        check_permitted(path, error)
         raise RunFolderError(f"{path}: not readable as JSON ({error}); start the run in a new folder") from error
     if not isinstance(found, dict):
         raise RunFolderError(f"{path}: holds a {type(found).__name__}, wanted an object with run_id, state, config")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raffed.core.errors import RunFolderError, UsageError, check_choice
+from raffed.core.errors import RunFolderError, UsageError, check_choice, check_permitted
 from raffed.results.atomic import clean, replacing, sync_folder
 from raffed.results.canonical import rows_sha256, sorted_rows
 from raffed.results.schema import MODELS, SCHEMA, SCHEMA_VERSION, SPLITS, Row
@@ -180,6 +180,7 @@ def _read_part(path: Path) -> pa.Table:
             if 1 <= version <= SCHEMA_VERSION:  # later ones added words, no column
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
+        check_permitted(path, error)
         raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
     raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from raffed.core.errors import UsageError
 from raffed.runtime import ray_endings
+from raffed.runtime.memory_limit import check_room
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,6 +46,7 @@ class RaySession:
         self._thread = threading.Thread(target=self._live, name=ray_endings.SESSION, daemon=True)
 
     def __enter__(self) -> RaySession:
+        check_room()
         for name, value in QUIET_RAY.items():
             os.environ.setdefault(name, value)
         self._thread.start()

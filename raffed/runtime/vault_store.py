@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.boundary import Private, Server, Vault
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.core.frozen import REGISTRY, Frozen, fields_of
 from raffed.core.params import Params, State
 
@@ -115,6 +115,7 @@ def load_record(path: Path, kind: type[Any]) -> Any:
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         record = rebuild(shape, "", arrays)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        check_permitted(path, error)
         raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
