@@ -201,7 +201,7 @@ class SweepFolder:
         try:
             self.write()
         except OSError as error:
-            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {remedy(error)}") from error
 
     def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
         """The folder of a trial's run."""

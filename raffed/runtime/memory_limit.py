@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from raffed.core.errors import UsageError
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"  # the loader's and libraries' words
 ADVICE = "free some memory or ask for more of it; a batch system has an option for it (Slurm: --mem)"
@@ -17,8 +13,10 @@ ADVICE = "free some memory or ask for more of it; a batch system has an option f
 
 def address_limit() -> int | None:
     """How many bytes this process may map, set by `ulimit -v` or a batch system; None if as many as it likes."""
-    if resource is None:
+    if sys.platform == "win32":
         return None
+    import resource
+
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 

@@ -19,7 +19,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
 
 
-@pytest.mark.parametrize("streams", [">&- 2>&- <&-", ">/dev/full"])
+@pytest.mark.parametrize("streams", [">&- 2>&- <&-", pytest.param(">/dev/full", marks=pytest.mark.slow)])
 def test_a_run_whose_display_is_lost_goes_on(streams: str, tmp_path: Path) -> None:
     done = shell(f"{RUN} {tmp_path}/run {streams}")
     assert done.returncode == 0
@@ -30,7 +30,9 @@ def test_a_run_whose_display_is_lost_goes_on(streams: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [">&-", "2>&-", "2>/dev/full", "--json >/dev/full", "| head -1", "--json | head -1", "| true"])
+@pytest.mark.parametrize(
+    "streams", [">&-", "2>&-", "2>/dev/full", "--json >/dev/full", "| head -1", "--json | head -1", "| true"]
+)
 def test_a_run_whose_display_is_lost_in_another_way_goes_on(streams: str, tmp_path: Path) -> None:
     done = shell(f"set -o pipefail; {RUN} {tmp_path}/run {streams}")
     assert done.returncode == 0

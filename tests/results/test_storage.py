@@ -286,7 +286,8 @@ def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (os.fsdecode(b"runs/a\xff"), r"'runs/a\\xff' is not UTF-8"), ("a" * 256, "a name of 256 bytes"), ("ä" * 128, "of 256 bytes"),
+        (os.fsdecode(b"runs/a\xff"), r"'runs/a\\xff' is not UTF-8"),
+        ("a" * 256, "a name of 256 bytes"), ("ä" * 128, "of 256 bytes"),
         ("runs/" + "b" * 300 + "/c", "a name of 300 bytes"), ("/".join(["d" * 200] * 20), "a path of"), ("a\0b", "a zero byte"),
     ],
 )  # fmt: skip
