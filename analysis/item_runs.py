@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .comparable import PREFIX, classes, differences
-from .groups import Group
 from .files import read_object
+from .groups import Group
 from .load import Runs
 from .measures import measures
 

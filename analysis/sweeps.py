@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from .comparable import judge
-from .groups import Group
 from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
 
+from .comparable import judge
+from .groups import Group
 from .load import Runs, read_runs, section
 from .measures import measures
 from .sheet import Sheet, without_blank

@@ -18,6 +18,7 @@ from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
 from raffed.results.atomic import write_text
+from raffed.results.lock import advice
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 
@@ -146,7 +147,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
     titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
     return not lost

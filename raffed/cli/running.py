@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from raffed.methods import build_method
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
+from raffed.runtime.ray_endings import lost, own
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult, Stop, Watcher
@@ -155,7 +157,7 @@ def beginning(screen: Screen) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         screen.unbegun()
-        raise SystemExit(130) from None
+        raise SystemExit(130) from None  # or what the signal asks for: main knows which it was
 
 
 @contextlib.contextmanager
@@ -180,7 +182,12 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
     again: the command that continues, where this run is one of several: a signal in its last round keeps others from beginning.
     """
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
-    with StopSignals(screen.stopping) as signals:
+
+    def part() -> None:
+        ended_here(folder)
+        _told_end(folder, screen, continues)
+
+    with StopSignals(screen.stopping, part) as signals:
 
         def watch(event: object) -> None:
             signals.round_done()
@@ -191,10 +198,7 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            if _holds_run(folder):
-                screen.stopped(str(folder), continues)
-            else:
-                screen.unbegun()
+            _told_end(folder, screen, continues)
             raise SystemExit(signals.code or 130) from None
     if result.state != "finished":
         screen.stopped(str(folder), continues)
@@ -203,6 +207,25 @@ def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None
     if again is not None and signals.asked():  # this run needed no stop any more; those after it do
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code)
+
+
+def _told_end(folder: Path, screen: Screen, continues: str) -> None:
+    """Say that a run was ended from outside, and what continues it."""
+    if (what := lost()) is not None:
+        print(f"raffed: {what} died", file=sys.stderr)
+    if _holds_run(folder):
+        screen.stopped(str(folder), continues)
+    else:
+        screen.unbegun()
+
+
+def ended_here(folder: Path) -> None:
+    """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that it goes on."""
+    own.end_all()
+    if _holds_run(folder):
+        from raffed.experiments.ended import mark_interrupted  # not without need: the main thread may be in the middle of it
+
+        mark_interrupted(folder, mine=True)
 
 
 def free_folder(config: RunConfig) -> Path:

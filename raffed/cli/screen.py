@@ -12,6 +12,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from raffed.cli.deadlines import GRACE
 from raffed.cli.pace import Pace, Waiting
 from raffed.cli.signals import NOTHING
 from raffed.core.errors import UsageError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from raffed.experiments.run import RunResult
 
 ROOMY = 100  # columns of a terminal that has room for a bar beside the words
-STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
+STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"
 
 
 class Screen:
@@ -50,7 +51,8 @@ class Screen:
 
     def stopping(self) -> None:
         """A signal came. Called from its handler: no buffered output here."""
-        os.write(2, f"raffed: {STOPPING}\n".encode())
+        with contextlib.suppress(OSError):  # nobody may be there to be told
+            os.write(2, f"raffed: {STOPPING}\n".encode())
 
     def stopped(self, where: str, again: str) -> None:
         """The run ended early; the command `again` continues it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +14,11 @@ import typer
 from raffed.cli.board import Board, make_board
 from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_local, read_value
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.cli.signals import StopSignals
+from raffed.cli.signals import NOTHING, StopSignals
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored, named
+from raffed.runtime.ray_endings import lost
 
 if TYPE_CHECKING:
     from raffed.experiments.sweep import Request
@@ -91,14 +93,24 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
 
 def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
     opened: list[SweepFolder] = []
-    with StopSignals(lambda: None) as signals:
+
+    def part() -> None:
+        if (what := lost()) is not None:
+            print(f"raffed: {what} died", file=sys.stderr)
+        for folder in opened:
+            folder.end("stopped")
+            board.stopped(_again(out))
+        if not opened:
+            print(NOTHING, file=sys.stderr)
+
+    with StopSignals(lambda: None, part) as signals:
         try:
             complete = _searched(request, out, resume, board, at_once, seconds, opened)
-        except KeyboardInterrupt:
-            for folder in opened:
-                folder.end("stopped")
-                board.stopped(_again(out))
-            raise SystemExit(signals.code or 130) from None
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
+                raise
+            part()
+            raise SystemExit(signals.code or (130 if lost() is None else 1)) from None
     if not complete:
         raise RaffedError(f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on")
 

@@ -9,6 +9,8 @@
     ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
     ├── StagePassedError            data of a stage that clients have left behind
     ├── DiskFullError               no space, or no quota, is left for a run's files
+    ├── FolderLostError             a run's folder was removed, renamed or closed to it while the run went on
+    ├── RayLostError                a process that Ray cannot do without has died
     ├── ActorsLostError             client actors died more often than the run tolerates
     └── ActorStartError             an actor raised an error while it started, as it would again
 """
@@ -67,6 +69,14 @@ class DiskFullError(RaffedError, OSError):
     """A file of the run could not be written for want of space or quota."""
 
 
+class FolderLostError(RaffedError, OSError):
+    """A run could not go on writing in its folder: it was removed, renamed, or its permissions were taken away."""
+
+
+class RayLostError(RaffedError):
+    """Ray's head process or node process has died, and the run with it."""
+
+
 class ActorsLostError(RaffedError):
     """Client actors were lost more often than `max_restarts` allows."""
 
@@ -89,6 +99,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in known:
         raise UnknownNameError(name, value, known)
     return value
+
+
+def check_permitted(path: object, error: Exception) -> None:
+    """Raise a RunFolderError with the right advice if a file could not be read for want of permission: nothing is wrong with it."""
+    if isinstance(error, PermissionError):
+        raise RunFolderError(f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)") from error
 
 
 def by_authors(preset: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raffed.core.boundary import Server, Vault
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.experiments.written import check_file
 from raffed.results.json_files import JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
@@ -34,6 +34,8 @@ def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
         if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
             raise TypeError("its hashes are no texts")
     except JsonFileError as error:
+        if isinstance(error.__cause__, OSError):
+            check_permitted(path, error.__cause__)
         raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error

@@ -22,10 +22,10 @@ from raffed.core.sums import PointSum
 from raffed.experiments.accountant import Accountant
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.measurements import after_last, before_last
+from raffed.experiments.place import of_folder
 from raffed.experiments.roster import Drawn, Roster
 from raffed.experiments.rows import round_rows, survey_rows, validation_rows
 from raffed.experiments.server_data import CleanScore, labelled_images, public_images
-from raffed.results.atomic import is_full
 from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
@@ -146,7 +146,7 @@ class Federation:
             try:
                 self.folder.rescue(server, self.round_hashes[: server.round], versions)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
-                level = logging.INFO if is_full(second) else logging.WARNING  # then the first says so
+                level = logging.INFO if of_folder(second) else logging.WARNING  # then the first says so
                 log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
 

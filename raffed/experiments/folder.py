@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import shutil
@@ -16,10 +15,11 @@ from raffed.core.boundary import Server
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
+from raffed.experiments.place import Place
 from raffed.experiments.provenance import gpus, new_run, new_segment
 from raffed.experiments.written import PARTITION, check_partition, check_rows
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
-from raffed.results.lock import LOCK_FILE, held, make_folder
+from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import RUN_FILE, read_run, write_json
@@ -98,6 +98,7 @@ class RunFolder:
             make_folder(path)
         self._files: dict[str, str] = self._about.setdefault("files", {})
         self._earlier = float(self._about.get("seconds", 0.0))
+        self._place = Place(path)
         if not resume:
             self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
         self._save_partition()
@@ -133,12 +134,14 @@ class RunFolder:
     def checkpoint(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
         rounds done when it last took part."""
+        self._place.check()
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
         with self._writer.flushing() as rows:
             try:
-                part.mkdir(parents=True)
+                folder.mkdir(exist_ok=True)
+                part.mkdir()
                 save_record(server, part / "server.safetensors")
                 kept = versions if self.setup.method.keeps_state else {}
                 hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
@@ -186,6 +189,7 @@ class RunFolder:
         self._write(state=state, error=error)
 
     def _write(self, **changes: Any) -> None:
+        self._place.check()
         self._about.update(changes)
         self._about["segments"][-1]["to"] = self._about["rounds_done"]
         self._about["seconds"] = self._earlier + time.monotonic() - self._began
@@ -285,11 +289,3 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def mark_interrupted(path: Path) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it."""
-    if not (path / RUN_FILE).exists():
-        return
-    with contextlib.suppress(RunFolderError), held(path):
-        about = read_run(path)
-        if about.get("state") == "running":
-            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})

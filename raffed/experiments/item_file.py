@@ -11,6 +11,7 @@ from typing import Any
 
 from raffed.experiments.registry import MEASURES, SCALES, STUDY_SCALES, Cell, Item
 from raffed.experiments.reproduce import Job, Planned, StudyJob
+from raffed.results.lock import make_folder
 from raffed.results.runfile import write_json
 
 ITEM_FILE = "item.json"
@@ -26,7 +27,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     folder = item_folder(item, scale, out)
     found = [job for job in planned if isinstance(job, Job)]
     studies = [job for job in planned if isinstance(job, StudyJob)]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     runs: dict[tuple[str, str], dict[str, list[str]]] = {}  # setting → folders
     for job in found:
         for cell in job.cells:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
 from raffed.experiments.names import check_names
-from raffed.results.atomic import is_full
-from raffed.results.lock import check_unused, held, this_process
+from raffed.experiments.place import of_folder, written
+from raffed.results.lock import check_can_be_made, check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
@@ -89,7 +89,8 @@ def run(
     """
     with local_folder(out) as path:
         _execute(config, path, False, watch, stop, chosen)
-        return _result(path, keep=out is not None and not is_url(out))
+        with written(path):
+            return _result(path, keep=out is not None and not is_url(out))
 
 
 def resume(
@@ -117,7 +118,8 @@ def _resumed(
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen)
-    return _result(path, keep)
+    with written(path):
+        return _result(path, keep)
 
 
 def _execute(
@@ -133,11 +135,24 @@ def _execute(
         setup = _decided(_ready(config, path, resumed), resumed, chosen)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
-    for event in carried(config, path, resumed, stop or _never, setup):
-        about = read_run(path)
-        of_run(about["run_id"])
-        if carried is _on_ray:  # there the folder is opened by an actor, whose warnings nobody sees
-            warn_anew(about, told)
+    events = carried(config, path, resumed, stop or _never, setup)
+    with closing(events):  # before anyone is told how it ended, whatever ends it
+        _watched(events, path, watch, told if carried is _on_ray else None)
+
+
+def _watched(
+    events: Generator[RoundEvent, None, None], path: Path, watch: Watcher | None, told: list[tuple[str, str]] | None
+) -> None:
+    """Log every round and hand it on. told: what was said of the folder before; None if its warnings are seen anyway."""
+    known = False
+    for event in events:
+        if not known or told is not None:
+            with written(path):
+                about = read_run(path)
+            of_run(about["run_id"])
+            known = True
+            if told is not None:  # on Ray the folder is opened by an actor, whose warnings nobody sees
+                warn_anew(about, told)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
             watch(event)
@@ -150,6 +165,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
 
     if not resumed:
         check_free(path, config)
+        check_can_be_made(path)
     setup = prepare(config)
     if not resumed:
         check_new(setup)
@@ -188,7 +204,7 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     return replace(setup, config=config, choice=choice.describe(probe))
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
     setup = setup or _ready(config, path, resumed)
     from raffed.experiments.checkpoint import VAULTS
     from raffed.runtime.serial import SerialRuntime
@@ -196,14 +212,15 @@ def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_start import RaySession
 
     with RaySession(config.runtime.address) as session:
         setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import VAULTS
-        from raffed.experiments.folder import mark_interrupted
+        from raffed.experiments.ended import end_early, mark_interrupted
+        from raffed.runtime.ray_endings import lost
         from raffed.runtime.ray_launch import launched
 
         try:
@@ -211,6 +228,8 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)
             raise
+        if stop() or lost() is not None:
+            end_early(path, asked=stop())
 
 
 def _never() -> bool:
@@ -224,7 +243,7 @@ def conduct_at(
     process's alone meanwhile; who: the command, where that is another."""
     from raffed.experiments.folder import RunFolder
 
-    with closing(runtime), held(path, who), _room(path):
+    with closing(runtime), held(path, who), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
         of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)
@@ -236,7 +255,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> It
     from raffed.experiments.federation import Federation, weights_sha256
 
     try:
-        with _room(folder.path):
+        with written(folder.path):
             folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
             federation = Federation(setup, runtime, folder)
             yield from federation.rounds(stop)
@@ -264,22 +283,8 @@ def _ended(folder: RunFolder, state: str, error: str) -> None:
     try:
         folder.end(state, error)
     except OSError as second:
-        level = logging.INFO if is_full(second) else logging.WARNING
+        level = logging.INFO if of_folder(second) else logging.WARNING
         log.log(level, "%s: its state could not be put down: %s", folder.path, second)
-
-
-@contextmanager
-def _room(path: Path) -> Iterator[None]:
-    """A full disk as one error that says what to do."""
-    from raffed.core.errors import DiskFullError
-
-    try:
-        yield
-    except OSError as error:
-        if not is_full(error):
-            raise
-        then = f"`raffed resume {path}` continues the run" if (path / RUN_FILE).exists() else "repeat the command"
-        raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
 
 
 def _result(path: Path, keep: bool) -> RunResult:

@@ -10,6 +10,7 @@ from typing import Any
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.sweep import PROTOCOLS, Request, Settings, Trial, trial_name
 from raffed.results.json_files import check_inside
+from raffed.results.lock import advice, make_folder
 from raffed.results.runfile import RUN_FILE, write_json
 from raffed.results.sweep_file import (
     ADVICE,
@@ -71,8 +72,11 @@ class SweepFolder:
         if resume:
             self._about = read_sweep(path)
             self._about["state"] = "running"
-        path.mkdir(parents=True, exist_ok=True)
-        self.write()
+        make_folder(path)
+        try:
+            self.write()
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
     def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
         """The folder of a trial's run."""

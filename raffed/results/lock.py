@@ -1,8 +1,13 @@
-"""One process at a time writes in a folder: a lock on a file there, which the system lets go of however the process ends."""
+"""One process at a time writes in a folder: a lock on a file there, which the system lets go of however the process ends.
+
+The folder itself is locked as well, for the file can be removed by hand. On file systems that lock no folders (NFS) the file is
+what counts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -20,6 +25,8 @@ except ImportError:  # Windows, where nobody is kept out
 LOCK_FILE = ".lock"
 PATIENCE = 10.0  # seconds: the actors of a command that was killed outlive it a little
 POLL = 0.1
+OTHER = "another process"
+WAIT = "wait until it is done or stop it (Ctrl-C or SIGTERM), or choose another folder"
 
 
 def this_process() -> str:
@@ -30,39 +37,89 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be made ({error.strerror}); choose another --out") from error
+        raise RunFolderError(f"{folder}: cannot be made ({error.strerror}); {advice(error)}") from error
+
+
+def check_can_be_made(folder: Path) -> None:
+    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is made."""
+    there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
+    if there.exists() and not there.is_dir():
+        raise RunFolderError(f"{folder}: cannot be made ({there} is a file); choose another --out")
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+        what = "written" if there == folder else f"made in {there}"
+        raise RunFolderError(f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}")
+
+
+def advice(error: OSError) -> str:
+    """What to do about a folder that cannot be made, read or written in."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "ask for the permission (chmod, chown), or choose another --out"
+    if error.errno == errno.EROFS:
+        return "it is on a file system that is mounted read-only: choose another --out"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return "a file is in the way: choose another --out"
+    return "mend that, or choose another --out"
+
+
+_mine: set[tuple[int, int]] = set()  # device and inode of the folders that this process holds
 
 
 @contextlib.contextmanager
-def held(folder: Path, who: str | None = None) -> Iterator[None]:
+def held(folder: Path, who: str | None = None, patience: float | None = None) -> Iterator[None]:
     """Keep every other process from working in `folder`, which is made if needed. who: what those are told, this process if None.
 
     On file systems without locks nobody is kept out.
 
     Raises:
-        RunFolderError: the folder cannot be made or written in, or is in use and still is after PATIENCE seconds.
+        RunFolderError: the folder cannot be made or written in, or is in use and still is after `patience` seconds, PATIENCE if
+            None.
     """
     make_folder(folder)
+    until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)
     try:
-        file = _opened(folder)
+        file = _lock_file(folder)
     except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from error
-    with file:
-        _take(file, folder)
+        raise RunFolderError(f"{folder}: cannot be written ({error.strerror}); {advice(error)}") from error
+    with file, _opened(folder) as itself:
+        _take(file.fileno(), file, folder, until)
+        _take(itself, file, folder, until)
         with contextlib.suppress(OSError):  # on a full disk; then those kept out are told of another process
             file.truncate(0)
             file.write((who or this_process()).encode())
+        status = os.fstat(file.fileno() if itself is None else itself)
+        key = status.st_dev, status.st_ino
+        _mine.add(key)
+        try:
+            yield
+        finally:
+            _mine.discard(key)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, patience: float) -> Iterator[None]:
+    """The same for a few last words, which the process that holds the folder may say as well, from another thread."""
+    status = folder.stat()
+    if (status.st_dev, status.st_ino) in _mine:
+        yield
+        return
+    with held(folder, patience=patience):
         yield
 
 
 def check_unused(folder: Path) -> None:
     """Raise a RunFolderError if another process works in the folder. Nothing is changed there."""
-    if os.access(folder / LOCK_FILE, os.W_OK):
-        with _opened(folder) as file:
-            _take(file, folder)
+    until = time.monotonic() + PATIENCE
+    if not folder.is_dir():
+        return
+    with contextlib.ExitStack() as stack:
+        file = None
+        if os.access(folder / LOCK_FILE, os.W_OK):
+            file = stack.enter_context(_lock_file(folder))
+            _take(file.fileno(), file, folder, until)
+        _take(stack.enter_context(_opened(folder)), file, folder, until)
 
 
-def _opened(folder: Path) -> IO[bytes]:
+def _lock_file(folder: Path) -> IO[bytes]:
     """The lock's file, open for writing. A link would lead a stranger's choice of file to be emptied."""
     if (folder / LOCK_FILE).is_symlink():
         raise RunFolderError(f"{folder / LOCK_FILE}: is a link, wanted a file; remove it")
@@ -73,18 +130,36 @@ def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _take(file: IO[bytes], folder: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while fcntl is not None:
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int | None]:
+    """A handle of the folder itself; None where folders cannot be opened (Windows), or not by this user."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if fcntl is not None else None
+    except OSError:
+        handle = None
+    try:
+        yield handle
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _take(handle: int | None, file: IO[bytes] | None, folder: Path, until: float) -> None:
+    """Lock what a handle has open, waiting `until` then. file: says who has it."""
+    while fcntl is not None and handle is not None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
             if time.monotonic() >= until:
-                file.seek(0)
-                who = file.read().decode(errors="replace") or "another process"
-                advice = "wait until it is done or stop it (Ctrl-C or SIGTERM), or choose another folder"
-                raise RunFolderError(f"{folder}: in use by {who}; {advice}") from error
+                raise RunFolderError(f"{folder}: in use by {_who(file)}; {WAIT}") from error
             time.sleep(POLL)
         except OSError:
             return  # a file system without locks
+
+
+def _who(file: IO[bytes] | None) -> str:
+    if file is None:
+        return OTHER
+    file.seek(0)
+    return file.read().decode(errors="replace") or OTHER

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
 from raffed.results.tree import read_regular
@@ -50,6 +50,7 @@ class Known:
         try:
             raw = read_regular(path) if raw is None else raw
         except OSError as error:
+            check_permitted(path, error)
             raise DamagedPartError(f"{path}: cannot be read ({error.strerror}); put back a copy of it") from error
         if self.files is None:
             table = read_part(path, raw)

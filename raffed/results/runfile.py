@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.results.atomic import write_text
 from raffed.results.json_files import JsonFileError, NoJsonFileError, read_json
 from raffed.results.run_fields import check_run
@@ -43,6 +43,8 @@ def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
     except NoJsonFileError as error:
         raise RunFolderError(f"{run_dir}: no {name} here; name a folder that `raffed run --out` made") from error
     except JsonFileError as error:
+        if isinstance(error.__cause__, OSError):
+            check_permitted(path, error.__cause__)
         raise RunFolderError(f"{error}; put back a copy of it, or start the run in a new folder") from error
     if name == RUN_FILE:
         check_run(path, found)

@@ -24,9 +24,11 @@ from raffed.core.errors import RaffedError, UsageError
 from raffed.results.remote import CHECKPOINTS, Remote
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; on several nodes one that all of them mount
+NAME_BYTES, PATH_BYTES, ROOM = 255, 4096, 512  # of one part of a path, of a path, of what a run's files add to it
 SEND_SECONDS = 20.0  # between two sendings while a command works
 
 log = logging.getLogger(__name__)
+_sent: set[Path] = set()  # local copies that are sent back
 _copies: dict[Path, str] = {}  # local copy → its URL, while a command works on it
 
 
@@ -45,6 +47,11 @@ def named(path: Path | str) -> str:
         mention = rf"(\braffed \w+ )?{re.escape(str(local))}((?:/[\w@=+-][\w.@=+-]*(?<!\.))*)"
         text = re.sub(mention, partial(_put, url), text)
     return text
+
+
+def sending() -> bool:
+    """Whether a command works on a copy, and what is new in it may have to be sent."""
+    return bool(_sent)
 
 
 def _put(url: str, found: re.Match[str]) -> str:
@@ -68,6 +75,28 @@ def _check_said(place: str | Path) -> None:
     """An empty text would be this folder: more likely a variable of the shell that is not set."""
     if not str(place).strip():
         raise UsageError(f"{str(place)!r} is no place for results: wanted a folder or a URL")
+    check_name(place)
+
+
+def check_name(place: str | Path) -> None:
+    """Refuse what cannot be the name of a folder, before anything is done for it: Ray and the files of a run hold names in
+    UTF-8, and a file system takes up to 255 bytes for each part of a path."""
+    said = f"{os.fsencode(place)!r}"[1:]
+    whole = str(place) if is_url(place) else os.path.abspath(place)
+    try:
+        encoded = whole.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{said} is not UTF-8 text, as the names of folders for results must be; choose another name") from error
+    if b"\0" in encoded:
+        raise UsageError(f"{said} holds a zero byte; choose another name")
+    if is_url(place):
+        return
+    longest = max(encoded.split(b"/"), key=len)
+    if len(longest) > NAME_BYTES:
+        shown = f"{longest[:20].decode(errors='ignore')}…"
+        raise UsageError(f"{shown} is a name of {len(longest)} bytes; file systems take {NAME_BYTES}; choose a shorter one")
+    if len(encoded) + ROOM > PATH_BYTES:
+        raise UsageError(f"a path of {len(encoded)} bytes leaves no room for a run's files below it; choose a shorter one")
 
 
 @contextlib.contextmanager
@@ -82,13 +111,17 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
         yield Path(place)
         return
     with _copied(str(place), writable=True) as copy:
+        _sent.add(copy.local)
         try:
             with _retold(), _sending(copy.remote, copy.local, every):
                 yield copy.local
         finally:
             _copies.pop(copy.local)  # a failure to send speaks of the copy itself
             copy.kept = True
-            _send_last(copy.remote, copy.local)
+            try:
+                _send_last(copy.remote, copy.local)
+            finally:
+                _sent.discard(copy.local)
             copy.kept = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from raffed.runtime.ray_actor import ClientActor
 
 if TYPE_CHECKING:
     from raffed.runtime.placement import Plan
+    from raffed.runtime.ray_pool import RayPool
     from raffed.runtime.setup import Setup
 
 Conduct = Callable[..., Iterator[Any]]
@@ -30,7 +32,7 @@ def start_actor(setup_ref: Any, plan: Plan, actor: int, vaults: Path) -> Any:
 class Driver:
     """Starts its client actors before it imports torch itself, so that everything loads side by side.
 
-    Created with max_concurrency=2: `stop` is heard while `rounds` runs.
+    Created with max_concurrency=2: `stop` and `cut` are heard while `rounds` runs.
 
     `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value. `conduct`: the rounds
     of a run on a runtime (experiments/run.py), given from above because layers point one way.
@@ -40,11 +42,18 @@ class Driver:
         self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
         self._stop = threading.Event()
+        self._pool: RayPool | None = None
         configure()
 
     def stop(self) -> None:
         """End after the current round, resumably."""
         self._stop.set()
+
+    def cut(self) -> None:
+        """End now: the round at hand is dropped, those before it are kept in a checkpoint."""
+        self._stop.set()
+        if self._pool is not None:
+            self._pool.cut()
 
     def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
         """The events of the run, one a round."""
@@ -54,9 +63,10 @@ class Driver:
         from raffed.runtime.ray_pool import RayPool
 
         told: RunMetrics | None = None
-        pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
-        for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
-            if told is None:
-                told = RunMetrics(run_id())
-            told(event)
-            yield event
+        pool = self._pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
+        with contextlib.suppress(KeyboardInterrupt):  # of `cut`: for Ray it would be an error
+            for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
+                if told is None:
+                    told = RunMetrics(run_id())
+                told(event)
+                yield event

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from raffed.core.errors import ActorsLostError, ActorStartError, RaffedError
 from raffed.runtime.placement import Plan, Resources, make_plan
 from raffed.runtime.process import free_memory
 from raffed.runtime.ray_actor import MEND, why_not_started
 from raffed.runtime.ray_driver import Conduct, Driver
+from raffed.runtime.ray_endings import lost, within
 from raffed.runtime.ray_nodes import beside_this_process, check_shared
 from raffed.runtime.setup import Setup
 
 POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
+LAST_SECONDS = 2.0  # for the driver to write a checkpoint where there is no time to end the round
 
 
 def launched(
     setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
-    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up."""
+    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up.
+
+    They end early, without an error, where `stop` asks for it or Ray is lost (`ray_endings.lost`).
+    """
     path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have another working folder
     plan = make_plan(setup.config, setup.partition.num_clients, available())
     if setup.method.keeps_state:
@@ -35,6 +42,8 @@ def launched(
             yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
+            if lost() is not None or stop():  # what ended Ray, or was sent to the command, has reached the driver as well
+                return
             if (why := why_not_started(error)) is not None:
                 raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
             if attempt + 1 == attempts:
@@ -62,20 +71,39 @@ def _watch(
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
     driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
     events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
-    asked = False
+    asked, until = False, float("inf")
     try:
-        while True:
+        while time.monotonic() < until:
             ready, _ = ray.wait([events], timeout=POLL_SECONDS, fetch_local=False)
-            if not asked and stop():
+            if not asked and (stop() or lost() is not None):
                 driver.stop.remote()
                 asked = True
+            if lost() is not None:
+                until = min(until, time.monotonic() + LAST_SECONDS)
             if ready:
                 yield ray.get(next(events))
     except StopIteration:
         return
+    except (KeyboardInterrupt, GeneratorExit):
+        _cut_short(driver, events)
+        raise
     except RayTaskError as error:
         if isinstance(error.cause, RaffedError):
             raise error.cause from error
         raise
     finally:
-        ray.kill(driver, no_restart=True)
+        if lost() is None:
+            within(LAST_SECONDS, lambda: ray.kill(driver, no_restart=True))
+
+
+def _cut_short(driver: Any, events: Any) -> None:
+    """Let the driver keep the rounds that are done, and drop the one at hand."""
+
+    def ended() -> None:
+        driver.cut.remote()
+        with contextlib.suppress(StopIteration, RayError):
+            while True:
+                next(events)
+
+    if lost() is None:
+        within(LAST_SECONDS, ended)

@@ -37,7 +37,7 @@ class RayPool:
     def __init__(self, setup: Setup, setup_ref: Any, plan: Plan, vaults: Path, actors: list[Any], start: Start) -> None:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
-        self._restarts, self._retired = 0, set[int]()
+        self._restarts, self._retired, self._cut = 0, set[int](), False
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
         self._nodes: dict[int, str] = {}
         self._channels: Channels | None = None
@@ -105,6 +105,12 @@ class RayPool:
         if self._channels is not None:
             self._channels.settle()
 
+    def cut(self) -> None:
+        """End the actors; whoever waits for their answers, in another thread, gets a KeyboardInterrupt."""
+        self._cut = True
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+
     def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
         """Call actors now; the answers, by actor number, once all are there. An actor that is lost is replaced and asked again;
         one that ran out of memory is not: its calls go to another. One that could not start ends the run."""
@@ -136,6 +142,8 @@ class RayPool:
                 answers[asked] = outcome()
                 continue
             except RayActorError as error:
+                if self._cut:
+                    raise KeyboardInterrupt from error
                 if actor in self._retired or _out_of_memory(error):
                     actor = self._retire(actor, error)
                 elif (why := why_not_started(error)) is not None:

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
+from raffed.runtime import ray_endings
+from raffed.runtime.memory_limit import check_room
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -41,9 +43,10 @@ class RaySession:
         self._over = threading.Event()
         # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
         # may be in a call to a cluster that does not answer when this process is told to stop.
-        self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
+        self._thread = threading.Thread(target=self._live, name=ray_endings.SESSION, daemon=True)
 
     def __enter__(self) -> RaySession:
+        check_room()
         for name, value in QUIET_RAY.items():
             os.environ.setdefault(name, value)
         self._thread.start()
@@ -57,12 +60,15 @@ class RaySession:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
+        hurry = ray_endings.lost() is not None or kind is KeyboardInterrupt
         if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join()
+            patience = ray_endings.SHUTDOWN_SECONDS if self._own.done() else 0.5  # it starts, and ends itself once it has
+            self._thread.join(patience if hurry else None)
 
     def _live(self) -> None:
         try:
-            self._own.set_result(_start(self._address))
+            with ray_endings.turn:
+                self._own.set_result(_start(self._address))
         except BaseException as error:  # noqa: BLE001 (told where it is waited for)
             self._own.set_exception(error)
             return
@@ -70,7 +76,8 @@ class RaySession:
         if self._own.result():
             import ray
 
-            ray.shutdown()
+            with ray_endings.turn, ray_endings.own.ending():
+                ray.shutdown()
 
 
 def _start(address: str | None) -> bool:
@@ -81,7 +88,8 @@ def _start(address: str | None) -> bool:
         return False
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
-        ray.init(include_dashboard=False, **quiet)
+        with ray_endings.own.starting():
+            ray.init(include_dashboard=False, **quiet)
         return True
     check_answers(address)
     try:

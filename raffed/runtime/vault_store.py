@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.boundary import Private, Server, Vault
-from raffed.core.errors import RunFolderError
+from raffed.core.errors import RunFolderError, check_permitted
 from raffed.core.frozen import REGISTRY, Frozen, fields_of
 from raffed.core.params import Params, State
 
@@ -96,7 +96,8 @@ def save_record(record: Private, path: Path) -> None:
     """Write atomically: a temporary file beside it, then a rename."""
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent.parent, path.parent):  # none above: a run's folder that was removed is not made again
+        folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -116,6 +117,7 @@ def load_record(path: Path, kind: type[Any]) -> Any:
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         record = rebuild(shape, "", arrays)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        check_permitted(path, error)
         raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")

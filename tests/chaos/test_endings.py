@@ -1,0 +1,208 @@
+"""Signals and kills, to the command alone and to its whole group, in every phase: the code, the last line, the time, what is left.
+
+    python -m pytest tests/chaos/test_endings.py -m slow
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from raffed.experiments.sweep import read_sweep
+from raffed.results.runfile import read_run
+from raffed.runtime.keeper import Process, processes
+
+RAFFED = [sys.executable, "-m", "raffed"]
+SMALL = ["--split", "p4c5", "--epochs", "1"]
+COMMANDS = {  # words, the line that shows that its work goes on, what continues it
+    "run": (["run", "--rounds", "100000"], r"^round ", "raffed resume {out}"),
+    "compare": (["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", "100000"], r"^round ", "the same command"),
+    "tune": (["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"], r"^ *1  fedavg",
+             "raffed tune --resume --out {out}"),
+}  # fmt: skip
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+SECONDS = 10.0  # from the signal until the command has ended, and from then until nothing of it is left
+
+
+class Ended(NamedTuple):
+    code: int
+    seconds: float
+    err: str
+    left: list[Process]
+
+
+class Command:
+    """A command of raffed that leads a process group, as under a shell or a batch system."""
+
+    def __init__(self, words: list[str], folder: Path) -> None:
+        self.log, self.errors, self.mark = folder / "out.log", folder / "err.log", f"RAFFED_TEST_MARK={folder}"
+        name, _, value = self.mark.partition("=")
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
+        with self.log.open("wb") as out, self.errors.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*RAFFED, *words], stdout=out, stderr=err, env=environment, start_new_session=True
+            )  # fmt: skip
+
+    def until(self, shown: str) -> None:
+        """Wait until standard output has a line like this."""
+        for _ in range(1200):
+            if re.search(shown, self.log.read_text(), re.MULTILINE):
+                return
+            assert self.process.poll() is None, self.errors.read_text()
+            time.sleep(0.1)
+        raise AssertionError(f"{shown} was not shown in two minutes")
+
+    def family(self) -> list[Process]:
+        """Every process that has this command's environment, itself too."""
+        return [one for one in processes() if one.state not in ("Z", "X") and self.mark in _environment(one.pid)]
+
+    def ended(self, strike: Callable[[], None]) -> Ended:
+        """What comes of a strike."""
+        family, began = self.family(), time.monotonic()
+        strike()
+        code = self.process.wait(90)
+        seconds = time.monotonic() - began
+        until = time.monotonic() + SECONDS
+        known = {one.pid for one in family}
+        while (left := [one for one in self.family() if one.pid in known]) and time.monotonic() < until:
+            time.sleep(0.2)
+        return Ended(code, seconds, self.errors.read_text(), left)
+
+
+def _environment(process: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[list[str]], Command]]:
+    made: list[Command] = []
+
+    def start(words: list[str]) -> Command:
+        made.append(Command(words, tmp_path))
+        return made[-1]
+
+    yield start
+    for command in made:
+        for one in command.family():
+            os.kill(one.pid, signal.SIGKILL)
+
+
+Begin = Callable[[list[str]], Command]
+
+
+def struck(begin: Begin, out: Path, name: str, execution: str, number: int, whole: bool) -> Ended:
+    """A command whose work goes on is sent a signal, alone or with its whole group."""
+    words, shown, _ = COMMANDS[name]
+    placed = [] if name == "tune" else ["--execution", execution]
+    command = begin([*words, *SMALL, *placed, "--out", str(out)])
+    command.until(shown)
+    pid = command.process.pid
+    return command.ended(lambda: os.killpg(pid, number) if whole else os.kill(pid, number))
+
+
+def check(ended: Ended, code: int, says: str) -> None:
+    assert ended.code == code
+    assert ended.err.splitlines()[-1] == says
+    assert "Traceback" not in ended.err
+    assert ended.seconds < SECONDS
+    assert ended.left == []
+
+
+def test_sigterm_to_the_whole_group_of_a_run_on_ray_ends_it_resumably(begin: Begin, tmp_path: Path) -> None:
+    """timeout(1), Slurm and `docker stop` send it to Ray's processes as well."""
+    out = tmp_path / "run"
+    ended = struck(begin, out, "run", "ray", signal.SIGTERM, whole=True)
+    check(ended, 143, f"raffed: stopped; continue with: raffed resume {out}")
+    about = read_run(out)
+    assert about["state"] == "stopped"
+    assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
+
+
+CASES = [(name, execution, number, whole) for name in COMMANDS for execution in ("serial", "ray") for number in SIGNALS
+         for whole in (False, True) if not (name == "tune" and execution == "serial")]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "execution", "number", "whole"), CASES)
+def test_a_signal_while_work_goes_on(
+    begin: Begin, tmp_path: Path, name: str, execution: str, number: signal.Signals, whole: bool
+) -> None:
+    out = tmp_path / "run"
+    ended = struck(begin, out, name, execution, number, whole)
+    check(ended, SIGNALS[number], f"raffed: stopped; continue with: {COMMANDS[name][2].format(out=out)}")
+    found = read_sweep(out) if name == "tune" else read_run(out / "fedavg" if name == "compare" else out)
+    assert found["state"] == "stopped"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", ["serial", "ray"])
+@pytest.mark.parametrize("after", [0.4, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_early_signal_ends_a_command_within_five_seconds(
+    begin: Begin, tmp_path: Path, number: signal.Signals, after: float, execution: str
+) -> None:
+    out = tmp_path / "run"
+    command = begin(["run", "--rounds", "100000", *SMALL, "--execution", execution, "--out", str(out)])
+    time.sleep(after)
+    ended = command.ended(lambda: os.kill(command.process.pid, number))
+    assert ended.code == SIGNALS[number]
+    assert "raffed: stopped" in ended.err
+    assert ended.seconds < 5
+    assert ended.left == []
+    assert not (out / "run.json").exists() or read_run(out)["state"] == "stopped"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run", "tune"])
+@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
+def test_a_vital_process_of_ray_that_is_killed_ends_the_command_with_a_word(
+    begin: Begin, tmp_path: Path, vital: str, name: str
+) -> None:
+    out = tmp_path / "run"
+    words, shown, again = COMMANDS[name]
+    command = begin([*words, *SMALL, "--out", str(out)])
+    command.until(shown)
+    [process] = [one.pid for one in command.family() if one.name == vital]
+    ended = command.ended(lambda: os.kill(process, signal.SIGKILL))
+    assert ended.code == 1
+    assert re.search(rf"raffed: Ray's \w+ process \({vital}\), process {process}, died", ended.err)
+    assert again.format(out=out) in ended.err
+    assert ended.seconds < SECONDS
+    assert ended.left == []
+    assert (read_sweep(out) if name == "tune" else read_run(out))["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_sigterm_to_every_process_ends_the_command_all_the_same(begin: Begin, tmp_path: Path) -> None:
+    """What scancel and systemd do: sessions protect nobody."""
+    out = tmp_path / "run"
+    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(out)])
+    command.until("^round ")
+    pids = [one.pid for one in command.family()]
+    ended = command.ended(lambda: [os.kill(pid, signal.SIGTERM) for pid in pids] and None)
+    assert ended.code == 143
+    assert f"raffed: stopped; continue with: raffed resume {out}" in ended.err
+    assert ended.seconds < SECONDS
+    assert ended.left == []
+    assert read_run(out)["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_command_that_was_killed(begin: Begin, tmp_path: Path) -> None:
+    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
+    command.until("^round ")
+    ended = command.ended(command.process.kill)
+    assert ended.code == -signal.SIGKILL
+    assert ended.left == []

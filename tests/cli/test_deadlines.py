@@ -1,0 +1,65 @@
+"""A command ends in time even where its main thread never runs a handler of Python's again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+HUNG = """
+import ctypes, sys, threading
+from raffed.cli import deadlines
+from raffed.cli.signals import StopSignals
+deadlines.EARLY, deadlines.LIMIT, deadlines.GRACE = 0.3, 0.6, 0.3
+sys.modules["ray"] = sys  # as where Ray is in use
+with deadlines.Deadlines(), StopSignals(lambda: None, lambda: print("continue with: x")) as signals:
+    if sys.argv[1] == "begun":
+        signals.round_done()
+    mutex = ctypes.create_string_buffer(64)
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    print("hung", flush=True)
+    lock(mutex)  # for ever, and no signal ends it
+"""
+
+
+@pytest.mark.parametrize("when", ["new", "begun"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_code(number: signal.Signals, when: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", HUNG, when], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hung\n"
+        os.kill(process.pid, number)
+        rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (128 + number, "continue with: x\n")
+
+
+BUSY = """
+import os, signal, time
+from raffed.cli import deadlines
+from raffed.cli.signals import StopSignals
+deadlines.GRACE = 0.2
+with deadlines.Deadlines(), StopSignals(lambda: print("asked", flush=True)) as signals:
+    signals.round_done()
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        time.sleep(60)  # a round that takes too long
+    except KeyboardInterrupt:
+        print("dropped", signals.code, flush=True)
+"""
+
+
+def test_a_round_that_takes_longer_than_a_signal_leaves_is_dropped() -> None:
+    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "asked\ndropped 143\n")
+
+
+def test_nohup_is_respected() -> None:
+    code = (
+        "import os, signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom raffed.cli.signals import StopSignals\n"
+        "with StopSignals(lambda: None) as s:\n  os.kill(os.getpid(), signal.SIGHUP)\n  assert s.code == 0\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
