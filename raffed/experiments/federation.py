@@ -30,6 +30,7 @@ from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
 from raffed.runtime.setup import Setup
+from raffed.runtime.torch_settings import check_unchanged
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +179,7 @@ class Federation:
         """The server after a round, and its scores, asked for."""
         job, drawn = training.job, training.drawn
         partial, reports = training.asked()
+        check_unchanged()
         self._took_part(job.participants, job.round)
         self.server = self._aggregated(partial, drawn.roster, drawn.sizes, max(job.weights, default=0.0))
         whole = scored(self.method, self.server) if self.method.has_global else None

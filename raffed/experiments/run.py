@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.logs import configure, of_run
 from raffed.runtime.process import bf16_gain, bf16_in_hardware
+from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,8 +89,9 @@ def run(
     ActorStartError when one cannot start.
     """
     with _folder(out) as path:
-        _execute(config, path, False, watch, stop, chosen)
-        return _result(path, keep=out is not None and not is_url(out))
+        here = path.absolute()  # the working folder belongs to the process, and may be changed while the run goes on
+        _execute(config, here, False, watch, stop, chosen)
+        return _result(here, None if out is None or is_url(out) else path)
 
 
 def resume(
@@ -98,11 +100,11 @@ def resume(
 ) -> RunResult:  # fmt: skip
     """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
     with mirrored(path) as folder:
-        return _resumed(folder, not is_url(path), watch, stop, runtime, chosen)
+        return _resumed(folder.absolute(), None if is_url(path) else folder, watch, stop, runtime, chosen)
 
 
 def _resumed(
-    path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
+    path: Path, told: Path | None, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
 ) -> RunResult:
     from raffed.experiments.folder import check_rows, check_unedited, run_config
 
@@ -111,11 +113,11 @@ def _resumed(
     about = read_run(path)
     if about.get("state") == "finished":
         check_rows(path, about.get("rounds_done", 0))
-        return _result(path, keep)
+        return _result(path, told)
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen)
-    return _result(path, keep)
+    return _result(path, told)
 
 
 def _execute(
@@ -126,10 +128,11 @@ def _execute(
     configure()
     setup = None
     if config.runtime.execution == "auto":
-        setup = _decided(_ready(config, path, resumed), resumed, chosen)
+        with of_a_run():
+            setup = _decided(_ready(config, path, resumed), resumed, chosen)
         config = setup.config
     carried = _serial if config.runtime.execution == "serial" else _on_ray
-    for event in carried(config, path, resumed, stop or _never, setup):
+    for event in steps_of_a_run(carried(config, path, resumed, stop or _never, setup)):
         of_run(read_run(path)["run_id"])
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
@@ -181,7 +184,8 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     return replace(setup, config=config, choice=choice.describe(probe))
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
+    check_switches()
     setup = setup or _ready(config, path, resumed)
     from raffed.experiments.checkpoint import VAULTS
     from raffed.runtime.serial import SerialRuntime
@@ -189,7 +193,7 @@ def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Set
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Iterator[RoundEvent]:
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_start import RaySession
 
     with RaySession(config.runtime.address) as session:
@@ -275,11 +279,12 @@ def _room(path: Path) -> Iterator[None]:
         raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
 
 
-def _result(path: Path, keep: bool) -> RunResult:
+def _result(path: Path, told: Path | None) -> RunResult:
+    """What the run in a folder gave; told: the folder as the caller named it, None where it is not kept."""
     from raffed.results.writer import read_metrics  # brings pyarrow, which nothing needs before
 
     about = read_run(path)
-    return RunResult(path if keep else None, about["state"], about.get("hashes", {}), read_metrics(path))
+    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))
 
 
 @contextmanager

@@ -8,15 +8,18 @@ import re
 import signal
 import socket
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
+from raffed.runtime.ray_shared import SharedRay
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
+    "RAY_enable_open_telemetry": "0",  # every ray.init would leave a thread and a socket behind in this process
 }
 ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
 CLIENT_PORT = 10001  # of ray:// where none is given
@@ -27,7 +30,8 @@ WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its das
 
 
 class RaySession:
-    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own.
+    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own, after the
+    last session of this process.
 
     with RaySession(address) as session:   # returns at once
         ...                                # load things
@@ -37,40 +41,34 @@ class RaySession:
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._handlers = _handlers()
-        self._own: Future[bool] = Future()
-        self._over = threading.Event()
-        # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
-        # may be in a call to a cluster that does not answer when this process is told to stop.
-        self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
 
     def __enter__(self) -> RaySession:
         for name, value in QUIET_RAY.items():
             os.environ.setdefault(name, value)
-        self._thread.start()
+        self._ray = SharedRay.taken(self._address, partial(_begun, self._address))
         return self
 
     def wait(self) -> None:
         """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there."""
-        self._own.result()
+        self._ray.began.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._over.set()
-        if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join()
+        self._ray.let_go()
 
-    def _live(self) -> None:
-        try:
-            self._own.set_result(_start(self._address))
-        except BaseException as error:  # noqa: BLE001 (told where it is waited for)
-            self._own.set_exception(error)
-            return
-        self._over.wait()
-        if self._own.result():
+
+def _begun(address: str | None) -> Callable[[], None]:
+    """Make sure Ray is up; what ends it again, if it is an own one, or an own connection."""
+    own = _start(address)
+
+    def end() -> None:
+        if own:
             import ray
 
             ray.shutdown()
+
+    return end
 
 
 def _start(address: str | None) -> bool:
