@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from raffed.cli.characters import print_everywhere
 from raffed.cli.signals import NOTHING
 from raffed.core.errors import RaffedError, UsageError
 
@@ -14,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
     """
+    print_everywhere()
     try:
         from raffed.cli.app import app
 

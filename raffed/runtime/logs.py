@@ -40,7 +40,7 @@ class JsonFormatter(logging.Formatter):
         told.update(getattr(record, "fields", {}))
         if record.exc_info:
             told["error"] = self.formatException(record.exc_info)
-        return json.dumps({key: _plain(value) for key, value in told.items()}, ensure_ascii=False, default=str, allow_nan=False)
+        return json.dumps({key: _plain(value) for key, value in told.items()}, default=str, allow_nan=False)
 
 
 def configure() -> None:
