@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import DataFileError, UsageError
+from raffed.core.errors import DataFileError, UsageError, check_range
+from raffed.data import arrays
 from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
 from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
@@ -29,6 +30,9 @@ class Dataset:
 
     x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0 rows.
     groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that means 1.0.
+
+    It may be made from labels of any type of integers, and from images [N, H, W] without an axis for their one channel.
+    Raises UsageError for anything else.
     """
 
     name: str
@@ -39,6 +43,22 @@ class Dataset:
     num_classes: int
     groups: IntArray | None = None
     max_value: int = 255
+
+    def __post_init__(self) -> None:
+        check_range(f"{self.name}: num_classes", self.num_classes, 1, 2**31)
+        check_range(f"{self.name}: max_value", self.max_value, 1, 255)
+        for part in ("train", "test"):
+            x = arrays.images(f"{self.name}: x_{part}", getattr(self, f"x_{part}"), self.max_value)
+            y = arrays.labels(f"{self.name}: y_{part}", getattr(self, f"y_{part}"), len(x), self.num_classes)
+            object.__setattr__(self, f"x_{part}", x)
+            object.__setattr__(self, f"y_{part}", y)
+        if not len(self.x_train):
+            raise UsageError(f"{self.name}: there is no training image")
+        if len(self.x_test) and self.x_test.shape[1:] != self.x_train.shape[1:]:
+            raise UsageError(f"{self.name}: x_test's images are {self.x_test.shape[1:]}, those of x_train {self.x_train.shape[1:]}")
+        if self.groups is not None:
+            groups = arrays.labels(f"{self.name}: groups", self.groups, len(self.x_train), 2**62)
+            object.__setattr__(self, "groups", groups)
 
 
 def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
