@@ -106,7 +106,7 @@ def prepare(config: RunConfig) -> Setup:
     dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes
     own = reserved(labels, classes, method.server.wants().labelled, config.seed)
-    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test
+    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test, dataset.test_groups
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
     setup.stage(0)  # raises where the rounds do not fit the stages

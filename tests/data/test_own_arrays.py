@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "images of no size": ({"x": X[:, :, :0]}, "wanted"),
     "five axes": ({"x": X[None]}, "wanted"),
     "no training image": ({"x": X[:0], "y": []}, "there is no training image"),
-    "test images of another size": ({"x_test": X[:2, :, :4]}, r"x_test's images are \(1, 4, 5\), those of x_train \(1, 8, 5\)"),
+    "test images of another size": ({"x_test": X[:2, :, :4]}, r"x_test's images are \(1, 4, 5\), x_train's \(1, 8, 5\)"),
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, and max_value"),
     "groups for other images": ({"groups": [0, 1]}, "groups has 2 entries for 6 images"),
     "groups below 0": ({"groups": Y - 1}, "groups goes from -1"),
