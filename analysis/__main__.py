@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Summarise runs into one HTML report.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders that hold some")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for report.html and its tables")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a log file under Windows lacks characters of a table
+            stream.reconfigure(errors="backslashreplace")
     arguments = parser.parse_args(argv)
     runs, sweeps = read_runs(arguments.runs), find_sweeps(arguments.runs)
     lost = damaged_sweeps(sweeps)

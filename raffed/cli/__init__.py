@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
+from raffed.cli.characters import print_everywhere
+from raffed.cli.signals import NOTHING
 from raffed.core.errors import RaffedError, UsageError
 from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_endings import unfinished
@@ -20,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
     """
+    print_everywhere()
     streams = Streams()
     words = sys.argv[1:] if argv is None else list(argv)
     try:

@@ -115,7 +115,8 @@ def splits(
 
     parsed = parse_split(split)
     pool = load_dataset(dataset, data_root, download)
-    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test, pool.y_test)
+    tests = pool.y_test, pool.test_groups
+    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test, *tests)
     _show_split(partition, pool.y_train)
     if draw is not None:
         _draw(partition, pool.y_train, pool.name, draw)

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,10 +54,12 @@ def run(
             folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
             import raffed
 
-            screen.start(headline(config, folder), config.method, config.federation.rounds)
             shown = stack.enter_context(sinks(folder, board, tracker, project))
+        begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
         carry_out(
-            lambda watch, stop: raffed.run(config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose),
+            lambda watch, stop: raffed.run(
+                config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun
+            ),
             folder, screen,
         )  # fmt: skip
 
@@ -84,10 +87,10 @@ def resume(
             changed = placed(config.runtime, flags)
             config = replace(config, runtime=changed)
             before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-            screen.start(headline(config, run_folder) + before, config.method, config.federation.rounds)
+            begun = partial(screen.start, headline(config, run_folder) + before, config.method, config.federation.rounds)
         carry_out(
             lambda watch, stop: raffed.resume(
-                run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose
+                run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose, begun=begun
             ),
             run_folder, screen,
         )  # fmt: skip

@@ -234,6 +234,7 @@ class Method:
     personal: Personal | None = None
     mean: Mean = field(default_factory=Mean)
     server: ServerRule = field(default_factory=Assign)
+    strengths: tuple[tuple[str, float], ...] = field(default=(), compare=False)  # to be smaller where training diverges
 
     def __post_init__(self) -> None:
         names = [type(t).__name__ for t in self.terms]

@@ -7,13 +7,16 @@ same split, the same participants and the same batches. The purposes are listed 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import struct
-from collections.abc import Iterator
-from typing import Literal, get_args
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 Purpose = Literal[
     "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server",
@@ -45,15 +48,55 @@ def rng(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int)
     return np.random.Generator(np.random.PCG64(seed(run, purpose, round, client, *more)))
 
 
-@contextlib.contextmanager
-def forked(value: int, devices: tuple[torch.device, ...] = ()) -> Iterator[None]:
-    """Run the body with torch's global generators set to `value`, and put them back afterwards.
+class _FromOneStream(TorchDispatchMode):
+    """Gives torch's operations that draw random numbers a generator of their own, where they were given none.
 
-    Only for code of torch that knows no generator argument: layer initialisation.
+    It is entered without the base class's `__enter__`, which also sets flags of the whole process: two threads that came and
+    went crosswise would leave them set.
     """
-    cuda = [d for d in devices if d.type == "cuda"]
-    with torch.random.fork_rng(devices=cuda):
-        torch.default_generator.manual_seed(value)  # torch.manual_seed would also move CUDA's, which is not restored
-        for device in cuda:
-            torch.cuda.default_generators[device.index or 0].manual_seed(value)
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def __enter__(self) -> None:
+        _push_mode(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _pop_mode()
+
+    def __torch_dispatch__(
+        self, func: torch._ops.OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None:
+            func, given["generator"] = _taking_a_generator(func), self._generator
+        return func(*args, **given)
+
+
+@functools.cache
+def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The form of a drawing operation that has an argument for the generator: torch.rand has two, `Tensor.normal_` has one."""
+    if "generator" in _arguments(func):
+        return func
+    wanted = {*_arguments(func), "generator"}
+    forms = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    found: torch._ops.OpOverload | None = next((form for form in forms if set(_arguments(form)) == wanted), None)
+    if found is None:
+        raise RuntimeError(f"{func} draws from torch's global generator, as other threads do; use an operation with generator=")
+    return found
+
+
+def _arguments(func: torch._ops.OpOverload) -> list[str]:
+    return [argument.name for argument in func._schema.arguments]
+
+
+@contextlib.contextmanager
+def forked(value: int) -> Iterator[None]:
+    """In the body, and in this thread alone, torch draws from a CPU generator of its own that was seeded with `value`.
+
+    For code that has no argument for a generator, such as the constructors of torch's layers. The numbers are those that
+    `torch.manual_seed(value)` would give. The global generator is neither read nor moved: it belongs to the whole process, and
+    another thread may draw from it, or seed it, at any moment.
+    """
+    with _FromOneStream(torch.Generator().manual_seed(value)):
         yield

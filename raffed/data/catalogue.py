@@ -93,7 +93,9 @@ _FASHION_ORIGIN = "Xiao et al. 2017, github.com/zalandoresearch/fashion-mnist"
 _CIFAR_ORIGIN = "Krizhevsky 2009, cs.toronto.edu/~kriz/cifar.html"
 _DIGITS_ORIGIN = "bundled with scikit-learn (load_digits; UCI optdigits): nothing to download"
 _SVHN_ORIGIN = "Netzer et al. 2011, ufldl.stanford.edu/housenumbers (without 'extra')"
-_FEMNIST_ORIGIN = "LEAF, Caldas et al. 2018: FEMNIST/*.npz, FEMNIST/*.json or FEMNIST/{train,test}/*.json"
+_FEMNIST_ORIGIN = (
+    "LEAF, Caldas et al. 2018: FEMNIST/*.npz, FEMNIST/*.json, FEMNIST/{train,test}/*.json, or femnist/data as LEAF leaves it"
+)
 
 _CINIC_ORIGIN = "Darlow et al. 2018: CINIC-10/{train,test}/CLASS/*.png"
 _TINY_ORIGIN = "Stanford CS231n: tiny-imagenet-200/ as unpacked; its validation part is the test set"

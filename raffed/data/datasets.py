@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import DataFileError, UsageError
+from raffed.core.errors import DataFileError, UsageError, check_range
+from raffed.data import arrays
 from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
 from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
@@ -29,6 +30,10 @@ class Dataset:
 
     x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0 rows.
     groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that means 1.0.
+    test_groups: the same for the test images, -1 for nobody's, where clients have tests of their own.
+
+    It may be made from labels of any type of integers, and from images [N, H, W] without an axis for their one channel.
+    Raises UsageError for anything else.
     """
 
     name: str
@@ -39,6 +44,26 @@ class Dataset:
     num_classes: int
     groups: IntArray | None = None
     max_value: int = 255
+    test_groups: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        check_range(f"{self.name}: num_classes", self.num_classes, 1, 2**31)
+        check_range(f"{self.name}: max_value", self.max_value, 1, 255)
+        for part in ("train", "test"):
+            x = arrays.images(f"{self.name}: x_{part}", getattr(self, f"x_{part}"), self.max_value)
+            y = arrays.labels(f"{self.name}: y_{part}", getattr(self, f"y_{part}"), len(x), self.num_classes)
+            object.__setattr__(self, f"x_{part}", x)
+            object.__setattr__(self, f"y_{part}", y)
+        if not len(self.x_train):
+            raise UsageError(f"{self.name}: there is no training image")
+        if len(self.x_test) and self.x_test.shape[1:] != self.x_train.shape[1:]:
+            raise UsageError(f"{self.name}: x_test's images are {self.x_test.shape[1:]}, x_train's {self.x_train.shape[1:]}")
+        if self.groups is not None:
+            groups = arrays.labels(f"{self.name}: groups", self.groups, len(self.x_train), 2**62)
+            object.__setattr__(self, "groups", groups)
+        if self.test_groups is not None and np.shape(self.test_groups) != (len(self.x_test),):
+            shape = np.shape(self.test_groups)
+            raise UsageError(f"{self.name}: test_groups has shape {shape} for {len(self.x_test)} test images")
 
 
 def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
@@ -106,13 +131,19 @@ def _load_femnist(name: str, folder: Path) -> Dataset:
     """All 62 classes, or the lower-case letters a to j, numbered from 0 (MpFedcon's FEMNIST)."""
     pool = load_femnist(folder)
     if name == "femnist":
-        return Dataset(name, pool.x, pool.y, pool.x_test, pool.y_test, num_classes=62, groups=pool.groups)
+        parts = pool.x, pool.y, pool.x_test, pool.y_test
+        return Dataset(name, *parts, num_classes=62, groups=pool.groups, test_groups=pool.test_groups)
     own, test = ((y >= LETTER_A) & (y < LETTER_A + 10) for y in (pool.y, pool.y_test))
     if not own.any():
         raise DataFileError(f"{folder}/FEMNIST holds none of the letters a to j")
-    _, groups = np.unique(pool.groups[own], return_inverse=True)
+    writers, groups = np.unique(pool.groups[own], return_inverse=True)
     labels = [y - LETTER_A for y in (pool.y[own], pool.y_test[test])]
-    return Dataset(name, pool.x[own], labels[0], pool.x_test[test], labels[1], 10, groups.astype(np.int64))
+    made = Dataset(name, pool.x[own], labels[0], pool.x_test[test], labels[1], 10, groups.astype(np.int64))
+    if pool.test_groups is None:
+        return made
+    theirs, number = pool.test_groups[test], np.full(int(pool.groups.max()) + 1, -1, dtype=np.int64)
+    number[writers] = np.arange(len(writers))
+    return replace(made, test_groups=np.where(theirs < 0, -1, number[theirs]))
 
 
 def _load_isic(name: str, folder: Path) -> Dataset:

@@ -1,8 +1,10 @@
 """FEMNIST (Caldas et al. 2018, LEAF): handwritten characters with their writers, 28x28, ink 0 on background 255.
 
-Two layouts under ROOT/FEMNIST, both checked field by field as files from strangers:
+Three layouts under ROOT/FEMNIST (or ROOT/femnist), all checked field by field as files from strangers:
   *.npz                        images uint8 [N,28,28], labels [N] in 0..61, writer [N], writer_ids [W]
   *.json or {train,test}/*.json   LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in [0, 1]
+  data/{train,test}/*.json     the same where LEAF's scripts put it; without data/train, data/all_data/*.json is the pool
+Where LEAF's scripts put them, the test rows of a writer are also that client's own test part (`natural` split).
 Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows.
 """
 
@@ -26,13 +28,18 @@ MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
 
 @dataclass(frozen=True, eq=False)
 class WriterPool:
-    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0 rows."""
+    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0 rows.
+
+    test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where the rows are a test
+    set for all.
+    """
 
     x: ByteArray
     y: IntArray
     groups: IntArray
     x_test: ByteArray
     y_test: IntArray
+    test_groups: IntArray | None = None
 
 
 _NO_IMAGES = np.zeros((0, 1, SIDE, SIDE), dtype=np.uint8)
@@ -44,19 +51,33 @@ def load_femnist(root: Path) -> WriterPool:
     folder = next((root / name for name in ("FEMNIST", "femnist") if (root / name).is_dir()), root / "FEMNIST")
     archives = sorted(folder.glob("*.npz"))
     train_files = sorted((folder / "train").glob("*.json")) or sorted(folder.glob("*.json"))
-    if len(archives) + bool(train_files) > 1:
+    made = folder / "data"
+    by_leaf = sorted((made / "train").glob("*.json")) or sorted((made / "all_data").glob("*.json"))
+    if len(archives) + bool(train_files) + bool(by_leaf) > 1:
         raise DataFileError(f"{folder} holds several copies of FEMNIST; keep one npz file or the LEAF json files")
     if archives:
         return _from_npz(archives[0])
+    if by_leaf:
+        return _from_folders(by_leaf, made / "test", whose=True)
     if not train_files:
         raise DataFileError(
-            f"no *.npz, *.json or train/*.json in {folder} (md5: none is published); make FEMNIST with LEAF, "
+            f"no *.npz, *.json, train/*.json or data/train/*.json in {folder} (md5: none is published); make FEMNIST with LEAF, "
             "and point RAFFED_DATA or --data-root at the folder that holds FEMNIST/"
         )
-    test_files = sorted((folder / "test").glob("*.json"))
-    x, y, groups = _from_leaf(train_files)
-    x_test, y_test, _ = _from_leaf(test_files) if test_files else (_NO_IMAGES, _NO_LABELS, _NO_LABELS)
-    return WriterPool(x, y, groups, x_test, y_test)
+    return _from_folders(train_files, folder / "test", whose=False)
+
+
+def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPool:
+    """LEAF's files; whose: whether it matters who wrote a test row. It does not where no writer is in both parts."""
+    test_files = sorted(test.glob("*.json")) if train_files[0].parent.name != "all_data" else []
+    x, y, groups, writers = _from_leaf(train_files)
+    if not test_files:
+        return WriterPool(x, y, groups, _NO_IMAGES, _NO_LABELS)
+    x_test, y_test, theirs, testers = _from_leaf(test_files)
+    known = {writer: number for number, writer in enumerate(writers)}
+    numbers = np.array([known.get(writer, -1) for writer in testers], dtype=np.int64)
+    own = numbers[theirs] if whose and numbers.max() >= 0 else None
+    return WriterPool(x, y, groups, x_test, y_test, own)
 
 
 def _from_npz(path: Path) -> WriterPool:
@@ -79,8 +100,8 @@ def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, 
     return values.astype(np.int64)
 
 
-def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray]:
-    """All users of the files, sorted by their id, so that the group numbers do not depend on the files' order."""
+def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[str]]:
+    """All users of the files, sorted by their id, so that the group numbers do not depend on the files' order; and those ids."""
     users: dict[str, tuple[ByteArray, IntArray]] = {}
     for path in paths:
         for user, samples in _read_leaf_file(path).items():
@@ -93,7 +114,7 @@ def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray]:
     x = np.concatenate([users[name][0] for name in names])
     y = np.concatenate([users[name][1] for name in names])
     groups = np.repeat(np.arange(len(names), dtype=np.int64), [len(users[name][1]) for name in names])
-    return x, y, groups
+    return x, y, groups, names
 
 
 def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:

@@ -101,6 +101,7 @@ def make_partition(
     seed: int,
     local_test: float | None = None,
     test_labels: IntArray | None = None,
+    test_groups: IntArray | None = None,
 ) -> Partition:
     """Divide the training pool with these labels, int64 [N], among the split's clients.
 
@@ -108,6 +109,8 @@ def make_partition(
     local_test: share f in [0, 0.9] of each client's shuffled samples, the first max(int(f n), 1), kept for testing;
     not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.1 for lognormal, 0.2 otherwise. A file brings its own, and
     `equal` and `stages` take theirs from the benchmark's test set, whose labels are test_labels.
+    test_groups: int64, whose the benchmark's test samples are, -1 for nobody's: `natural` clients then test on their own ones
+    unless local_test is given.
     Raises UsageError for a split that this data cannot be given.
     """
     _check_request(split, labels, num_classes, groups, seed)
@@ -117,6 +120,10 @@ def make_partition(
         return _from_file(split, labels, num_classes, test_labels)
     if split.scheme in BRINGS_TESTS:
         return _with_benchmark_tests(split, labels, num_classes, seed, test_labels)
+    if split.scheme == "natural" and local_test is None and groups is not None and test_groups is not None:
+        parts, statistics = _clients(split, labels, num_classes, groups, seed, minimum=1)
+        own = tuple(np.flatnonzero(test_groups == groups[part[0]]) for part in parts)
+        return Partition(tuple(parts), own, num_classes, _made(split, labels, seed) | statistics, "test")
     share = DEFAULT_LOCAL_TEST.get(split.scheme, 0.0) if local_test is None else local_test
     check_range("local_test", share, 0, 0.9)
     if share and split.options:

@@ -38,19 +38,20 @@ def partition_beside(
     seed: int,
     local_test: float | None = None,
     test_labels: IntArray | None = None,
+    test_groups: IntArray | None = None,
 ) -> Partition:
     """`make_partition` of the pool without the samples `reserve`; its indices are those of the whole pool.
 
     A split that was read from a file loses these samples instead. The recipe's `reserved` says how many are missing.
     """
     if not len(reserve):
-        return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
+        return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
     if split.scheme == "file":
         whole = make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
         return _without(whole, reserve)
     rest = np.setdiff1d(np.arange(len(labels)), reserve)
     few = make_partition(
-        split, labels[rest], num_classes, None if groups is None else groups[rest], seed, local_test, test_labels
+        split, labels[rest], num_classes, None if groups is None else groups[rest], seed, local_test, test_labels, test_groups
     )
     recipe = few.recipe | {"samples": len(labels), "labels_sha256": labels_sha256(labels), "reserved": len(reserve)}
     test = tuple(rest[part] for part in few.test) if few.test_pool == "train" else few.test

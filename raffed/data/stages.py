@@ -39,9 +39,14 @@ class Stages:
 
     def at(self, round: int, rounds: int) -> int:
         """The stage, from 0, of round `round` (from 0) of `rounds`; raises UsageError unless M divides `rounds`."""
-        if rounds % self.count:
-            raise UsageError(f"federation.rounds = {rounds} is no multiple of the {self.count} stages")
+        self.check_rounds(self.count, rounds)
         return round % self.count if self.order == "inner" else round * self.count // rounds
+
+    @staticmethod
+    def check_rounds(count: int, rounds: int) -> None:
+        """Raise UsageError unless M divides `rounds`."""
+        if rounds % count:
+            raise UsageError(f"federation.rounds = {rounds} is no multiple of the {count} stages")
 
     @property
     def turn(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -10,6 +11,8 @@ from raffed.core.privacy import Privacy
 from raffed.results.schema import Row
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
+
+_filters = threading.Lock()  # the filters of warnings belong to the process: of two runs that change them one at a time does
 
 
 def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float:
@@ -22,7 +25,7 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
     if not rounds:
         return 0.0
     spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=rounds, orders=ORDERS)
-    with warnings.catch_warnings():  # at an end of the orders ε is a little larger than need be, and as valid
+    with _filters, warnings.catch_warnings():  # at an end of the orders ε is a little larger than need be, and as valid
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
         found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
     return float(found)

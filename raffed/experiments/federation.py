@@ -12,6 +12,7 @@ from typing import Any
 from raffed.core import seeds
 from raffed.core.boundary import Broadcast, Server
 from raffed.core.context import ServerContext
+from raffed.core.divergence import explained
 from raffed.core.errors import UsageError
 from raffed.core.fold import Fold, Partial
 from raffed.core.guard import noisy
@@ -30,6 +31,7 @@ from raffed.results.schema import Row
 from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
 from raffed.runtime.host import make_network, make_spec
 from raffed.runtime.setup import Setup
+from raffed.runtime.torch_settings import check_unchanged
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +180,7 @@ class Federation:
         """The server after a round, and its scores, asked for."""
         job, drawn = training.job, training.drawn
         partial, reports = training.asked()
+        check_unchanged()
         self._took_part(job.participants, job.round)
         self.server = self._aggregated(partial, drawn.roster, drawn.sizes, max(job.weights, default=0.0))
         whole = scored(self.method, self.server) if self.method.has_global else None
@@ -238,7 +241,8 @@ class Federation:
         samples, seed = sum(sizes[c] for c in counted), self.setup.config.seed
         own = self._network.differentiable, self._public, self._labelled
         k = ServerContext(self.spec, self.server.round, len(counted), samples, received, seed, mean_b, *own)
-        return server_round(self.method, self.server, mean_w, mean_b, k)
+        with explained(self.method):
+            return server_round(self.method, self.server, mean_w, mean_b, k)
 
     def _noisy(self, mean: Params, most: float) -> Params:
         """The mean with the server's noise, where the run asks for it: σ times S · max p_i, by which one client can move it."""

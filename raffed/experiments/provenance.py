@@ -74,8 +74,10 @@ def _commit() -> str | None:
         return None
     try:
         git = ["git", "-C", str(where)]
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
-        dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=10)
+        head, dirty = (  # a file's name may be anything
+            subprocess.run([*git, *words], capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=10)
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

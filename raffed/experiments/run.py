@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from raffed.core.config import RunConfig
 from raffed.core.config import Runtime as Placed
+from raffed.experiments.cautions import warn
 from raffed.experiments.names import check_names
 from raffed.experiments.place import of_folder, written
 from raffed.results.lock import check_can_be_made, check_unused, held, this_process
@@ -20,7 +21,7 @@ from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.results.tree import check_run_tree
 from raffed.runtime.logs import configure, of_run
-from raffed.runtime.process import bf16_gain, bf16_in_hardware
+from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Watcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
+Ready = Callable[[], "Setup"]
+Begun = Callable[[], None]
 Chosen = Callable[[str, str], None]  # told what `execution = auto` chose, and the options that repeat it
 
 
@@ -77,34 +80,37 @@ class RunResult:
 
 def run(
     config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None,
-    chosen: Chosen | None = None,
+    chosen: Chosen | None = None, begun: Begun | None = None,
 ) -> RunResult:  # fmt: skip
     """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
 
     `watch` is called after every round; `stop` is asked after every round, True ends the run resumably; `chosen` is called once,
-    with what `execution = auto` chose and the options of the command line that repeat it.
+    with what `execution = auto` chose and the options of the command line that repeat it; `begun` is called once all is checked
+    that can be before the data are read.
 
     Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
     ActorStartError when one cannot start.
     """
     with local_folder(out) as path:
-        _execute(config, path, False, watch, stop, chosen)
-        with written(path):
-            return _result(path, keep=out is not None and not is_url(out))
+        here = path.absolute()  # the working folder belongs to the process, and may be changed while the run goes on
+        _execute(config, here, False, watch, stop, chosen, begun)
+        with written(here):
+            return _result(here, None if out is None or is_url(out) else path)
 
 
 def resume(
     path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: Placed | None = None,
-    chosen: Chosen | None = None,
+    chosen: Chosen | None = None, begun: Begun | None = None,
 ) -> RunResult:  # fmt: skip
     """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
     with mirrored(path) as folder:
-        return _resumed(folder, not is_url(path), watch, stop, runtime, chosen)
+        return _resumed(folder.absolute(), None if is_url(path) else folder, watch, stop, runtime, chosen, begun)
 
 
 def _resumed(
-    path: Path, keep: bool, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None
-) -> RunResult:
+    path: Path, told: Path | None, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None,
+    begun: Begun | None,
+) -> RunResult:  # fmt: skip
     from raffed.experiments.folder import check_unedited, run_config
     from raffed.experiments.written import check_finished
 
@@ -114,51 +120,55 @@ def _resumed(
     about = read_run(path)
     if about["state"] == "finished":
         check_finished(path, about)
-        return _result(path, keep)
+        if begun is not None:
+            begun()
+        return _result(path, told)
     if runtime is not None:
         config = replace(config, runtime=runtime)
-    _execute(config, path, True, watch, stop, chosen)
+    _execute(config, path, True, watch, stop, chosen, begun)
     with written(path):
-        return _result(path, keep)
+        return _result(path, told)
 
 
 def _execute(
-    config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None
-) -> None:
+    config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None,
+    begun: Begun | None,
+) -> None:  # fmt: skip
     check_names(config)
     check_run_tree(path)
     check_unused(path)
     configure()
-    told = said_in(read_run(path)) if resumed else []
-    setup = None
+    said = said_in(read_run(path)) if resumed else []
+    ready: Ready = partial(_ready, config, path, resumed, begun)
     if config.runtime.execution == "auto":
-        setup = _decided(_ready(config, path, resumed), resumed, chosen)
-        config = setup.config
+        with of_a_run():
+            setup = _decided(ready(), resumed, chosen)
+        config, ready = setup.config, lambda: setup
     carried = _serial if config.runtime.execution == "serial" else _on_ray
-    events = carried(config, path, resumed, stop or _never, setup)
+    events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
     with closing(events):  # before anyone is told how it ended, whatever ends it
-        _watched(events, path, watch, told if carried is _on_ray else None)
+        _watched(events, path, watch, said if carried is _on_ray else None)
 
 
 def _watched(
-    events: Generator[RoundEvent, None, None], path: Path, watch: Watcher | None, told: list[tuple[str, str]] | None
+    events: Generator[RoundEvent, None, None], path: Path, watch: Watcher | None, said: list[tuple[str, str]] | None
 ) -> None:
-    """Log every round and hand it on. told: what was said of the folder before; None if its warnings are seen anyway."""
+    """Log every round and hand it on. said: what was said of the folder before; None if its warnings are seen anyway."""
     known = False
     for event in events:
-        if not known or told is not None:
+        if not known or said is not None:
             with written(path):
                 about = read_run(path)
             of_run(about["run_id"])
             known = True
-            if told is not None:  # on Ray the folder is opened by an actor, whose warnings nobody sees
-                warn_anew(about, told)
+            if said is not None:  # on Ray the folder is opened by an actor, whose warnings nobody sees
+                warn_anew(about, said)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
             watch(event)
 
 
-def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
+def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
     """The checked setup of a run and a folder that can take it."""
     from raffed.experiments.folder import check_free
     from raffed.runtime.setup import check_new, prepare
@@ -166,27 +176,11 @@ def _ready(config: RunConfig, path: Path, resumed: bool) -> Setup:
     if not resumed:
         check_free(path, config)
         check_can_be_made(path)
-    setup = prepare(config)
+    setup = prepare(config, begun)
     if not resumed:
         check_new(setup)
-    _warn(setup)
+    warn(setup)
     return setup
-
-
-def _warn(setup: Setup) -> None:
-    """Of what can be carried out and is hardly meant."""
-    config, federation, clients = setup.config, setup.config.federation, setup.partition.num_clients
-    if federation.participation * clients < 0.5:  # rounded it would be nobody
-        log.warning("federation.participation = %g of %d clients is %.2g of one: one client is trained a round",
-                    federation.participation, clients, federation.participation * clients)  # fmt: skip
-    if config.faults.takes_all:
-        log.warning("faults: with drop, late or corrupt = 1 no upload ever counts, and the server's model stays as it began")
-    if not setup.method.has_global and not any(len(part) for part in (*setup.partition.test, *setup.partition.val)):
-        log.warning("%s has no global model and no client has a local test part: no accuracy will be measured; "
-                    "give data.local_test (--local-test), such as 0.2", setup.method.name)  # fmt: skip
-    if config.numerics.precision == "bf16" and not config.runtime.gpu_fraction and (gain := bf16_gain()) < 1.0:
-        why = "has no instructions for it" if bf16_in_hardware() is False else "is slower in it"
-        log.warning("numerics.precision bf16: this processor %s: a product takes %.1f times as long as in fp32", why, 1 / gain)
 
 
 def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
@@ -204,19 +198,20 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     return replace(setup, config=config, choice=choice.describe(probe))
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
-    setup = setup or _ready(config, path, resumed)
+def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready) -> Generator[RoundEvent, None, None]:
+    check_switches()
+    setup = ready()
     from raffed.experiments.checkpoint import VAULTS
     from raffed.runtime.serial import SerialRuntime
 
     yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, setup: Setup | None) -> Generator[RoundEvent, None, None]:
+def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_start import RaySession
 
     with RaySession(config.runtime.address) as session:
-        setup = setup or _ready(config, path, resumed)  # torch and the data load while Ray starts
+        setup = ready()  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import VAULTS
         from raffed.experiments.ended import end_early, mark_interrupted
@@ -287,8 +282,9 @@ def _ended(folder: RunFolder, state: str, error: str) -> None:
         log.log(level, "%s: its state could not be put down: %s", folder.path, second)
 
 
-def _result(path: Path, keep: bool) -> RunResult:
+def _result(path: Path, told: Path | None) -> RunResult:
+    """What the run in a folder gave; told: the folder as the caller named it, None where it is not kept."""
     from raffed.results.writer import read_metrics  # brings pyarrow, which nothing needs before
 
     about = read_run(path)
-    return RunResult(path if keep else None, about["state"], about.get("hashes", {}), read_metrics(path))
+    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))

@@ -8,10 +8,42 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from raffed.core.errors import UnknownNameError, UsageError
+
+STRENGTHS: dict[str, tuple[str, ...]] = {  # arguments that make a method's steps, or the losses that it adds, larger
+    "creff": ("match_lr", "retrain_lr"),
+    "ditto": ("lam",),
+    "dittors": ("lam",),
+    "fedadagrad": ("server_lr",),
+    "fedadam": ("server_lr",),
+    "fedavgm": ("server_lr",),
+    "fedaws": ("nu", "server_lr"),
+    "feddc": ("alpha",),
+    "feddf": ("server_lr",),
+    "feddyn": ("alpha",),
+    "fedic": ("server_lr",),
+    "fedmmd": ("lam",),
+    "fedmr": ("mu1", "mu2"),
+    "fednova": ("mu",),
+    "fedphp": ("lam",),
+    "fedproto": ("lam",),
+    "fedprox": ("mu",),
+    "fedrod": ("gamma",),
+    "fedyogi": ("server_lr",),
+    "gldp": ("lam",),
+    "map": ("lam", "lr_scale"),
+    "moon": ("mu",),
+    "mpfedcon": ("mu",),
+    "noisygrad": ("size",),
+    "perfedavg": ("inner_lr", "outer_lr"),
+    "pfedme": ("lam", "outer_lr", "personal_lr"),
+    "scaffold": ("server_lr",),
+    "scamap": ("lam", "server_lr", "lr_scale"),
+    "scars": ("server_lr",),
+}
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
@@ -84,7 +116,8 @@ def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
         if key not in known:
             raise UnknownNameError(f"argument of {name}", key, known)
         _check_type(name, key, value, known[key].default)
-    return factory(**(args or {}))
+    values = {key: (args or {}).get(key, known[key].default) for key in STRENGTHS.get(name, ())}
+    return replace(factory(**(args or {})), strengths=tuple((key, value) for key, value in values.items() if value))
 
 
 def _check_type(method: str, key: str, value: Any, default: Any) -> None:

@@ -43,7 +43,7 @@ def named(path: Path | str) -> str:
     What follows the copy's name goes before the URL's options (s3://b/a/x?region=r); the argument of a command is quoted.
     """
     text = str(path)
-    for local, url in _copies.items():
+    for local, url in list(_copies.items()):  # another thread may begin or end one
         mention = rf"(\braffed \w+ )?{re.escape(str(local))}((?:/[\w@=+-][\w.@=+-]*(?<!\.))*)"
         text = re.sub(mention, partial(_put, url), text)
     return text

@@ -16,6 +16,7 @@ from torch import Tensor
 from raffed.core import seeds, spectrum
 from raffed.core.boundary import Broadcast, Upload
 from raffed.core.context import ClientData
+from raffed.core.divergence import explained
 from raffed.core.errors import StagePassedError
 from raffed.core.fold import Fold, Partial
 from raffed.core.method import Spec
@@ -111,7 +112,8 @@ class Host:
         for stack in share.stacks:
             guests = [self._guest(entry) for entry in stack]
             began = time.perf_counter()
-            rounds = client_rounds(self.method, here, guests, self.session)
+            with explained(self.method):
+                rounds = client_rounds(self.method, here, guests, self.session)
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # what is still queued there is training too
             spent = (time.perf_counter() - began) / len(stack)  # scoring, keeping and sending are not what Fig. 4 of FedMR times
@@ -122,12 +124,14 @@ class Host:
                 self.store.put(guest.client, broadcast.round + 1, done.vault)
             waiting += zip(stack, [done.upload for done in rounds], strict=True)
             if len(waiting) >= at_once:
-                self.outbox.send(fold, waiting, here, where)
+                with explained(self.method):
+                    self.outbox.send(fold, waiting, here, where)
                 waiting = []
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
                 reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
-        self.outbox.send(fold, waiting, here, where)
+        with explained(self.method):
+            self.outbox.send(fold, waiting, here, where)
         self.outbox.hide(fold, share, broadcast.round)
         return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
 

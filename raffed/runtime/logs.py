@@ -7,22 +7,25 @@ import json
 import logging
 import math
 import os
+import threading
 from typing import Any
 
 from raffed.core.errors import UsageError
 
 VARIABLE = "RAFFED_LOG"
-_run: list[str] = [""]  # of this process: an actor serves one run
+_mine = threading.local()  # of a thread: a process may have several runs at once, one a thread
+_all: set[str] = set()  # of this process
 
 
 def of_run(run_id: str) -> None:
-    """From now on this process's records are about this run. The conductor of a run says so before its first round."""
-    _run[0] = run_id
+    """From now on this thread's records are about this run. The conductor of a run says so before its first round."""
+    _mine.run_id = run_id
+    _all.add(run_id)
 
 
 def run_id() -> str:
-    """Of the run that this process serves; empty before it is known."""
-    return _run[0]
+    """Of the run that this thread serves, or this process if it has served one run only; empty before it is known."""
+    return getattr(_mine, "run_id", next(iter(_all)) if len(_all) == 1 else "")
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,12 +35,12 @@ class JsonFormatter(logging.Formatter):
         when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc).isoformat(timespec="milliseconds")
         told: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "logger": record.name,
                                 "message": record.getMessage(), "pid": record.process}  # fmt: skip
-        if _run[0]:
-            told["run_id"] = _run[0]
+        if run_id():
+            told["run_id"] = run_id()
         told.update(getattr(record, "fields", {}))
         if record.exc_info:
             told["error"] = self.formatException(record.exc_info)
-        return json.dumps({key: _plain(value) for key, value in told.items()}, ensure_ascii=False, default=str, allow_nan=False)
+        return json.dumps({key: _plain(value) for key, value in told.items()}, default=str, allow_nan=False)
 
 
 def configure() -> None:

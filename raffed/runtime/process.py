@@ -46,14 +46,16 @@ def bf16_gain() -> float:
     """
     import torch
 
+    from raffed.runtime.torch_settings import set_threads
+
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    set_threads(1)
     try:
         with torch.no_grad():
             factors = torch.ones(64, 512), torch.ones(512, 512)
             single, low = (_seconds(*(one.to(kind) for one in factors)) for kind in (torch.float32, torch.bfloat16))
     finally:
-        torch.set_num_threads(threads)
+        set_threads(threads)
     return single / low
 
 
@@ -132,7 +134,7 @@ def _entry(path: Path, name: str) -> float | None:
 
 
 def begin_training(threads: int) -> None:
-    """`threads` for torch in this process, and freed memory kept."""
+    """`threads` for torch in this process and in this thread, whose own number may be another, and freed memory kept."""
     import torch
 
     torch.set_num_threads(threads)

@@ -8,17 +8,20 @@ import re
 import signal
 import socket
 import threading
-from concurrent.futures import Future
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
 from raffed.runtime import ray_endings
 from raffed.runtime.memory_limit import check_room
+from raffed.runtime.ray_shared import SharedRay
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
+    "RAY_enable_open_telemetry": "0",  # every ray.init would leave a thread and a socket behind in this process
 }
 ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
 CLIENT_PORT = 10001  # of ray:// where none is given
@@ -29,7 +32,8 @@ WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its das
 
 
 class RaySession:
-    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own.
+    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own, after the
+    last session of this process.
 
     with RaySession(address) as session:   # returns at once
         ...                                # load things
@@ -49,12 +53,12 @@ class RaySession:
         check_room()
         for name, value in QUIET_RAY.items():
             os.environ.setdefault(name, value)
-        self._thread.start()
+        self._ray = SharedRay.taken(self._address, partial(_begun, self._address))
         return self
 
     def wait(self) -> None:
         """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there."""
-        self._own.result()
+        self._ray.began.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
@@ -78,6 +82,8 @@ class RaySession:
 
             with ray_endings.turn, ray_endings.own.ending():
                 ray.shutdown()
+
+    return end
 
 
 def _start(address: str | None) -> bool:

@@ -13,23 +13,31 @@ from raffed.core.fold import Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
 from raffed.runtime.process import begin_training, gpu_of
+from raffed.runtime.process import keep_freed_memory
 from raffed.runtime.setup import Setup
+from raffed.runtime.torch_settings import set_threads
 
 
 class SerialRuntime:
     """A `Runtime` in this process: it does what it was asked for once the answer is wanted.
 
-    Sets torch's threads to the run's number and puts them back on `close`; freed memory is kept (runtime/process.py).
+    The thread that calls works with the run's number of torch's threads and gets its own back on `close`; other threads of the
+    program keep theirs. Freed memory is kept (runtime/process.py).
     """
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
-        self._threads = torch.get_num_threads()
-        begin_training(setup.config.runtime.threads)
+        self._before, self._threads = torch.get_num_threads(), setup.config.runtime.threads
+        set_threads(self._threads)
+        keep_freed_memory()
         self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
     def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
-        return lambda: self._host.train(job.broadcast, job.share(job.stacks))
+        def trained() -> tuple[Partial, list[Report]]:
+            set_threads(self._threads)  # whoever watches the run may have changed it
+            return self._host.train(job.broadcast, job.share(job.stacks))
+
+        return trained
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
         return lambda: total(self._host.evaluate(broadcast, self._chunks[part]))
@@ -48,4 +56,4 @@ class SerialRuntime:
         return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._host.device)}
 
     def close(self) -> None:
-        torch.set_num_threads(self._threads)
+        set_threads(self._before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from raffed.core.config import RunConfig
 from raffed.core.errors import UsageError
+from raffed.data.catalogue import DATASETS, dataset_name
+from raffed.data.stages import Stages
 from raffed.methods import build_method
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
     from raffed.data.datasets import Dataset
     from raffed.data.partition import Partition
+    from raffed.data.splits import Split
     from raffed.data.transforms import Transform
 
 
@@ -94,8 +97,11 @@ def method_of(config: RunConfig) -> Method:
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
-def prepare(config: RunConfig) -> Setup:
-    """Load the data, draw the split and check every name, range and combination; raises UsageError."""
+def prepare(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
+    """Load the data, draw the split and check every name, range and combination; raises UsageError.
+
+    checked: called once all is checked that can be before the data are read, which may take minutes.
+    """
     from raffed.data.datasets import fewer, load_dataset
     from raffed.data.partition import held_out
     from raffed.data.reserve import partition_beside, reserved
@@ -103,17 +109,48 @@ def prepare(config: RunConfig) -> Setup:
 
     method = method_of(config)
     split = parse_split(config.data.split)
+    check_before_reading(config, split)
+    if checked is not None:
+        checked()
     dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes
     own = reserved(labels, classes, method.server.wants().labelled, config.seed)
-    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test
+    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test, dataset.test_groups
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
     setup.stage(0)  # raises where the rounds do not fit the stages
     _check_clients(setup)
-    _check_gpu(config)
-    check_model(setup)
+    if setup.dataset.x_train.shape[1:] != DATASETS[dataset.name].shape:
+        check_model(setup)
     return setup
+
+
+def check_before_reading(config: RunConfig, split: Split) -> None:
+    """What the configuration and the catalogue's word on the data set are enough for; raises UsageError."""
+    from raffed.data.partition import Partition
+    from raffed.data.transforms import transform_for
+
+    name = dataset_name(config.data.dataset)
+    info, data, clients = DATASETS[name], config.data, split.clients
+    transform = transform_for(name, _style(config))
+    if len(transform.mean) != info.shape[0]:
+        raise UsageError(f"{name}: images of {info.shape[0]} channels, and a transform for {len(transform.mean)}")
+    if data.samples % info.num_classes:
+        raise UsageError(f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes")
+    if data.samples > info.num_train > 0:
+        raise UsageError(f"data.samples = {data.samples} for {name}, which has {info.num_train} training images")
+    if (split.classes or 0) > info.num_classes:
+        raise UsageError(f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}")
+    if split.path is not None:
+        Partition.load(split.path)
+    if split.stages is not None:
+        Stages.check_rounds(split.stages, config.federation.rounds)
+    if clients is not None:
+        _check_numbers(config, clients)
+        if clients > (data.samples or info.num_train) > 0:
+            raise UsageError(f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each")
+    _check_gpu(config)
+    _check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new(setup: Setup) -> None:
@@ -131,10 +168,13 @@ def check_new(setup: Setup) -> None:
 
 def check_model(setup: Setup) -> None:
     """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in an actor."""
+    _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
+
+
+def _check_network(config: RunConfig, shape: tuple[int, int, int], classes: int) -> None:
     from raffed.models import build
 
-    model = setup.config.model
-    build(model.name, setup.input_shape, setup.dataset.num_classes, 0, **model.args)
+    build(config.model.name, shape, classes, 0, **config.model.args)
 
 
 def _check_gpu(config: RunConfig) -> None:
@@ -152,17 +192,21 @@ def _check_gpu(config: RunConfig) -> None:
 
 
 def _check_clients(setup: Setup) -> None:
-    clients = setup.partition.num_clients
-    per_actor = setup.config.runtime.clients_per_actor
-    if per_actor > clients:
-        raise UsageError(f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}")
-    if setup.config.faults.last_client >= clients:
-        raise UsageError(f"faults.at names client {setup.config.faults.last_client}; clients are 0 to {clients - 1}")
+    _check_numbers(setup.config, setup.partition.num_clients)
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)")
     if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
         raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
+
+
+def _check_numbers(config: RunConfig, clients: int) -> None:
+    """What is asked for with a number of clients, or of one of them."""
+    per_actor = config.runtime.clients_per_actor
+    if per_actor > clients:
+        raise UsageError(f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}")
+    if config.faults.last_client >= clients:
+        raise UsageError(f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}")
 
 
 def _style(config: RunConfig) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from raffed.core.errors import check_choice
 from raffed.runtime.process import deterministic_kernels
+from raffed.runtime.torch_settings import set_threads
 
 STUDY_FILE = "study.json"
 
@@ -100,8 +101,8 @@ def carry_out(work: Work) -> None:
     if torch.device(work.device).type == "cuda":
         deterministic_kernels()
     module, threads = importlib.import_module(f"raffed.studies.{work.study}"), torch.get_num_threads()
-    torch.set_num_threads(work.threads)
+    set_threads(work.threads)
     try:
         module.run(work)
     finally:
-        torch.set_num_threads(threads)
+        set_threads(threads)

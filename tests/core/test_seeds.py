@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from raffed.core import seeds
 from raffed.core.seeds import PURPOSES, forked, generator, rng
@@ -45,17 +50,77 @@ def test_drawing_from_derived_streams_leaves_the_global_generators_alone() -> No
     assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
 
 
-def test_a_fork_sets_the_global_generator_and_puts_it_back() -> None:
+DRAWS: dict[str, Callable[[], Tensor]] = {
+    "rand": lambda: torch.rand(9),
+    "randn": lambda: torch.randn(33),
+    "randperm": lambda: torch.randperm(20),
+    "randint": lambda: torch.randint(3, 9, (5,)),
+    "rand_like": lambda: torch.rand_like(torch.ones(7)),
+    "randn_like": lambda: torch.randn_like(torch.ones(7)),
+    "randint_like": lambda: torch.randint_like(torch.ones(7), 5),
+    "normal": lambda: torch.normal(torch.ones(7), 1.0),
+    "bernoulli": lambda: torch.bernoulli(torch.full((7,), 0.3)),
+    "multinomial": lambda: torch.multinomial(torch.ones(9), 3),
+    "exponential_": lambda: torch.empty(5).exponential_(),
+    "dropout": lambda: nn.Dropout(0.5)(torch.ones(7, 8)),
+    "Linear": lambda: nn.Linear(5, 6).weight,
+    "Conv2d": lambda: nn.Conv2d(3, 4, 3).weight,
+    "Embedding": lambda: nn.Embedding(4, 5).weight,
+    "LSTM": lambda: nn.LSTM(3, 4).weight_hh_l0,
+    "trunc_normal_": lambda: nn.init.trunc_normal_(torch.empty(50)),
+    "orthogonal_": lambda: nn.init.orthogonal_(torch.empty(5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_fork_gives_the_numbers_of_a_global_generator_that_was_seeded_so(name: str) -> None:
+    draw = DRAWS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(5)
+        expected = draw(), draw()
     before = torch.get_rng_state()
     with forked(5):
-        first = torch.rand(3)
+        found = draw(), draw()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert torch.equal(torch.get_rng_state(), before)
-    with forked(5):
-        assert torch.equal(torch.rand(3), first)
 
 
-def test_a_fork_puts_the_generator_back_after_an_exception() -> None:
+def test_two_forks_at_once_and_a_thread_that_seeds_torch_get_what_each_gets_alone() -> None:
+    """They take turns draw by draw."""
+    turn, found = threading.Barrier(3, timeout=30), dict[str, list[Tensor]]()
+
+    def draw(name: str, begin: Callable[[], AbstractContextManager[object]]) -> None:
+        with begin():
+            found[name] = [(turn.wait(), torch.rand(3))[1] for _ in range(4)]
+
+    @contextlib.contextmanager
+    def globally() -> Iterator[None]:
+        torch.manual_seed(3)
+        yield
+
     before = torch.get_rng_state()
+    begins: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "5": lambda: forked(5), "7": lambda: forked(7), "global": globally,
+    }  # fmt: skip
+    threads = [threading.Thread(target=draw, args=one) for one in begins.items()]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    torch.set_rng_state(before)
+    for name, seed in (("5", 5), ("7", 7), ("global", 3)):
+        alone = torch.Generator().manual_seed(seed)
+        assert all(torch.equal(drawn, torch.rand(3, generator=alone)) for drawn in found[name])
+
+
+def test_a_fork_ends_with_an_exception_as_well() -> None:
     with pytest.raises(RuntimeError, match="invalid multinomial"), forked(5):
         torch.multinomial(torch.rand(3) * 0, 2)
-    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(1)))
+
+
+def test_an_operation_that_takes_no_generator_is_refused_in_a_fork() -> None:
+    with pytest.raises(RuntimeError, match=r"native_dropout.* use an operation with generator="), forked(5):
+        torch.native_dropout(torch.ones(3), 0.5, True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from raffed.core.errors import DataFileError
 from raffed.data.datasets import load_dataset
+from raffed.data.partition import make_partition, parse_split
 
 
 def npz_arrays(**changes: Any) -> dict[str, Any]:
@@ -195,3 +196,31 @@ def test_femnist_without_a_letter_from_a_to_j_is_refused_as_letters(tmp_path: Pa
     write_npz(tmp_path, npz_arrays())
     with pytest.raises(DataFileError, match="none of the letters a to j"):
         load_dataset("femnist-letters", tmp_path)
+
+
+def test_leaf_s_own_tree_is_found_and_its_test_rows_are_the_writers_own(tmp_path: Path) -> None:
+    """`all_data`, which LEAF leaves beside its train and test parts, is not read a second time."""
+    for part, users in (("train", {"a": [1, 2], "b": [3]}), ("test", {"b": [4], "a": [5], "z": [6]}), ("all_data", {"a": [1]})):
+        path = tmp_path / "femnist" / "data" / part / "all_data_0.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(leaf(users)))
+    got = load_dataset("femnist", tmp_path)
+    assert got.groups is not None
+    assert got.test_groups is not None
+    assert (got.y_train.tolist(), got.groups.tolist()) == ([1, 2, 3], [0, 0, 1])
+    assert (got.y_test.tolist(), got.test_groups.tolist()) == ([5, 4, 6], [0, 1, -1])
+    request = parse_split("natural"), got.y_train, 62, got.groups, 0
+    own = make_partition(*request, None, got.y_test, got.test_groups)
+    assert own.test_pool == "test"
+    assert [part.tolist() for part in own.test] == [[0], [1]]
+    assert sorted(own.train[0].tolist()) == [0, 1]
+    cut = make_partition(*request, 0.0, got.y_test, got.test_groups)
+    assert [part.tolist() for part in cut.test] == [[], []]
+
+
+def test_leaf_s_all_data_is_the_pool_where_nothing_was_divided(tmp_path: Path) -> None:
+    path = tmp_path / "femnist" / "data" / "all_data" / "all_data_0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(leaf({"a": [1, 2]})))
+    got = load_dataset("femnist", tmp_path)
+    assert (got.y_train.tolist(), len(got.y_test), got.test_groups) == ([1, 2], 0, None)
