@@ -1,29 +1,29 @@
-"""Ray for the length of a run, started in the background while this process loads torch and the data."""
+"""Ray for the length of a run, started in the background while this process loads torch and the data.
+
+The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray runs in this process
+already, or this process is the command of a Ray job.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
+import logging
 import os
-import re
 import signal
-import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
+from raffed.runtime.ray_address import AUTO, LOCAL, WHERE, found
+from raffed.runtime.ray_own import OwnRay
 
-QUIET_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
-}
-ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
-CLIENT_PORT = 10001  # of ray:// where none is given
-SPEAK_SECONDS = 3.0  # for whoever took it to say something
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2's, with empty SETTINGS (RFC 9113, 3.4)
-SETTINGS = 4  # type of the frame that it is answered by, in its fourth byte
-WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md starts one"
+PATIENCE = 20.0  # seconds of waiting after which a line says for what; again after as many
+GRACE_SECONDS = 5.0  # for a start to end by itself when it is no longer wanted
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
+log = logging.getLogger(__name__)
 
 
 class RaySession:
@@ -34,88 +34,90 @@ class RaySession:
         session.wait()                     # Ray is there from here on
     """
 
+    _up = False  # whether a session of this process has brought Ray up: those inside it need not say what they join
+
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._handlers = _handlers()
-        self._own: Future[bool] = Future()
+        self._end: Future[Callable[[], None] | None] = Future()
         self._over = threading.Event()
         # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
         # may be in a call to a cluster that does not answer when this process is told to stop.
         self._thread = threading.Thread(target=self._live, name="ray-session", daemon=True)
 
     def __enter__(self) -> RaySession:
-        for name, value in QUIET_RAY.items():
-            os.environ.setdefault(name, value)
         self._thread.start()
         return self
 
     def wait(self) -> None:
-        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there."""
-        self._own.result()
+        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there, and for a machine on
+        which Ray cannot start."""
+        waited = 0.0
+        while not concurrent.futures.wait([self._end], PATIENCE).done:
+            waited += PATIENCE
+            own = self._address in (None, LOCAL)
+            what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
+            log.warning("waiting for %s, %.0f s so far", what, waited)
+        self._end.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
-        if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join()
+        self._thread.join(None if self._end.done() else GRACE_SECONDS)  # what is left of a start ends with this process
 
     def _live(self) -> None:
         try:
-            self._own.set_result(_start(self._address))
+            end = _start(self._address)
         except BaseException as error:  # noqa: BLE001 (told where it is waited for)
-            self._own.set_exception(error)
+            self._end.set_exception(error)
             return
+        if end is not None:
+            RaySession._up = True
+        self._end.set_result(end)
         self._over.wait()
-        if self._own.result():
-            import ray
+        if end is not None:
+            RaySession._up = False
+            end()
 
-            ray.shutdown()
 
-
-def _start(address: str | None) -> bool:
-    """Make sure Ray is up; whether that took an own one, or an own connection."""
+def _start(address: str | None) -> Callable[[], None] | None:
+    """Make sure Ray is up; what ends the own one or the own connection, None if it was up already."""
     import ray
 
     if ray.is_initialized():
-        return False
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if address is None:
-        ray.init(include_dashboard=False, **quiet)
-        return True
-    check_answers(address)
+        if not (RaySession._up or _is_worker()):
+            log.warning("this process has started Ray already, which is used")
+        return None
+    if address is None and OF_A_JOB in os.environ:
+        address = AUTO
+        log.warning("this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)")
+    if address in (None, LOCAL):
+        own = OwnRay()
+        own.start()
+        return own.end
+    return _joined(str(address))
+
+
+def _joined(address: str) -> Callable[[], None]:
+    """Connect to a cluster; what ends the connection."""
+    import ray
+    from ray.exceptions import RayError
+
+    there = found(address)
     try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(f"--address {address}: {error}; {WHERE}") from error
-    return True
+        ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
 
 
-def check_answers(address: str) -> None:
-    """That something takes connections at HOST:PORT or ray://HOST[:PORT], and does not answer as something else than Ray; a
-    UsageError if not. Ray itself tries for minutes, or for ever."""
-    match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
-    if match is None or not (match["port"] or match["client"]):
-        return  # auto, local, or Ray's to refuse
-    try:
-        where = match["host"].strip("[]"), int(match["port"] or CLIENT_PORT)
-        with socket.create_connection(where, ANSWER_SECONDS) as connection:
-            said = b"" if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(connection)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise UsageError(
-            f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), or leave --address out"
-        ) from error
-    if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+def _is_worker() -> bool:
+    """Whether this process is one of Ray's, such as a trial of a sweep."""
+    import ray
 
-
-def _answer(connection: socket.socket) -> bytes:
-    """The first bytes that a greeting by HTTP/2, Ray's protocol, is answered by; none where nothing is said."""
-    connection.settimeout(SPEAK_SECONDS)
-    with contextlib.suppress(OSError):
-        connection.sendall(HELLO)
-        return connection.recv(9)
-    return b""
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
 def _handlers() -> dict[signal.Signals, Any]:

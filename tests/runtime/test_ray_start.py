@@ -12,8 +12,9 @@ import pytest
 import ray
 
 from raffed.core.errors import UsageError
-from raffed.runtime import ray_start
-from raffed.runtime.ray_start import RaySession, check_answers
+from raffed.runtime.ray_address import check_answers
+from raffed.runtime.ray_own import OwnRay
+from raffed.runtime.ray_start import RaySession
 
 
 @pytest.fixture
@@ -107,8 +108,9 @@ def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_i
     def note(name: str) -> None:
         threads[name] = threading.get_ident()
 
-    monkeypatch.setattr(ray_start, "_start", lambda address: note("start") or True)
-    monkeypatch.setattr(ray, "shutdown", lambda: note("shutdown"))
+    monkeypatch.setattr(OwnRay, "start", lambda self: note("start"))
+    monkeypatch.setattr(OwnRay, "end", lambda self: note("shutdown"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with RaySession(None) as session:
         session.wait()
         assert "shutdown" not in threads
