@@ -46,7 +46,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     if ray:
         yield from _ray(address)
     else:
-        yield from _visible()
+        yield from for_ray()
 
 
 def sized(config: RunConfig) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _traces(name: str, root: Path) -> bool:
     return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
 
 
-def _visible() -> Iterator[Finding]:
+def for_ray() -> Iterator[Finding]:
     """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do without Ray."""
     from raffed.runtime.obstacles import visible
 

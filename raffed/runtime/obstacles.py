@@ -185,14 +185,18 @@ def visible() -> Iterator[tuple[Obstacle, str]]:
             yield one, what
 
 
-def explained(error: BaseException, logs: Path) -> str:
-    """One line on why Ray did not start: by what its error and the ends of its logs say. Recognised or not, with a remedy."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def recognised(error: BaseException, logs: Path) -> str | None:
+    """One line on why Ray did not start, and the remedy, by what its error and the ends of its logs say; None if unknown."""
+    first = first_line(error)
     for text in (str(error), *_ends(logs)):
         for words, (what, remedy) in SAID.items():
             if re.search(words, text, re.IGNORECASE):
                 return f"Ray could not start: {what} ({first}); {remedy}, {SERIAL}"
-    return f"Ray could not start: {first}; `raffed doctor --ray` looks again, {SERIAL}"
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _ends(logs: Path) -> Iterator[str]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from raffed.core.errors import UsageError
 
 LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, without the byte 0 at its end
-PREFIX = "r"  # short: it takes part in the length
+PREFIX = "raffed-"
 RANDOM = 8  # letters that tempfile.mkdtemp puts behind the prefix
 ROOM = 50_000_000  # bytes that have to be free for logs and sockets
+HELD = "held"
 USUAL = ("/tmp", "/var/tmp")
 UNMAPPED = 65534  # owner of what belongs to the host's root, seen from a container that does not know that user
 
@@ -79,6 +82,29 @@ def _exchangeable(about: os.stat_result) -> bool:
         return False
     theirs = about.st_uid not in (0, os.getuid(), UNMAPPED)
     return theirs or (bool(about.st_mode & (stat.S_IWOTH | stat.S_IWGRP)) and not about.st_mode & stat.S_ISVTX)
+
+
+def hold(folder: Path) -> Callable[[], None]:
+    """Mark a folder as in use by this process, until the returned function is called or the process is gone."""
+    mark = (folder / HELD).open("w")
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return mark.close
+
+
+def remove_left(place: Path) -> None:
+    """Remove what processes of this user that were killed have left in a place: marked folders that nobody holds."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    for mark in place.glob(f"{PREFIX}{'?' * RANDOM}/{HELD}"):
+        with contextlib.suppress(OSError), mark.open("r+") as held:
+            if os.fstat(held.fileno()).st_uid == os.getuid():
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while it is in use
+                shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _made(place: Path) -> Path:

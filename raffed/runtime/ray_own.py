@@ -15,8 +15,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from raffed.runtime.obstacles import INSIDE, LOOPBACK, RayStartError, check_machine, explained, shared_memory_works
-from raffed.runtime.private_folder import private_folder
+from raffed.runtime.obstacles import (
+    INSIDE,
+    LOOPBACK,
+    SERIAL,
+    RayStartError,
+    check_machine,
+    first_line,
+    recognised,
+    shared_memory_works,
+)
+from raffed.runtime.private_folder import hold, private_folder, remove_left
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,6 +57,8 @@ class OwnRay:
         import ray
 
         self.folder = private_folder(INSIDE, "RAY_TMPDIR")
+        self._let_go = hold(self.folder)
+        remove_left(self.folder.parent)
         if not shared_memory_works():
             options = {"_plasma_directory": str(self.folder), **options}
         try:
@@ -57,18 +68,24 @@ class OwnRay:
                     _node_ip_address=LOOPBACK, _temp_dir=str(self.folder / "r"), _skip_env_hook=True, **options,
                 )  # fmt: skip
         except Exception as error:
-            why = explained(error, self.folder)
-            self.end()
-            raise RayStartError(why) from error
+            raise RayStartError(self._failed(error)) from error
         logging.getLogger("ray").setLevel(logging.ERROR)  # while it starts, what it says would come before our line
 
-    def end(self) -> None:
-        """End its processes, forget the token and remove the folder."""
+    def _failed(self, error: Exception) -> str:
+        """Put everything back, and say why Ray did not start; where that is not known, its logs stay."""
+        why = recognised(error, self.folder)
+        self.end(keep=why is None)
+        return why or f"Ray could not start: {first_line(error)}; its logs are in {self.folder}/r/session_latest/logs, {SERIAL}"
+
+    def end(self, keep: bool = False) -> None:
+        """End its processes, forget the token, and remove the folder unless it is to be kept."""
         import ray
 
         ray.shutdown()
         _read_again()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._let_go()
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any
 
 from raffed.core.errors import UsageError
+from raffed.runtime.patience import Patience
 from raffed.runtime.ray_address import AUTO, LOCAL, WHERE, found
 from raffed.runtime.ray_own import OwnRay
 
-PATIENCE = 20.0  # seconds of waiting after which a line says for what; again after as many
+POLL_SECONDS = 1.0
 GRACE_SECONDS = 5.0  # for a start to end by itself when it is no longer wanted
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
 log = logging.getLogger(__name__)
@@ -52,12 +53,11 @@ class RaySession:
     def wait(self) -> None:
         """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there, and for a machine on
         which Ray cannot start."""
-        waited = 0.0
-        while not concurrent.futures.wait([self._end], PATIENCE).done:
-            waited += PATIENCE
-            own = self._address in (None, LOCAL)
-            what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
-            log.warning("waiting for %s, %.0f s so far", what, waited)
+        patience, own = Patience(), self._address in (None, LOCAL)
+        while not concurrent.futures.wait([self._end], POLL_SECONDS).done:
+            if waited := patience.due():
+                what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
+                log.warning("waiting for %s, %s", what, waited)
         self._end.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
