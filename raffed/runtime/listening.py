@@ -13,7 +13,7 @@ LISTENING = "0A"  # the state in /proc/net/tcp
 
 
 class Place(NamedTuple):
-    """One listening socket of TCP. address: as written, such as 127.0.0.1 or ::."""
+    """One listening socket of TCP. address: such as 127.0.0.1 or ::."""
 
     pid: int
     address: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     @property
     def loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return _plain(self.address).is_loopback
+        return ipaddress.ip_address(self.address).is_loopback
 
 
 def listening(root: int, proc: str = "/proc") -> list[Place]:
@@ -60,10 +60,10 @@ def _sockets(path: Path) -> Iterator[tuple[str, str, int]]:
         if parts[3] == LISTENING:
             address, _, port = parts[1].partition(":")
             words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]  # each as this machine stores it
-            yield parts[9], str(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))), int(port, 16)
+            yield parts[9], str(_plain(struct.pack(f"={len(words)}I", *words))), int(port, 16)
 
 
-def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _plain(address: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address of IPv4 that is written as one of IPv6, as IPv4."""
     found = ipaddress.ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None

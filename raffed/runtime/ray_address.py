@@ -16,6 +16,7 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 SETTINGS = 4  # type of the frame that it is answered by, in its fourth byte
 WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md starts one"
 AUTO, LOCAL = "auto", "local"
+ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # one that asks for the token
 
 
 def found(address: str) -> str:
@@ -27,6 +28,27 @@ def found(address: str) -> str:
         return _on_this_machine()
     check_answers(address)
     return address
+
+
+def check_token(address: str) -> None:
+    """That the head at HOST:PORT takes the token that Ray would send; a UsageError if not. Ray itself tries again for minutes."""
+    if "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return  # Ray's to refuse
+    import grpc
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]  # of the compiled part
+
+    headers = AuthenticationTokenLoader.instance().get_token_for_http_header()
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary(ANY_CALL)(b"", metadata=list(headers.items()), timeout=SPEAK_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAUTHENTICATED:
+                return
+            with_one = "refuses the token" if headers else "asks for a token, and none is sent"
+            raise UsageError(
+                f"--address {address}: the cluster {with_one}; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to a file with "
+                "its token (cluster/README.md), or leave --address out for an own Ray"
+            ) from error
 
 
 def _on_this_machine() -> str:

@@ -18,11 +18,11 @@ from typing import Any
 
 from raffed.core.errors import UsageError
 from raffed.runtime.patience import Patience
-from raffed.runtime.ray_address import AUTO, LOCAL, WHERE, found
+from raffed.runtime.ray_address import AUTO, LOCAL, WHERE, check_token, found
 from raffed.runtime.ray_own import OwnRay
 
 POLL_SECONDS = 1.0
-GRACE_SECONDS = 5.0  # for a start to end by itself when it is no longer wanted
+GRACE_SECONDS = 2.0  # for a start to end by itself when it is no longer wanted
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
 log = logging.getLogger(__name__)
 
@@ -102,9 +102,13 @@ def _start(address: str | None) -> Callable[[], None] | None:
 def _joined(address: str) -> Callable[[], None]:
     """Connect to a cluster; what ends the connection."""
     import ray
+    from ray._private.authentication import authentication_token_setup
     from ray.exceptions import RayError
 
     there = found(address)
+    if address == AUTO:
+        authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    check_token(there)
     try:
         ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:

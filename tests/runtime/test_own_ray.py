@@ -9,12 +9,15 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
 
+from raffed.core.errors import UsageError
 from raffed.runtime import ray_start
 from raffed.runtime.listening import family, listening
+from raffed.runtime.ray_address import check_token
 from raffed.runtime.ray_own import OwnRay
 from raffed.runtime.ray_start import RaySession
 
@@ -29,13 +32,14 @@ def node() -> dict[str, int]:
     names = ("NodeManagerPort", "ObjectManagerPort", "MetricsAgentPort", "DashboardAgentListenPort", "RuntimeEnvAgentPort")
     ports = {name: int(found[name]) for name in names}
     ports["GCS"] = int(str(ray.get_runtime_context().gcs_address).rpartition(":")[2])
+    (ports["this process"],) = {place.port for place in listening(os.getpid()) if place.pid == os.getpid()}
     return ports
 
 
 def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int]) -> None:
     places = listening(os.getpid())
     assert {port for port in node.values() if port > 0} <= {place.port for place in places}  # what is looked at is Ray
-    assert {place.address for place in places} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+    assert {place.address for place in places} <= {"127.0.0.1", "::1"}
     assert all(place.loopback for place in places)
 
 
@@ -104,6 +108,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
     monkeypatch.setattr(OwnRay, "end", lambda self: None)
     monkeypatch.setattr(ray_start, "found", lambda address: address)
+    monkeypatch.setattr(ray_start, "check_token", lambda address: None)
     monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
     return asked
 
@@ -127,6 +132,20 @@ def test_which_ray(
     assert ("Ray job" in caplog.text) == (job and address is None)
 
 
+@pytest.mark.parametrize("token", [None, "0" * 64], ids=["no token", "a wrong token"])
+def test_who_joins_without_the_token_is_told_so_at_once(
+    node: dict[str, int], token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself tries again for minutes."""
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    loader = SimpleNamespace(get_token_for_http_header=lambda: headers)
+    monkeypatch.setattr(ray._raylet, "AuthenticationTokenLoader", SimpleNamespace(instance=lambda: loader))
+    with pytest.raises(UsageError, match="asks for a token" if token is None else "refuses the token"):
+        check_token(f"127.0.0.1:{node['GCS']}")
+    monkeypatch.undo()
+    check_token(f"127.0.0.1:{node['GCS']}")
+
+
 GRPC = """
 import grpc, sys
 def call(port, method, token):
@@ -144,8 +163,9 @@ for port, method in zip(sys.argv[1::2], sys.argv[2::2]):
 METHODS = {  # a call of each server of Ray's that speaks gRPC
     "GCS": "/ray.rpc.JobInfoGcsService/GetAllJobInfo",
     "NodeManagerPort": "/ray.rpc.NodeManagerService/GetNodeStats",
-    "ObjectManagerPort": "/ray.rpc.ObjectManagerService/FreeObjects",
+    "ObjectManagerPort": "/ray.rpc.ObjectManagerService/Pull",
     "MetricsAgentPort": "/ray.rpc.ReporterService/GetTraceback",
+    "this process": "/ray.rpc.CoreWorkerService/PushTask",
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 import ray
 
 from raffed.core.errors import UsageError
+from raffed.runtime import ray_start
 from raffed.runtime.ray_address import check_answers
 from raffed.runtime.ray_own import OwnRay
 from raffed.runtime.ray_start import RaySession
@@ -71,6 +72,7 @@ def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_start, "check_token", lambda address: None)
     with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"):
         session.wait()
 
@@ -84,6 +86,7 @@ def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_start, "check_token", lambda address: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
 
     def interrupted() -> None:
