@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.cli.characters import print_everywhere
-from raffed.cli.signals import NOTHING
 from raffed.core.errors import RaffedError, UsageError
 from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_endings import unfinished

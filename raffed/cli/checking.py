@@ -219,23 +219,29 @@ def doctor(
     """Look at this machine and say what to do about what is wrong.
 
     With a run (its file or its options): train a few of its clients as well, and say what one costs and how to place them.
+    Exit code 1 where something essential is broken; 2 where that is Ray alone, as a run on it would be refused.
     """
     from raffed.cli.tables import console, line
-    from raffed.experiments.doctor import examine, sized
+    from raffed.experiments.doctor import RAY_STARTS, examine, sized
 
-    findings = examine(data_root, ray)
-    if file or flags:
+    findings = examine(data_root, ray, flags.get("runtime.address"))
+    if file or flags.keys() - {"runtime.address"}:
         where = {} if data_root is None else {"data.root": data_root}
         findings = itertools.chain(findings, sized(read_config(file, {**flags, **where})))
-    states = []
+    broken = []
     for one in findings:
-        states.append(one.state)
+        broken += [one.what] * (one.state == "broken")
         if as_json:
             print(json.dumps({"event": "finding", **vars(one)}), flush=True)
         else:
             console().print(line(*MARKS[one.state], one.what, one.found, one.advice))
     if not as_json:
-        broken = states.count("broken")
-        print(f"{broken} essential things are broken" if broken else "raffed can run here")
-    if "broken" in states:
-        raise typer.Exit(1)
+        print(_summary(broken))
+    if broken:
+        raise typer.Exit(2 if broken == [RAY_STARTS] else 1)
+
+
+def _summary(broken: Sequence[str]) -> str:
+    if not broken:
+        return "raffed can run here"
+    return f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'} broken: {', '.join(broken)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from raffed.data.randomness import stream
 __all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "fewer", "load_dataset"]
 
 Part = tuple[ByteArray, IntArray]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +215,8 @@ def _download(name: str, folder: Path) -> None:
     """Let torchvision fetch and unpack the files; does nothing if they are there."""
     from torchvision import datasets as vision
 
+    if not all((folder / file.path).exists() for file in DATASETS[name].files):
+        log.warning("downloading %s to %s, which may take minutes", name, folder)
     try:
         if name == "svhn":
             for split in ("train", "test"):

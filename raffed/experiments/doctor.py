@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raffed.core.config import RunConfig
-from raffed.core.errors import RaffedError
+from raffed.core.errors import RaffedError, UsageError
 from raffed.data.catalogue import DATASETS
 from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.process import bf16_gain, bf16_in_hardware, free_memory, usable_cores
 
 LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
+RAY_STARTS = "Ray starts"
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Finding:
     advice: str = ""
 
 
-def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding]:
-    """Everything that is looked at, one after the other; torch is imported on the way."""
+def examine(data_root: str | None = None, ray: bool = False, address: str | None = None) -> Iterator[Finding]:
+    """Everything that is looked at, one after the other; torch is imported on the way. address: of the Ray that is tried."""
     yield _python()
     yield from _libraries()
     torch_works = _arithmetic()
@@ -43,7 +44,9 @@ def examine(data_root: str | None = None, ray: bool = False) -> Iterator[Finding
     yield from _gpus()
     yield from _data(data_root)
     if ray:
-        yield _ray()
+        yield from _ray(address)
+    else:
+        yield from for_ray()
 
 
 def sized(config: RunConfig) -> Iterator[Finding]:
@@ -117,11 +120,9 @@ def _machine() -> Iterator[Finding]:
         enough = Finding("memory free", f"{memory / 1e9:.1f} GB, room for about {actors} actors")
         few = Finding("memory free", enough.found, "note", "use --clients-per-actor 0 or --execution serial")
         yield enough if actors >= cores else few
-    for place, least, why in (("/dev/shm", 1.0, "Ray then keeps objects in /tmp, which is slower; docker run --shm-size=2g"),
-                              ("/tmp", 2.0, "Ray writes there; free some space or set RAY_TMPDIR")):  # fmt: skip
-        if Path(place).is_dir():
-            free = shutil.disk_usage(place).free / 1e9
-            yield Finding(f"{place} free", f"{free:.1f} GB", *(("note", why) if free < least else ()))
+    if Path("/tmp").is_dir():
+        free, why = shutil.disk_usage("/tmp").free / 1e9, "Ray writes there; free some space or set RAY_TMPDIR"
+        yield Finding("/tmp free", f"{free:.1f} GB", *(("note", why) if free < 2.0 else ()))
 
 
 def _gpus() -> Iterator[Finding]:
@@ -173,11 +174,24 @@ def _traces(name: str, root: Path) -> bool:
     return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
 
 
-def _ray() -> Finding:
+def for_ray() -> Iterator[Finding]:
+    """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do without Ray."""
+    from raffed.runtime.obstacles import visible
+
+    for obstacle, what in visible():
+        stops = "Ray cannot start: " if obstacle.stops else ""
+        yield Finding(f"for Ray: {obstacle.name}", f"{stops}{what}", "note", obstacle.remedy)
+
+
+def _ray(address: str | None) -> Iterator[Finding]:
     from raffed.runtime.ray_probe import probe
 
     try:
-        return Finding("Ray starts", probe())
-    except (RuntimeError, OSError, ValueError, ImportError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        return Finding("Ray starts", said, "broken", "see /tmp/ray/session_latest/logs; --execution serial runs without Ray")
+        found = probe(address)
+    except UsageError as error:
+        what, _, advice = " ".join(str(error).split()).partition("; ")
+        yield Finding(RAY_STARTS, what, "broken", advice or "--execution serial runs without Ray")
+        return
+    yield Finding(RAY_STARTS, found.started)
+    advice = "cluster/README.md says how to close it" if found.open else ""
+    yield Finding("Ray can be reached", found.reach, "note" if found.open else "ok", advice)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
+import shutil
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -24,6 +24,7 @@ import ray
 from ray.exceptions import RayError
 
 from raffed.core.errors import ActorsLostError
+from raffed.runtime.private_folder import NoFolderError, private_folder
 from raffed.runtime.ray_parcels import End, Parcel, packed
 
 Outcome = Callable[[], Any]  # what came of a call: the answer, or the error that it raises
@@ -45,15 +46,18 @@ class Serving:
     """An actor that answers its methods' calls at a socket."""
 
     _listener: Listener
-    _folder: tempfile.TemporaryDirectory[str]
+    _folder: Path
 
     def listen(self) -> str | None:
         """Open the socket; its address, None where there are no such sockets or no room for a name."""
-        self._folder = tempfile.TemporaryDirectory(prefix="raffed-")
         try:
-            self._listener = Listener(str(Path(self._folder.name) / "calls"), family="AF_UNIX")
+            self._folder = private_folder(len("/calls"), "RAY_TMPDIR")
+        except NoFolderError:
+            return None
+        try:
+            self._listener = Listener(str(self._folder / "calls"), family="AF_UNIX")
         except (OSError, ValueError):
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
             return None
         return str(self._listener.address)
 
@@ -61,7 +65,7 @@ class Serving:
         """Answer the calls of whoever connects first, one after the other, until it is gone."""
         with contextlib.closing(End(self._listener.accept())) as caller:
             self._listener.close()
-            self._folder.cleanup()  # both ends have the socket; nothing is left behind by a kill
+            shutil.rmtree(self._folder, ignore_errors=True)  # both ends have the socket; nothing is left behind by a kill
             with contextlib.suppress(EOFError, OSError):
                 while True:
                     self._serve_one(caller)

@@ -32,7 +32,7 @@ def start_actor(setup_ref: Any, plan: Plan, actor: int, vaults: Path) -> Any:
 class Driver:
     """Starts its client actors before it imports torch itself, so that everything loads side by side.
 
-    Created with max_concurrency=2: `stop` and `cut` are heard while `rounds` runs.
+    Created with max_concurrency=2: `stop`, `cut` and `missing` are heard while `rounds` runs.
 
     `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value. `conduct`: the rounds
     of a run on a runtime (experiments/run.py), given from above because layers point one way.
@@ -41,6 +41,7 @@ class Driver:
     def __init__(self, setup_ref: list[Any], plan: Plan, path: str, vaults: str) -> None:
         self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
+        self._ready = [actor.__ray_ready__.remote() for actor in self._actors]
         self._stop = threading.Event()
         self._pool: RayPool | None = None
         configure()
@@ -54,6 +55,10 @@ class Driver:
         self._stop.set()
         if self._pool is not None:
             self._pool.cut()
+
+    def missing(self) -> int:
+        """How many client actors have not started yet."""
+        return len(ray.wait(self._ready, num_returns=len(self._ready), timeout=0, fetch_local=False)[1])
 
     def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
         """The events of the run, one a round."""

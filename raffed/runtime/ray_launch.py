@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from raffed.core.errors import ActorsLostError, ActorStartError, RaffedError
+from raffed.runtime.patience import Patience
 from raffed.runtime.placement import Plan, Resources, make_plan
 from raffed.runtime.process import free_memory
 from raffed.runtime.ray_actor import MEND, why_not_started
@@ -22,6 +24,7 @@ from raffed.runtime.setup import Setup
 
 POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
 LAST_SECONDS = 2.0  # for the driver to write a checkpoint where there is no time to end the round
+log = logging.getLogger(__name__)
 
 
 def launched(
@@ -65,22 +68,42 @@ def available() -> Resources:
     return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
 
 
+def _awaited(driver: Any, plan: Plan) -> str | None:
+    """What keeps the first round from beginning: actors without a place. None where all work, or the driver has ended."""
+    asked = driver.missing.remote()
+    if not ray.wait([asked], timeout=1.0, fetch_local=False)[0]:
+        return "the driver actor to start"
+    try:
+        missing: int = ray.get(asked)
+    except RayError:
+        return None  # what it died of is told where its events are waited for
+    if not missing:
+        return None
+    free, each = ray.available_resources(), f"{plan.num_cpus:g} cores"  # type: ignore[no-untyped-call]
+    each += f" and {plan.num_gpus:g} GPUs" if plan.num_gpus else ""
+    has = f"{free.get('CPU', 0.0):g} cores" + (f" and {free.get('GPU', 0.0):g} GPUs" if plan.num_gpus else "")
+    return f"{missing} of {len(plan.homes)} client actors to start, of {each} each; free are {has}"
+
+
 def _watch(
     plan: Plan, reference: Any, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
     driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
     events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
-    asked, until = False, float("inf")
+    asked, begun, until, patience = False, False, float("inf"), Patience()
     try:
         while time.monotonic() < until:
             ready, _ = ray.wait([events], timeout=POLL_SECONDS, fetch_local=False)
+            if not begun and (waited := patience.due()) and (what := _awaited(driver, plan)):
+                log.warning("waiting for %s, %s", what, waited)
             if not asked and (stop() or lost() is not None):
                 driver.stop.remote()
                 asked = True
             if lost() is not None:
                 until = min(until, time.monotonic() + LAST_SECONDS)
             if ready:
+                begun = True
                 yield ray.get(next(events))
     except StopIteration:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raffed.core.errors import RunFolderError
+from raffed.runtime.patience import Patience
+
+log = logging.getLogger(__name__)
 
 
 def beside_this_process() -> dict[str, Any]:
@@ -35,7 +39,7 @@ def check_shared(folder: Path, what: str) -> None:
     sign = folder / f".seen-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        answers = ray.get([_on(node).remote(str(sign)) for node in nodes])
+        answers = _answers([_on(node).remote(str(sign)) for node in nodes], folder)
     finally:
         sign.unlink()
         with contextlib.suppress(OSError):  # another command has begun there, and is told of
@@ -47,6 +51,16 @@ def check_shared(folder: Path, what: str) -> None:
             f"{folder} is not seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} needs a file system "
             "that all nodes mount; give such a path, or for a URL set RAFFED_SCRATCH to one"
         )
+
+
+def _answers(asked: list[Any], folder: Path) -> list[bool]:
+    """What the nodes answer; a line says that they are waited for, as one may have no room for another process."""
+    patience = Patience()
+    while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
+        if waited := patience.due():
+            log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), folder, waited)
+    answers: list[bool] = ray.get(asked)
+    return answers
 
 
 @ray.remote(num_cpus=0)

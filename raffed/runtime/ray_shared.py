@@ -47,16 +47,15 @@ class SharedRay:
             shared._users += 1
             return shared
 
-    def let_go(self) -> None:
-        """One user less; the last one waits until Ray has ended, unless it is still looking for a cluster."""
+    def let_go(self, patience: float | None = None) -> None:
+        """One user less; the last one waits until Ray has ended, for at most `patience` seconds if that is given."""
         with _changed:
             self._users -= 1
             if self._users:
                 return
             self._ending = True
         self._over.set()
-        if self.began.done() or self.address is None:  # an own Ray comes up in seconds, or fails to
-            self._thread.join()
+        self._thread.join(patience)
 
     def _live(self) -> None:
         try:

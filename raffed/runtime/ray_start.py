@@ -1,12 +1,15 @@
-"""Ray for the length of a run, started in the background while this process loads torch and the data."""
+"""Ray for the length of a run, started in the background while this process loads torch and the data.
+
+The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray runs in this process
+already, or this process is the command of a Ray job. Runs of one process share one Ray (ray_shared.py).
+"""
 
 from __future__ import annotations
 
-import contextlib
+import concurrent.futures
+import logging
 import os
-import re
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,19 +19,16 @@ from typing import Any
 from raffed.core.errors import UsageError
 from raffed.runtime import ray_endings
 from raffed.runtime.memory_limit import check_room
-from raffed.runtime.ray_shared import SharedRay
+from raffed.runtime.patience import Patience
+from raffed.runtime.ray_address import AUTO, LOCAL, WHERE, check_token, found
+from raffed.runtime.ray_own import OwnRay
+from raffed.runtime.ray_shared import End, SharedRay
 
-QUIET_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
-    "RAY_enable_open_telemetry": "0",  # every ray.init would leave a thread and a socket behind in this process
-}
-ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
-CLIENT_PORT = 10001  # of ray:// where none is given
-SPEAK_SECONDS = 3.0  # for whoever took it to say something
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2's, with empty SETTINGS (RFC 9113, 3.4)
-SETTINGS = 4  # type of the frame that it is answered by, in its fourth byte
-WHERE = "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md starts one"
+POLL_SECONDS = 1.0
+GRACE_SECONDS = 2.0  # for a start to end by itself when it is no longer wanted
+HURRIED_SECONDS = 0.5  # the same after Ctrl-C
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
+log = logging.getLogger(__name__)
 
 
 class RaySession:
@@ -43,93 +43,86 @@ class RaySession:
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._handlers = _handlers()
-        self._own: Future[bool] = Future()
-        self._over = threading.Event()
-        # One thread for the whole session: the kernel ends Ray's processes when the thread that forked them ends. A daemon: it
-        # may be in a call to a cluster that does not answer when this process is told to stop.
-        self._thread = threading.Thread(target=self._live, name=ray_endings.SESSION, daemon=True)
 
     def __enter__(self) -> RaySession:
         check_room()
-        for name, value in QUIET_RAY.items():
-            os.environ.setdefault(name, value)
         self._ray = SharedRay.taken(self._address, partial(_begun, self._address))
         return self
 
     def wait(self) -> None:
-        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there."""
+        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there, and for a machine on
+        which Ray cannot start."""
+        patience, own = Patience(), self._address in (None, LOCAL)
+        while not concurrent.futures.wait([self._ray.began], POLL_SECONDS).done:
+            if waited := patience.due():
+                what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
+                log.warning("waiting for %s, %s", what, waited)
         self._ray.began.result()
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._over.set()
         hurry = ray_endings.lost() is not None or kind is KeyboardInterrupt
-        if self._own.done() or self._address is None:  # an own Ray comes up in seconds, or fails to
-            patience = ray_endings.SHUTDOWN_SECONDS if self._own.done() else 0.5  # it starts, and ends itself once it has
-            self._thread.join(patience if hurry else None)
+        if self._ray.began.done():
+            self._ray.let_go(ray_endings.SHUTDOWN_SECONDS if hurry else None)
+        else:  # what is left of a start ends itself once it has come up, and with this process
+            self._ray.let_go(HURRIED_SECONDS if hurry else GRACE_SECONDS)
 
-    def _live(self) -> None:
-        try:
+
+def _begun(address: str | None) -> End:
+    """Make sure Ray is up; what ends it again, if it is an own one, or an own connection."""
+    with ray_endings.turn:
+        end = _start(address)
+
+    def ended() -> None:
+        if end is not None:
             with ray_endings.turn:
-                self._own.set_result(_start(self._address))
-        except BaseException as error:  # noqa: BLE001 (told where it is waited for)
-            self._own.set_exception(error)
-            return
-        self._over.wait()
-        if self._own.result():
-            import ray
+                end()
 
-            with ray_endings.turn, ray_endings.own.ending():
-                ray.shutdown()
-
-    return end
+    return ended
 
 
-def _start(address: str | None) -> bool:
-    """Make sure Ray is up; whether that took an own one, or an own connection."""
+def _start(address: str | None) -> Callable[[], None] | None:
+    """Make sure Ray is up; what ends the own one or the own connection, None if it was up already."""
     import ray
 
     if ray.is_initialized():
-        return False
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if address is None:
-        with ray_endings.own.starting():
-            ray.init(include_dashboard=False, **quiet)
-        return True
-    check_answers(address)
+        if not _is_worker():
+            log.warning("this process has started Ray already, which is used")
+        return None
+    if address is None and OF_A_JOB in os.environ:
+        address = AUTO
+        log.warning("this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)")
+    if address in (None, LOCAL):
+        own = OwnRay()
+        own.start()
+        return own.end
+    return _joined(str(address))
+
+
+def _joined(address: str) -> Callable[[], None]:
+    """Connect to a cluster; what ends the connection."""
+    import ray
+    from ray._private.authentication import authentication_token_setup
+    from ray.exceptions import RayError
+
+    there = found(address)
+    if address == AUTO:
+        authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    check_token(there)
     try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(f"--address {address}: {error}; {WHERE}") from error
-    return True
+        ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
 
 
-def check_answers(address: str) -> None:
-    """That something takes connections at HOST:PORT or ray://HOST[:PORT], and does not answer as something else than Ray; a
-    UsageError if not. Ray itself tries for minutes, or for ever."""
-    match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
-    if match is None or not (match["port"] or match["client"]):
-        return  # auto, local, or Ray's to refuse
-    try:
-        where = match["host"].strip("[]"), int(match["port"] or CLIENT_PORT)
-        with socket.create_connection(where, ANSWER_SECONDS) as connection:
-            said = b"" if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(connection)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise UsageError(
-            f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), or leave --address out"
-        ) from error
-    if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+def _is_worker() -> bool:
+    """Whether this process is one of Ray's, such as a trial of a sweep."""
+    import ray
 
-
-def _answer(connection: socket.socket) -> bytes:
-    """The first bytes that a greeting by HTTP/2, Ray's protocol, is answered by; none where nothing is said."""
-    connection.settimeout(SPEAK_SECONDS)
-    with contextlib.suppress(OSError):
-        connection.sendall(HELLO)
-        return connection.recv(9)
-    return b""
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
 def _handlers() -> dict[signal.Signals, Any]:

@@ -12,8 +12,7 @@ from raffed.core.boundary import Broadcast
 from raffed.core.fold import Partial
 from raffed.runtime.base import Asked, Job, Report, Standing, Tally
 from raffed.runtime.host import Host, chunks, total
-from raffed.runtime.process import begin_training, gpu_of
-from raffed.runtime.process import keep_freed_memory
+from raffed.runtime.process import gpu_of, keep_freed_memory
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import set_threads
 

@@ -77,8 +77,8 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
     import ray
 
     from raffed.runtime.ray_driver import start_actor
+    from raffed.runtime.ray_own import QUIET_RAY
     from raffed.runtime.ray_pool import RayPool
-    from raffed.runtime.ray_start import QUIET_RAY
 
     os.environ.update(QUIET_RAY)
     gpus = 1 if setup.config.runtime.gpu_fraction else 0

@@ -21,8 +21,8 @@ from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
 from raffed.runtime import ray_actor, ray_driver
 from raffed.runtime.placement import Resources, make_plan
+from raffed.runtime.ray_own import QUIET_RAY
 from raffed.runtime.ray_pool import RayPool
-from raffed.runtime.ray_start import QUIET_RAY
 from raffed.runtime.setup import prepare
 from tests.runtime.conftest import on, small
 

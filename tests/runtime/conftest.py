@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +16,15 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 def ray_here() -> Iterator[None]:
     import ray
 
-    from raffed.runtime.ray_start import QUIET_RAY
+    from raffed.runtime.ray_own import OwnRay
 
     if ray.is_initialized():  # another folder's tests use this fixture too, and pytest then makes it once for each
         yield
         return
-    os.environ.update(QUIET_RAY)
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    own = OwnRay()
+    own.start(num_cpus=2)
     yield
-    ray.shutdown()
+    own.end()
 
 
 def small(method: str = "scamap", rounds: int = 4, **runtime: Any) -> RunConfig:

@@ -13,7 +13,9 @@ import ray
 
 from raffed.core.errors import UsageError
 from raffed.runtime import ray_start
-from raffed.runtime.ray_start import RaySession, check_answers
+from raffed.runtime.ray_address import check_answers
+from raffed.runtime.ray_own import OwnRay
+from raffed.runtime.ray_start import RaySession
 
 
 @pytest.fixture
@@ -70,6 +72,7 @@ def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_start, "check_token", lambda address: None)
     with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"):
         session.wait()
 
@@ -83,6 +86,7 @@ def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_start, "check_token", lambda address: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
 
     def interrupted() -> None:
@@ -107,8 +111,9 @@ def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_i
     def note(name: str) -> None:
         threads[name] = threading.get_ident()
 
-    monkeypatch.setattr(ray_start, "_start", lambda address: note("start") or True)
-    monkeypatch.setattr(ray, "shutdown", lambda: note("shutdown"))
+    monkeypatch.setattr(OwnRay, "start", lambda self: note("start"))
+    monkeypatch.setattr(OwnRay, "end", lambda self: note("shutdown"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with RaySession(None) as session:
         session.wait()
         assert "shutdown" not in threads
