@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from raffed.tune_spaces import continuous
+from raffed.tune_spaces.ledger import standing
 from raffed.tune_spaces.progress import listening
 from raffed.tune_spaces.replay import Halving, Suggestions, at_rungs, first_rung
 from ray.tune.schedulers import TrialScheduler
 
-from raffed.core.errors import UsageError
-from raffed.experiments.sweep import Trial, trial_name
+from raffed import Data, RunConfig
+from raffed.core.errors import RunFolderError, UsageError
+from raffed.experiments.sweep import Request, Trial, trial_name
+from raffed.experiments.sweep_folder import SweepFolder
 
 ROUNDS = 9
 NOBODY: Any = None
@@ -143,3 +147,17 @@ def test_recorded_settings_outside_of_the_ranges_are_refused() -> None:
     wrong = {"a": 99.0, "b": 0.25, "c": 2}
     with pytest.raises(UsageError, match="trial 0 of the search has settings outside of its ranges"):
         Suggestions(SPACE, 3, BUDGET, [Trial("x", wrong, "finished", number=0, reports=((1, 0.5),))], {0: 0.5})
+
+
+def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(tmp_path: Path) -> None:
+    """A JSON file has its keys in alphabetical order, the folder of a trial the order of the axes."""
+    settings = {"mu": 0.5, "local.lr": 0.25}
+    request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), grid={}, search="optuna")
+    trial = Trial(trial_name(settings), settings, "running", number=0)
+    SweepFolder(tmp_path / "a", request, resume=False).note("fedprox", {"trials": [trial.as_dict()]})
+    resumed = SweepFolder(tmp_path / "a", request, resume=True)
+    (found,) = standing(resumed, "fedprox", None, ["mu", "local.lr"])
+    assert resumed.trial("fedprox", found.settings).name == "mu=0.5,local.lr=0.25"
+    for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
+        with pytest.raises(RunFolderError, match="trials, number 0: no setting of this search"):
+            standing(resumed, "fedprox", None, axes)
