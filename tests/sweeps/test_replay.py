@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from raffed import Data, RunConfig
 from raffed.core.errors import RunFolderError, UsageError
 from raffed.experiments.sweep import Request, Trial, trial_name
 from raffed.experiments.sweep_folder import SweepFolder
+from raffed.experiments.sweep_trials import read_trial, reported
+from tests.forging import FEWEST
 
 ROUNDS = 9
 NOBODY: Any = None
@@ -161,3 +164,15 @@ def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(t
     for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
         with pytest.raises(RunFolderError, match="trials, number 0: no setting of this search"):
             standing(resumed, "fedprox", None, axes)
+
+
+def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_was_ended_before_it_wrote_their_rows(
+    tmp_path: Path,
+) -> None:
+    request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), scheduler="asha")
+    known = Trial("mu=0.5", {"mu": 0.5}, "pruned", number=4, reports=((1, 0.25), (3, 0.5)))
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps(FEWEST | {"state": "stopped", "rounds_done": 0}))
+    found = read_trial(request, tmp_path, known.settings, known)
+    assert (found.state, found.rounds, found.reports) == ("pruned", 3, known.reports)
+    assert reported(request, tmp_path, found) == {1: 0.25, 3: 0.5}
