@@ -27,15 +27,22 @@ def standing(folder: SweepFolder, method: str, proposed: Sequence[Settings] | No
     """
     before = folder.trials(method)
     if proposed is None:
-        for trial in before:
-            if set(trial.settings) != set(axes) or trial.name != trial_name(trial.settings):
-                place = f"methods.{method}.trials, number {trial.number}"
-                raise RunFolderError(f"{folder.path / SWEEP_FILE}: {place}: no setting of this search; {ADVICE}")
+        before = [_in_order(folder, method, trial, axes) for trial in before]
     else:
         known = {trial.name: trial for trial in before}
         fresh = [Trial(trial_name(one), one, NEVER_RUN, number=number) for number, one in enumerate(proposed)]
         before = [replace(known.get(trial.name, trial), number=trial.number, settings=trial.settings) for trial in fresh]
     return [_as_it_stands(folder, method, trial) for trial in before]
+
+
+def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:
+    """A trial with its settings in the order of the axes, which its name and its folder follow and a JSON file does not keep."""
+    if set(trial.settings) == set(axes):
+        ordered = replace(trial, settings={axis: trial.settings[axis] for axis in axes})
+        if trial_name(ordered.settings) == trial.name:
+            return ordered
+    place = f"methods.{method}.trials, number {trial.number}"
+    raise RunFolderError(f"{folder.path / SWEEP_FILE}: {place}: no setting of this search; {ADVICE}")
 
 
 def _as_it_stands(folder: SweepFolder, method: str, known: Trial) -> Trial:

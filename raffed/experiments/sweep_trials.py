@@ -54,7 +54,8 @@ def read_trial(
     done = about.get("state") == FINISHED and bool(rounds)
     trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
     if known is not None and known.state == PRUNED and not done:
-        return replace(trial, state=PRUNED)  # its run was ended on purpose, which the run calls an interruption
+        # Its run was ended on purpose, which the run calls an interruption; its last rounds may have no rows.
+        return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
     last = score(request, rounds[max(rounds)]) if done else math.nan
     return replace(trial, state=str(about.get("state")), score=last, error=about.get("error") or error)
 

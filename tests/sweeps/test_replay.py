@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from raffed.tune_spaces import continuous
+from raffed.tune_spaces.ledger import standing
 from raffed.tune_spaces.progress import listening
 from raffed.tune_spaces.replay import Halving, Suggestions, at_rungs, first_rung
 from ray.tune.schedulers import TrialScheduler
 
-from raffed.core.errors import UsageError
-from raffed.experiments.sweep import Trial, trial_name
+from raffed import Data, RunConfig
+from raffed.core.errors import RunFolderError, UsageError
+from raffed.experiments.sweep import Request, Trial, trial_name
+from raffed.experiments.sweep_folder import SweepFolder
+from raffed.experiments.sweep_trials import read_trial, reported
+from tests.forging import FEWEST
 
 ROUNDS = 9
 NOBODY: Any = None
@@ -143,3 +150,29 @@ def test_recorded_settings_outside_of_the_ranges_are_refused() -> None:
     wrong = {"a": 99.0, "b": 0.25, "c": 2}
     with pytest.raises(UsageError, match="trial 0 of the search has settings outside of its ranges"):
         Suggestions(SPACE, 3, BUDGET, [Trial("x", wrong, "finished", number=0, reports=((1, 0.5),))], {0: 0.5})
+
+
+def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(tmp_path: Path) -> None:
+    """A JSON file has its keys in alphabetical order, the folder of a trial the order of the axes."""
+    settings = {"mu": 0.5, "local.lr": 0.25}
+    request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), grid={}, search="optuna")
+    trial = Trial(trial_name(settings), settings, "running", number=0)
+    SweepFolder(tmp_path / "a", request, resume=False).note("fedprox", {"trials": [trial.as_dict()]})
+    resumed = SweepFolder(tmp_path / "a", request, resume=True)
+    (found,) = standing(resumed, "fedprox", None, ["mu", "local.lr"])
+    assert resumed.trial("fedprox", found.settings).name == "mu=0.5,local.lr=0.25"
+    for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
+        with pytest.raises(RunFolderError, match="trials, number 0: no setting of this search"):
+            standing(resumed, "fedprox", None, axes)
+
+
+def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_was_ended_before_it_wrote_their_rows(
+    tmp_path: Path,
+) -> None:
+    request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), scheduler="asha")
+    known = Trial("mu=0.5", {"mu": 0.5}, "pruned", number=4, reports=((1, 0.25), (3, 0.5)))
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps(FEWEST | {"state": "stopped", "rounds_done": 0}))
+    found = read_trial(request, tmp_path, known.settings, known)
+    assert (found.state, found.rounds, found.reports) == ("pruned", 3, known.reports)
+    assert reported(request, tmp_path, found) == {1: 0.25, 3: 0.5}
