@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .cells import for_terminal
 from .load import NoRunsError, read_runs
 from .report import write_loaded
 from .tables import summary, to_text
@@ -20,14 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     runs = read_runs(arguments.runs)
     for name, reason in runs.unreadable.items():
-        print(f"left out {name}: {reason}", file=sys.stderr)
+        print(for_terminal(f"left out {name}: {reason}"), file=sys.stderr)
     try:
         report = write_loaded(runs, arguments.out)
     except NoRunsError as error:
-        print(error, file=sys.stderr)
+        print(for_terminal(str(error)), file=sys.stderr)
         return 2
     print(to_text(summary(runs)))
-    print(f"report: {report}")
+    print(for_terminal(f"report: {report}"))
     return 0
 
 

@@ -20,7 +20,7 @@ from .load import DAMAGED, NoRunsError, Runs, flatten, read_runs, reasons, secti
 from .page import notice, page, pairs, picture, text
 from .sections import item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, trials_of
-from .tables import summary, to_html, to_markdown
+from .tables import summary, to_html, to_markdown, write_csv
 
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
@@ -64,7 +64,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
         return out / "report.html"
     table = summary(runs)
     (out / "summary.md").write_text(to_markdown(table), encoding="utf-8")
-    table.to_csv(out / "summary.csv", index=False)
+    write_csv(table, out / "summary.csv")
     curves(runs).savefig(out / "curves.png", dpi=110)
     (out / "report.html").write_text(_html(runs, table, items, sweeps, whole), encoding="utf-8")
     return out / "report.html"

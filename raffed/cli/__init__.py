@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from raffed.cli.signals import NOTHING
 from raffed.core.errors import RaffedError, UsageError
+from raffed.core.visible import visible
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,5 +27,5 @@ def main(argv: Sequence[str] | None = None) -> None:
             print("raffed: stopped", file=sys.stderr)
         raise
     except RaffedError as error:
-        print(f"raffed: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -17,6 +17,7 @@ from raffed.cli.options import Flags, run_options
 from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
+from raffed.core.visible import visible
 from raffed.results.storage import fetched, mirrored, named
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def _show_certificate(certificate: Certificate) -> None:
     """One line a file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
-    print(f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}")
+    told = f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}"
+    print(visible(told))
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
@@ -81,7 +83,7 @@ def _show_certificate(certificate: Certificate) -> None:
     else:
         print(f"{'VERIFIED' if certificate.ok else 'NOT VERIFIED'}: {count}" + (f", {wrong} differ" if wrong else ""))
     if certificate.differs:
-        print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
+        print(f"versions differ: {visible(', '.join(certificate.differs))}" + (" (may explain other bits)" if wrong else ""))
 
 
 def _grouped(again: Sequence[Check]) -> Iterator[tuple[str, str, str, bool]]:
@@ -129,7 +131,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> None:
     loaded, items, sweeps = read_runs(runs), find_items(runs), find_sweeps(runs)
     if not loaded.runs.empty or not items:
         for name, reason in loaded.unreadable.items():
-            print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+            print(visible(f"raffed: left out {named(name)}: {named(str(reason))}"), file=sys.stderr)
     try:
         path = write_loaded(loaded, out, items, sweeps)
     except NoRunsError as error:
@@ -155,7 +157,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     item = load_item(path)
     if not showable(item):
-        print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
+        print(visible(f"raffed: {item.title}: nothing is finished, there is nothing to compare"), file=sys.stderr)
         return
     runs = read_runs(run_folders(item))
     claims = None if runs.runs.empty else claim_sheet(item, runs)
@@ -191,8 +193,9 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     for method, about in found.methods.items():
         for trial in about.get("trials") or []:
             if trial.get("error"):
-                print(f"failed: {method} {trial['name']}: {str(trial['error']).strip().splitlines()[-1]}", file=sys.stderr)
-    print(f"raffed report {named(out)} --out {named(out)}/report draws the trials")
+                why = str(trial["error"]).strip().splitlines()[-1:]
+                print(visible(f"failed: {method} {trial['name']}: {''.join(why)}"), file=sys.stderr)
+    print(visible(f"raffed report {named(out)} --out {named(out)}/report draws the trials"))
 
 
 @run_options(without=["data.root"])
