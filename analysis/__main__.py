@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .cells import for_terminal
 from .load import NoRunsError, read_runs
 from .report import unhashed, write_loaded
 from .sweeps import damaged_sweeps, find_sweeps, trials_of
@@ -26,16 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs, sweeps = read_runs(arguments.runs), find_sweeps(arguments.runs)
     lost = damaged_sweeps(sweeps)
     for name, reason in {**runs.unreadable, **lost}.items():
-        print(f"left out {name}: {reason}", file=sys.stderr)
+        print(for_terminal(f"left out {name}: {reason}"), file=sys.stderr)
     if runs.unhashed:
-        print(unhashed(runs), file=sys.stderr)
+        print(for_terminal(unhashed(runs)), file=sys.stderr)
     try:
         report = write_loaded(runs, arguments.out, sweeps=sweeps)
     except NoRunsError as error:
-        print(error, file=sys.stderr)
+        print(for_terminal(str(error)), file=sys.stderr)
         return 2
     print(to_text(summary(runs.without(trials_of(runs, sweeps)))))
-    print(f"report: {report}")
+    print(for_terminal(f"report: {report}"))
     return 1 if lost else 0
 
 

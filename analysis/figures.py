@@ -22,6 +22,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from .cells import for_terminal
 from .comparable import marked
 from .groups import Group, groups
 from .load import Runs, by_run
@@ -291,5 +292,5 @@ def percent(value: float, _: object) -> str:
 
 
 def short(text: str, length: int) -> str:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    shown = for_terminal(text)
     return shown if len(shown) <= length else shown[: length - 1] + "…"

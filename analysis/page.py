@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Iterable, Mapping
+
+from .cells import for_html
 
 CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2127; --soft: #5b6470; --line: #e3e6ea; --tint: #f6f7f9;
@@ -68,7 +69,7 @@ def page(title: str, body: str) -> str:
 
 def text(value: object) -> str:
     """`value` as text that HTML shows as it is."""
-    return html.escape(str(value), quote=True)
+    return for_html(str(value))
 
 
 def picture(light: str, dark: str, caption: str, alt: str, css: str = "") -> str:

@@ -22,7 +22,7 @@ from .page import notice, page, pairs, picture, text
 from .run_files import DAMAGED
 from .sections import item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, damaged_sweeps, trials_of
-from .tables import summary, to_html, to_markdown
+from .tables import summary, to_html, to_markdown, write_csv
 
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "
@@ -67,7 +67,7 @@ def write_loaded(runs: Runs, out: Path, items: Sequence[Reproduction] = (), swee
     table = summary(runs)
     write_text(out / "summary.md", to_markdown(table))
     with replacing(out / "summary.csv") as temp:
-        table.to_csv(temp, index=False)
+        write_csv(table, temp)
     with replacing(out / "curves.png") as temp:
         curves(runs).savefig(temp, dpi=110)
     write_text(out / "report.html", _html(runs, table, items, sweeps, whole))

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-_LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
-    "Δ": r"$\Delta$", "μ": r"$\mu$", "α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$",
-    "−": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
-}  # fmt: skip
+from .cells import for_html, for_latex, for_markdown, for_terminal
 
 
 class Sheet(NamedTuple):
@@ -35,7 +28,7 @@ def without_blank(sheet: Sheet, titles: Collection[str]) -> Sheet:
 
 def as_text(sheet: Sheet) -> str:
     """Columns aligned with spaces: words to the left, numbers to the right."""
-    shown = [["".join(c if c.isprintable() else "?" for c in cell) for cell in line] for line in [sheet.titles, *sheet.lines]]
+    shown = [list(map(for_terminal, line)) for line in [sheet.titles, *sheet.lines]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
     aligned = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown)
@@ -45,18 +38,18 @@ def as_text(sheet: Sheet) -> str:
 def as_markdown(sheet: Sheet) -> str:
     """A GitHub table; what could be Markdown or HTML in a cell is escaped."""
     rule = [":--" if title in sheet.words else "--:" for title in sheet.titles]
-    rows = [list(sheet.titles), rule, *([_markdown(cell) for cell in line] for line in sheet.lines)]
+    rows = [list(map(for_markdown, sheet.titles)), rule, *(list(map(for_markdown, line)) for line in sheet.lines)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def as_html(sheet: Sheet, css: str = "summary") -> str:
     """A <table>; strong cells are <strong>."""
     sides = ["" if title in sheet.words else ' class="number"' for title in sheet.titles]
-    heads = (html.escape(title).replace(" %", "&nbsp;%") for title in sheet.titles)
+    heads = (for_html(title).replace(" %", "&nbsp;%") for title in sheet.titles)
     head = "".join(f'<th scope="col"{side}>{title}</th>' for title, side in zip(heads, sides, strict=True))
     body = ""
     for i, line in enumerate(sheet.lines):
-        cells = [html.escape(cell) for cell in line]
+        cells = [for_html(cell) for cell in line]
         marked = (f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells))
         body += "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True)) + "</tr>\n"
     return f'<table class="{css}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
@@ -64,15 +57,7 @@ def as_html(sheet: Sheet, css: str = "summary") -> str:
 
 def as_latex(sheet: Sheet) -> str:
     """A booktabs tabular."""
-    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [sheet.titles, *sheet.lines]]
+    rows = [" & ".join(map(for_latex, row)) + r" \\" for row in [sheet.titles, *sheet.lines]]
     kinds = "".join("l" if title in sheet.words else "r" for title in sheet.titles)
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
     return f"\\begin{{tabular}}{{{kinds}}}\n{body}\n\\end{{tabular}}\n"
-
-
-def _markdown(cell: str) -> str:
-    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", html.escape(" ".join(cell.split()), quote=False))
-
-
-def _latex(cell: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in cell)

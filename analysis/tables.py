@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from pathlib import Path
 
 import pandas as pd
 
+from .cells import for_csv
 from .comparable import stated
 from .groups import Group, groups
 from .load import Runs
@@ -94,6 +96,13 @@ def _measured(mean: float, half: float, measure: Measure) -> str:
 
 def _rounds(done: int, planned: float | None) -> str:
     return f"{done}" if planned is None or math.isnan(planned) or planned == done else f"{done}/{planned:.0f}"
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """The summary for spreadsheets: numbers as they are, names so that none is a formula."""
+    words = {name: [for_csv(one) if isinstance(one, str) else one for one in table[name]]
+             for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])}  # fmt: skip
+    table.assign(**words).to_csv(path, index=False)
 
 
 def to_text(table: pd.DataFrame) -> str:

@@ -10,6 +10,7 @@ from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.core.errors import RaffedError, UsageError
+from raffed.core.visible import visible
 from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_endings import unfinished
 
@@ -53,7 +54,7 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
             sys.exit(signals.code)
         raise
     except RaffedError as error:
-        print(f"raffed: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
         if (why := no_memory(error)) is None:

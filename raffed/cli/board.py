@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from raffed.cli.pace import duration
 from raffed.cli.screen import counted, percent, plain
+from raffed.core.visible import visible
 from raffed.results.storage import named
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Board:
         """The sweep begins."""
         data = request.base.data
         what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {counted(request.base.federation.rounds, 'round')}"
-        print(f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy", flush=True)
+        told = f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy"
+        print(visible(told), flush=True)
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
         """A trial began, reported a round, or ended."""
@@ -48,12 +50,14 @@ class Board:
         if trial.state != "running":
             ended = sum(one.state != "running" for one in self._trials.values())
             scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"  # final runs have no validation part
-            print(f"{ended:>3}  {method}  {trial.name}  {trial.state}{scored}  {duration(trial.seconds)}", flush=True)
+            print(
+                f"{ended:>3}  {visible(f'{method}  {trial.name}')}  {trial.state}{scored}  {duration(trial.seconds)}", flush=True
+            )
 
     def stopped(self, again: str) -> None:
         """The sweep was interrupted; the command `again` continues it."""
         self.close()
-        print(f"raffed: stopped; continue with: {again}", file=sys.stderr)
+        print(f"raffed: stopped; continue with: {visible(again)}", file=sys.stderr)
 
     def finished(self, sweep: Mapping[str, object], out: Path) -> None:
         """The sweep came to its end, complete or not."""
@@ -122,7 +126,9 @@ class LiveBoard(Board):
         for (method, name), trial in order[:SHOWN]:
             shown = Text(percent(trial.score), style="bold" if trial.score == best else "")
             state = Text(trial.state, style=WORDS[trial.state])
-            table.add_row(method, name, state, f"{trial.rounds}/{rounds}", shown, duration(trial.seconds))
+            table.add_row(
+                Text(visible(method)), Text(visible(name)), state, f"{trial.rounds}/{rounds}", shown, duration(trial.seconds)
+            )
         if len(order) > SHOWN:
             table.caption = f"and {len(order) - SHOWN} more"
         return table

@@ -17,6 +17,7 @@ from raffed.cli.options import Flags, run_options
 from raffed.cli.pace import duration
 from raffed.cli.screen import Screen, counted, make_screen, plain
 from raffed.core.errors import UsageError
+from raffed.core.visible import visible
 from raffed.results.atomic import write_text
 from raffed.results.lock import advice
 from raffed.results.runfile import read_run
@@ -69,7 +70,8 @@ def _show_certificate(certificate: Certificate) -> None:
     """One line a file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
-    print(f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}")
+    told = f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}"
+    print(visible(told))
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
@@ -87,7 +89,7 @@ def _show_certificate(certificate: Certificate) -> None:
     for line in (*certificate.segments, *certificate.notes):
         print(line)
     if certificate.differs:
-        print(f"versions differ: {', '.join(certificate.differs)}" + (" (may explain other bits)" if wrong else ""))
+        print(f"versions differ: {visible(', '.join(certificate.differs))}" + (" (may explain other bits)" if wrong else ""))
 
 
 def _grouped(again: Sequence[Check]) -> Iterator[tuple[str, str, str, bool]]:
@@ -139,9 +141,9 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
     lost = damaged_sweeps(sweeps)
     unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says it all
     for name, reason in {**unreadable, **lost}.items():
-        print(f"raffed: left out {named(name)}: {named(str(reason))}", file=sys.stderr)
+        print(visible(f"raffed: left out {named(name)}: {named(str(reason))}"), file=sys.stderr)
     if loaded.unhashed:
-        print(f"raffed: {unhashed(loaded)}", file=sys.stderr)
+        print(visible(f"raffed: {unhashed(loaded)}"), file=sys.stderr)
     try:
         path = write_loaded(loaded, out, items, sweeps)
     except NoRunsError as error:
@@ -168,7 +170,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     item = load_item(path)
     if not showable(item):
-        print(f"raffed: {item.title}: nothing is finished, there is nothing to compare", file=sys.stderr)
+        print(visible(f"raffed: {item.title}: nothing is finished, there is nothing to compare"), file=sys.stderr)
         return
     runs = read_runs(run_folders(item), read_run)
     claims = None if runs.runs.empty else claim_sheet(item, runs)
@@ -204,8 +206,9 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     for method, about in found.methods.items():
         for trial in about.get("trials") or []:
             if trial.get("error"):
-                print(f"failed: {method} {trial['name']}: {str(trial['error']).strip().splitlines()[-1]}", file=sys.stderr)
-    print(f"raffed report {named(out)} --out {named(out)}/report draws the trials")
+                why = str(trial["error"]).strip().splitlines()[-1:]
+                print(visible(f"failed: {method} {trial['name']}: {''.join(why)}"), file=sys.stderr)
+    print(visible(f"raffed report {named(out)} --out {named(out)}/report draws the trials"))
 
 
 @run_options(without=["data.root"])

@@ -36,7 +36,7 @@ def read_local(file: Path) -> Tables:
     """The tables of a TOML file, which may name no Ray cluster but this machine's own: joining one runs what it sends."""
     tables = read_toml(file)
     if _table(tables.get("runtime")).get("address", "auto") != "auto":
-        raise UsageError(f"{file}: runtime.address in a file may be \"auto\" only; give another cluster as --address")
+        raise UsageError(f'{file}: runtime.address in a file may be "auto" only; give another cluster as --address')
     return tables
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.core.errors import UsageError, check_choice
+from raffed.core.visible import visible
 from raffed.methods.source import described
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def splits(
     if save is not None:
         with _writing(save):
             partition.save(save)
-        typer.echo(f"saved: {save}; use it with --split file:{save}")
+        typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
 
 
 def _list_splits() -> None:
@@ -181,7 +182,7 @@ def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path
         raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
     with _writing(path):
         draw_partition(partition, labels, path, DATASETS[name].class_names or None)
-    typer.echo(f"drawn: {path}")
+    typer.echo(visible(f"drawn: {path}"))
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from raffed.cli.screen import Screen, counted, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.core.config import RunConfig, Runtime
 from raffed.core.errors import NumericsError, UsageError, check_choice
+from raffed.core.visible import visible, visible_lines
 from raffed.results.storage import fetched, mirrored
 from raffed.results.tree import check_tree
 
@@ -65,7 +66,7 @@ def reproduce(
         check_tree(out)
         runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
-        runs = runs if tables else work.estimated(runs, lambda text: typer.echo(text, err=True))
+        runs = runs if tables else work.estimated(runs, lambda text: typer.echo(visible(text), err=True))
         studies = work.study_jobs(found, scale, out, count, flags.get("data.root"))
         planned = work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
         _announce(found, scale, planned)
@@ -138,7 +139,7 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
                    (item.cells, [c for job in found if isinstance(job, Job) for c in job.cells]))  # fmt: skip
     if here < total:
         lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
-    typer.echo("\n".join(lines), err=True)
+    typer.echo(visible_lines("\n".join(lines)), err=True)
 
 
 def _runtime(scale: str, flags: Flags) -> Runtime:

@@ -16,6 +16,7 @@ from raffed.cli.deadlines import GRACE
 from raffed.cli.pace import Pace, Waiting
 from raffed.cli.signals import NOTHING
 from raffed.core.errors import UsageError
+from raffed.core.visible import visible
 from raffed.results.storage import named
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Screen:
     def stopped(self, where: str, again: str) -> None:
         """The run ended early; the command `again` continues it."""
         self.close()
-        print(f"raffed: stopped; continue with: {named(again)}", file=sys.stderr)
+        print(f"raffed: stopped; continue with: {visible(named(again))}", file=sys.stderr)
 
     def unbegun(self) -> None:
         """The command ended before its run began."""
@@ -67,12 +68,12 @@ class Screen:
     def failed(self, where: str, error: Exception) -> None:
         """The run failed, and others follow."""
         self.close()
-        print(f"raffed: {named(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"raffed: {visible(named(' '.join(str(error).split())))}", file=sys.stderr)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         """The run came to its end; `brief` where others follow."""
         self.close()
-        print(named(result.folder or ""))
+        print(visible(named(result.folder or "")))
 
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
         """A report was written."""
@@ -145,11 +146,11 @@ class LineScreen(Screen):
         self._shown = time.monotonic()
 
     def start(self, title: str, method: str, rounds: int) -> None:
-        print(named(title), flush=True)
+        print(visible(named(title)), flush=True)
         self._pace = Pace()
 
     def chose(self, why: str, options: str) -> None:
-        print(f"auto: {why} ({options} repeats it)", flush=True)
+        print(visible(f"auto: {why} ({options} repeats it)"), flush=True)
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)
@@ -164,7 +165,7 @@ class LineScreen(Screen):
         waited = time.monotonic() - self._shown
         if share in (0.0, 1.0) or waited > 5:
             self._shown = time.monotonic()
-            print(f"{100 * share:3.0f} %  {what}", flush=True)
+            print(visible(f"{100 * share:3.0f} %  {what}"), flush=True)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         from raffed.cli.tables import show_result
@@ -183,7 +184,7 @@ class LineScreen(Screen):
         self.close()
         titles = list(rows[0])
         show(titles, [list(row.values()) for row in rows], title=title, right="|".join(set(titles) - set(words)))
-        print(f"report: {path}")
+        print(visible(f"report: {path}"))
 
 
 class BarScreen(LineScreen):
@@ -222,7 +223,7 @@ class BarScreen(LineScreen):
         elif share == 1:
             self.close()
         else:
-            self._bar.update(self._task, completed=round(100 * share), description=what, waiting="")
+            self._bar.update(self._task, completed=round(100 * share), description=visible(what), waiting="")
 
     def stopping(self) -> None:
         if self._bar is None or self._task is None:

@@ -194,4 +194,4 @@ def _again(jobs: Jobs, job: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"raffed: {text}", file=sys.stderr, flush=True)
+    print(f"raffed: {visible(text)}", file=sys.stderr, flush=True)

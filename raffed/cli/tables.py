@@ -16,6 +16,7 @@ from rich.text import Text
 
 from raffed.cli.pace import duration
 from raffed.cli.screen import percent
+from raffed.core.visible import visible, visible_lines
 from raffed.results.storage import named
 
 if TYPE_CHECKING:
@@ -37,21 +38,26 @@ def console() -> Console:
 
 def show(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str | None = None, right: str = "") -> None:
     """Print a table. `right`: the titles of columns that hold numbers, separated by |. Cells are not read as markup."""
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False)
     for name in titles:
-        table.add_column(name, justify="right" if name in right.split("|") else "left", overflow="fold")
+        table.add_column(Text(visible(name)), justify="right" if name in right.split("|") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     console().print(table)
+
+
+def _safe(title: str | None) -> Text | None:
+    """A title that is neither read as markup nor obeyed by a terminal."""
+    return None if title is None else Text(visible(title))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> None:
     """Print names and values, two columns without heads."""
-    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=None, show_header=False, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(name, Text(value))
+        table.add_row(Text(visible(name)), Text(visible_lines(value)))
     console().print(table)
 
 
@@ -106,7 +112,7 @@ def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
     if runs:
         show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
         print("agg: global model, test set, last round; pers: clients' own models, own tests")
-    print(f"report: {path}")
+    print(visible(f"report: {path}"))
 
 
 def mark(sign: str, colour: str) -> Text:
@@ -116,5 +122,5 @@ def mark(sign: str, colour: str) -> Text:
 
 def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
     """`✓ name   found   advice`."""
-    text = Text.assemble((sign, colour), f" {name:<15} {found}")
-    return text.append(f"  → {advice}", style="dim" if colour == "green" else colour) if advice else text
+    text = Text.assemble((sign, colour), f" {name:<15} {visible_lines(found)}")
+    return text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour) if advice else text
