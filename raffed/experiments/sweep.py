@@ -23,6 +23,7 @@ from typing import Any
 from raffed.core.config import RunConfig
 from raffed.core.errors import RunFolderError, UsageError, check_choice, check_permitted
 from raffed.methods import METHODS
+from raffed.results.lock import advice as remedy
 from raffed.results.lock import make_folder
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 
