@@ -27,7 +27,7 @@ raffed report runs/ --out report/
 
 [bold]Exit codes[/bold]
 
-0 done, 1 failed, 2 impossible as asked, 130 or 143 stopped and resumable"""
+0 done, 1 failed, 2 impossible as asked, 129, 130 or 143 stopped and resumable"""
 
 app = typer.Typer(
     name="raffed",
@@ -75,7 +75,7 @@ A TOML file holds method and seed, then \\[args] for the method, \\[data],
 
 [bold]Stopping[/bold]
 
-Ctrl-C or SIGTERM once: finish the round, write a checkpoint, stop; in the first round, stop at once."""
+Ctrl-C or SIGTERM once: finish the round (4 s at most), write a checkpoint, stop; in the first round, stop at once."""
 COMPARE_EPILOG = """[bold]Example[/bold]
 
 raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both

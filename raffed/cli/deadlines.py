@@ -19,8 +19,8 @@ from raffed.cli.signals import HEARD, NOTHING, StopSignals, innermost
 from raffed.results.storage import sending
 from raffed.runtime import ray_endings
 
-GRACE = 5.0  # seconds for the round at hand and a checkpoint; then the round is dropped
-LIMIT = 9.0  # seconds from the signal until the process ends in the middle of whatever it does
+GRACE = 4.0  # seconds for the round at hand and a checkpoint; then the round is dropped
+LIMIT = 8.0  # seconds from the signal until the process ends in the middle of whatever it does
 EARLY = 3.0  # the same where no round is done yet
 LOST_GRACE, LOST_LIMIT = 2.5, 6.0  # the same where Ray has died: a round cannot end then
 SENDING = 60.0  # seconds more for what is left to be sent to a URL

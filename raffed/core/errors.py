@@ -102,7 +102,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def check_permitted(path: object, error: Exception) -> None:
-    """Raise a RunFolderError with the right advice if a file could not be read for want of permission: nothing is wrong with it."""
+    """Raise a RunFolderError if a file could not be read for want of permission alone: nothing else is wrong with it."""
     if isinstance(error, PermissionError):
         raise RunFolderError(f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)") from error
 

@@ -25,7 +25,7 @@ def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) 
 
 
 def end_early(path: Path, asked: bool) -> None:
-    """A run whose driver was asked to stop, or has lost its Ray: put that down, and raise the latter unless it was done anyway."""
+    """Put down that a run was asked to stop, or has lost its Ray; raise the latter unless the run was done anyway."""
     if (what := lost()) is not None:
         own.end_all()  # then nobody writes in the folder any more
     mark_interrupted(path, what and f"{what} died")

@@ -7,7 +7,7 @@ import sys
 
 from raffed.core.errors import UsageError
 
-UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"  # the loader's and libraries' words
+UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"  # of loader and libraries
 ADVICE = "free some memory or ask for more of it; a batch system has an option for it (Slurm: --mem)"
 
 

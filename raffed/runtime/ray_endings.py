@@ -21,7 +21,7 @@ from raffed.runtime import keeper
 
 VITAL = {"gcs_server": "Ray's head process (gcs_server)", "raylet": "Ray's node process (raylet)"}
 SESSION, LAST_CALL = "ray-session", "raffed-last-call"  # threads that call Ray
-SHUTDOWN_SECONDS = 3.0  # for Ray to end by itself when the command is in a hurry
+SHUTDOWN_SECONDS = 2.0  # for Ray to end by itself when the command is in a hurry
 
 
 class Own:

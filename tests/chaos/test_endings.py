@@ -1,4 +1,4 @@
-"""Signals and kills, to the command alone and to its whole group, in every phase: the code, the last line, the time, what is left.
+"""Signals and kills, to the command alone and to its whole group, in every phase: code, last line, time, what is left.
 
     python -m pytest tests/chaos/test_endings.py -m slow
 """
@@ -26,8 +26,8 @@ SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
     "run": (["run", "--rounds", "100000"], r"^round ", "raffed resume {out}"),
     "compare": (["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", "100000"], r"^round ", "the same command"),
-    "tune": (["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"], r"^ *1  fedavg",
-             "raffed tune --resume --out {out}"),
+    "tune": (["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"],
+             r"^ *1  fedavg", "raffed tune --resume --out {out}"),
 }  # fmt: skip
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SECONDS = 10.0  # from the signal until the command has ended, and from then until nothing of it is left
