@@ -19,7 +19,8 @@ def test_they_are_numbers_that_the_factory_takes_and_a_value_given_is_the_one_na
     assert all(type(known[key].default) is float for key in STRENGTHS[name])
     first = STRENGTHS[name][0]
     method = build_method(name, {first: 0.0625})
-    with pytest.raises(NumericsError, match=f"too large; or a smaller coefficient of .*'s own: {first} = 0.0625"), explained(method):
+    said = f"too large; or a smaller coefficient of .*'s own: {first} = 0.0625"
+    with pytest.raises(NumericsError, match=said), explained(method):
         raise NumericsError("too large")
 
 
