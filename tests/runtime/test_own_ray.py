@@ -199,4 +199,6 @@ def test_another_user_reaches_neither_the_sockets_nor_the_token() -> None:
     (gcs,) = [pid for pid in family(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server"]
     paths = [own, raylet, f"{os.path.dirname(raylet)}/plasma_store", f"/proc/{gcs}/environ"]
     done = subprocess.run([sys.executable, "-S", "-c", code, *paths], capture_output=True, text=True, timeout=60)
+    del serving  # its end removes the socket
+    os.rmdir(os.path.dirname(own))
     assert done.stdout.split() == ["refused"] * len(paths), done.stderr
