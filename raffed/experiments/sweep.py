@@ -27,9 +27,6 @@ from raffed.core.config import SECTIONS, RunConfig, Runtime
 from raffed.core.errors import UsageError, check_choice
 from raffed.methods import METHODS
 from raffed.results.sweep_file import SELECT, TrialRecord
-from raffed.results.lock import advice as remedy
-from raffed.results.lock import make_folder
-from raffed.results.runfile import RUN_FILE, read_run, write_json
 
 PROTOCOLS = {
     "validation": "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all training data",
