@@ -44,7 +44,7 @@ def check_can_be_made(folder: Path) -> None:
     """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is made."""
     there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
     if there.exists() and not there.is_dir():
-        raise RunFolderError(f"{folder}: cannot be made ({there} is a file); choose another --out")
+        raise RunFolderError(f"{folder}: cannot be made (Not a directory); choose another --out: {there} is a file")
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
         what = "written" if there == folder else f"made in {there}"
         raise RunFolderError(f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}")
@@ -57,7 +57,7 @@ def advice(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return "it is on a file system that is mounted read-only: choose another --out"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return "a file is in the way: choose another --out"
+        return "choose another --out: a file is in the way"
     return "mend that, or choose another --out"
 
 
