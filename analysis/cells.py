@@ -14,7 +14,6 @@ _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
     "Δ": r"$\Delta$", "μ": r"$\mu$", "α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$",
     "−": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "≠": r"$\neq$", "…": r"\ldots{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
