@@ -55,7 +55,7 @@ def run(
             import raffed
 
             shown = stack.enter_context(sinks(folder, board, tracker, project))
-        begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
+            begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
         carry_out(
             lambda watch, stop: raffed.run(
                 config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -26,12 +28,19 @@ with deadlines.Deadlines(), StopSignals(lambda: None, lambda: print("continue wi
 """
 
 
+def wait_until_it_sleeps(pid: int) -> None:
+    """Between its last print and the lock a process still runs Python, which would take the signal."""
+    while Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("when", ["new", "begun"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_code(number: signal.Signals, when: str) -> None:
     with subprocess.Popen([sys.executable, "-c", HUNG, when], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "hung\n"
+        wait_until_it_sleeps(process.pid)
         os.kill(process.pid, number)
         rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == (128 + number, "continue with: x\n")

@@ -105,8 +105,8 @@ def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(flags: str, has:
 def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
     gain: float, has: bool | None, precision: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("raffed.experiments.run.bf16_in_hardware", lambda: has)
-    monkeypatch.setattr("raffed.experiments.run.bf16_gain", lambda: gain)
+    monkeypatch.setattr("raffed.experiments.cautions.bf16_in_hardware", lambda: has)
+    monkeypatch.setattr("raffed.experiments.cautions.bf16_gain", lambda: gain)
     monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
     small = RunConfig(data=Data("digits", "iid:2"), model=Model("mlp", {"hidden": [4]}), federation=Federation(1),
                       runtime=Runtime(execution="serial"), numerics=Numerics(precision=precision))  # fmt: skip
