@@ -13,7 +13,7 @@ from .groups import Group
 from .load import Runs
 from .measures import measures
 
-DECLARED = frozenset({"local.clip_norm"})
+DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
 
 
 class Reproduction(NamedTuple):
