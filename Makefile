@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml raffed/core/_maxpool.c
+$(STAMP): pyproject.toml raffed/core/kernels/_maxpool.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"

@@ -5,10 +5,16 @@
 >>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
 """
 
-from .figures import class_heat_map, curves
-from .load import NoRunsError, Runs, load_runs
+if __name__ == "analysis":  # imported by its place in a checkout: it is raffed.analysis all the same
+    import importlib
+    import sys
+
+    sys.modules[__name__] = importlib.import_module("raffed.analysis")
+
+from .figures.curves import class_heat_map, curves
+from .metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from .report import write_report
-from .tables import summary, to_html, to_latex, to_markdown, to_text
+from .runs.load import NoRunsError, Runs, load_runs
 
 __all__ = [
     "NoRunsError", "Runs", "class_heat_map", "curves", "load_runs", "summary", "to_html", "to_latex", "to_markdown",

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cells import for_terminal
-from .load import NoRunsError, read_runs
+from .metrics.summary import summary, to_text
+from .render.cells import for_terminal
 from .report import unhashed, write_loaded
+from .runs.load import NoRunsError, read_runs
 from .sweeps import damaged_sweeps, find_sweeps, trials_of
-from .tables import summary, to_text
 
 
 def main(argv: Sequence[str] | None = None) -> int:

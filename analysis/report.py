@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from .comparable import notices, unlike
-from .figures import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
-from .files import replacing, write_text
-from .groups import Group, differing
-from .item_runs import Reproduction, load_item
-from .item_views import showable
-from .load import NoRunsError, Runs, flatten, read_runs, reasons, section
-from .page import notice, page, pairs, picture, text
-from .run_files import DAMAGED
+from .figures.curves import PANELS, class_heat_map, curves, in_the_dark, panel_figure, svg, tasks
+from .metrics.summary import summary, to_html, to_markdown, write_csv
+from .render.page import notice, page, pairs, picture, text
+from .reproduction.item_runs import Reproduction, load_item
+from .reproduction.item_views import showable
+from .runs.comparable import notices, unlike
+from .runs.files import replacing, write_text
+from .runs.groups import Group, differing
+from .runs.load import NoRunsError, Runs, flatten, read_runs, reasons, section
+from .runs.run_files import DAMAGED
 from .sections import item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, damaged_sweeps, trials_of
-from .tables import summary, to_html, to_markdown, write_csv
 
 READING = (
     "<p>Accuracies are in per cent, ± is the 95 % t-interval over seeds. <em>Aggregation</em> is the global model on the "

@@ -6,25 +6,26 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from . import comparable
-from .claims import claim_sheet
-from .classes import class_sheet
-from .compare import comparison_sheet, ranking
-from .figures import in_the_dark, looks, svg
-from .gains import client_gains
-from .groups import Group
-from .item_runs import Reproduction, run_folders
-from .item_views import has_table, item_view
-from .load import Runs
-from .measures import measures
-from .page import notice, pairs, picture, text
-from .plots import Point, gains, rank_diagram, scatter, setting_map
-from .reproductions import paper_sheet, verdicts
-from .sheet import as_html
-from .stats import t_interval
-from .studies import check_sheet, load_studies, painted, study_folders
+from .figures.curves import in_the_dark, looks, svg
+from .figures.plots import PlotPoint, gains, rank_diagram, scatter, setting_map
+from .metrics.classes import class_sheet
+from .metrics.compare import comparison_sheet, ranking
+from .metrics.gains import client_gains
+from .metrics.intervals import t_interval
+from .metrics.measures import measures
+from .metrics.targets import BASELINE, target_sheet
+from .render.page import notice, pairs, picture, text
+from .reproduction.claims import claim_sheet
+from .reproduction.item_runs import Reproduction, run_folders
+from .reproduction.item_views import has_table, item_view
+from .reproduction.verdicts import paper_sheet, verdicts
+from .runs import comparable
+from .runs.groups import Group
+from .runs.load import Runs
+from .studies.painters import check_sheet, painted
+from .studies.study import load_studies, study_folders
 from .sweeps import NOTES, Sweep, trials_frame, tuning_sheet
-from .targets import BASELINE, target_sheet
+from .table import as_html
 
 VERDICTS = {
     "full": "A number <em>agrees</em> if it differs from the printed one by no more than the tolerance ({tolerance:g}) or our "
@@ -146,7 +147,7 @@ def task_sections(runs: Runs, members: Sequence[Group]) -> str:
     return body + (f'<div class="figures">{drawn}</div>\n' if drawn else "") + _gains(runs, members)
 
 
-def _points(runs: Runs, members: Sequence[Group]) -> list[Point]:
+def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
     found, numbers = measures(runs), looks(runs)
     points = []
     for group in members:
@@ -154,7 +155,7 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[Point]:
         if len(rows):
             x, y = rows["accuracy_last"].tolist(), rows["personal_last"].tolist()
             mean = sum(x) / len(x), sum(y) / len(y)
-            points.append(Point(comparable.marked(runs, group), *mean, t_interval(x), t_interval(y), numbers[group.label]))
+            points.append(PlotPoint(comparable.marked(runs, group), *mean, t_interval(x), t_interval(y), numbers[group.label]))
     return points
 
 

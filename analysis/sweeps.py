@@ -12,12 +12,12 @@ import pandas as pd
 
 from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
 
-from .comparable import judge
-from .groups import Group
-from .load import Runs, read_runs, section
-from .measures import measures
-from .sheet import Sheet, without_blank
-from .stats import t_interval
+from .metrics.intervals import t_interval
+from .metrics.measures import measures
+from .runs.comparable import judge
+from .runs.groups import Group
+from .runs.load import Runs, read_runs, section
+from .table import TextTable, without_blank
 
 NOTES = {
     "validation": "Settings were chosen on a validation part of the clients' training data, never on test data; the accuracies "
@@ -99,14 +99,14 @@ def _result(sweep: Sweep, method: str) -> Path | None:
     return (sweep.folder / method / TRIALS / str(chosen)).resolve() if sweep.protocol == "paper" and chosen is not None else None
 
 
-def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> Sheet:
+def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> TextTable:
     """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the final accuracies."""
     finals = read_runs([sweep.folder]) if runs is None else runs
     titles = ["Method", "Chosen", "Trials", "Failed", "Rounds to choose", "Hours to choose", _score_title(sweep), "Seeds",
               "Aggregation %", "Personalization %"]  # fmt: skip
     said = _comparable(sweep, finals)
     lines = [[*_line(sweep, name, about, finals), said.get(name, "–")] for name, about in sweep.methods.items()]
-    return without_blank(Sheet([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})), {"Comparable"})
+    return without_blank(TextTable([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})), {"Comparable"})
 
 
 def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:

@@ -7,22 +7,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from raffed import _checkout
 
 __version__ = "0.1.0"
 
-# analysis/ and tune_spaces/ stand beside this folder in a checkout and inside it in a wheel, where their names would collide
-# with others'. Either way they are raffed.analysis and raffed.tune_spaces.
-_checkout = Path(__file__).resolve().parents[1]
-if (_checkout / "pyproject.toml").is_file() and (_checkout / "tune_spaces").is_dir():
-    __path__.append(str(_checkout))
+_checkout.install()
 
 if TYPE_CHECKING:
-    from raffed.core.config import Data, Federation, Model, Numerics, RunConfig, Runtime
-    from raffed.core.faults import Faults
-    from raffed.core.local import Local
-    from raffed.core.privacy import Privacy
+    from raffed.config.faults import Faults
+    from raffed.config.privacy import Privacy
+    from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.config.training import Local
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
@@ -31,10 +28,10 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Local": "raffed.core.local",
-    "Faults": "raffed.core.faults",
-    "Privacy": "raffed.core.privacy",
-    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.core.config"),
+    "Local": "raffed.config.training",
+    "Faults": "raffed.config.faults",
+    "Privacy": "raffed.config.privacy",
+    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
     **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
 }
 

@@ -1,4 +1,4 @@
-"""Scalar clients f_k(x) = ½ h_k (x − b_k)² carried through whole rounds of the kernel (baselines-fedmr.md §0, "QT").
+"""Scalar clients f_k(x) = ½ h_k (x − b_k)² carried through whole rounds of the kernel (docs/papers/baselines.md §0, "QT").
 
 The network is one weight that matters; its cross-entropy over a single class is 0 with gradient 0, so the quadratic term
 is the whole objective, and fixed points can be written down.
@@ -12,11 +12,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from raffed.config.training import Local
 from raffed.core.context import ClientData, Context, Forward
-from raffed.core.local import Local
-from raffed.core.method import Method, Term
-from raffed.core.network import Network
+from raffed.core.ingredients import Term
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.training.network import Network
 from raffed.models.net import Net
 from tests.tiny import Tiny
 

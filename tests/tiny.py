@@ -15,18 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from raffed.config.training import Local
 from raffed.core import seeds
-from raffed.core.boundary import Broadcast, Server, Vault
-from raffed.core.context import ClientData, Context, Forward, ServerContext
-from raffed.core.fold import Fold
-from raffed.core.local import Local
-from raffed.core.method import Method, Received, Spec
-from raffed.core.network import Network
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
+from raffed.core.messages import Broadcast, ClientState, ServerState
+from raffed.core.method import Method
 from raffed.core.params import Params, State, brought_back
 from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
-from raffed.core.stacked import stacked
-from raffed.core.stretch import Augmentation, one_by_one
-from raffed.core.training import Guest, Session
+from raffed.core.stacked.executor import stacked
+from raffed.core.training.network import Network
+from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.task import Augmentation
 from raffed.methods import METHODS
 from raffed.models.net import Net
 
@@ -42,7 +43,7 @@ PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
 
 def module(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float = 0.0) -> Net:
-    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something. Plain, it is a `Chain` (core/chain.py)."""
+    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something. Plain, it is a `LinearChain` (core/kernels/linear_chain.py)."""
     with seeds.forked(seed):
         layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1), fc=nn.Linear(FEATURES, WIDTH))
         if norm:
@@ -87,21 +88,21 @@ class Tiny:
         samples = sum(one.n for one in self.data)
         self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits, self.rounds, samples)
         self.arrange()
-        self.server: Server = server_init(self.method, brought_back(self.net.initial), self.spec)
-        self.vaults: dict[int, Vault] = {}
+        self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)
+        self.vaults: dict[int, ClientState] = {}
         self.last: dict[int, ClientRound] = {}
 
     def arrange(self) -> None:
         """The session, after a change of how this federation trains."""
         execute = stacked if self.cohort else one_by_one
-        self.session = Session(self.net, self.local, self.seed, self.spec, self.augment, execute)
+        self.session = TrainingSession(self.net, self.local, self.seed, self.spec, self.augment, execute)
 
     def drawn(self) -> tuple[int, ...]:
         """Half of the clients, ascending."""
         order = seeds.rng(self.seed, "sampling", self.server.round).permutation(len(self.data))
         return tuple(sorted(int(c) for c in order[: max(1, len(self.data) // 2)]))
 
-    def visit(self, client: int, broadcast: Broadcast | None = None, vault: Vault | None = None) -> ClientRound:
+    def visit(self, client: int, broadcast: Broadcast | None = None, vault: ClientState | None = None) -> ClientRound:
         """One client's round, kept nowhere."""
         sent = broadcast or self.server.broadcast()
         return client_round(self.method, sent, vault or self.vaults.get(client), self.data[client], self.session, client)
@@ -110,8 +111,8 @@ class Tiny:
         """One round with these participants, trained and folded in the order given."""
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        fold, sent = Fold(self.method.server.each), self.server.broadcast()
-        guests = [Guest(client, self.vaults.get(client), self.data[client]) for client in chosen]
+        fold, sent = UploadAccumulator(self.method.server.each), self.server.broadcast()
+        guests = [Participant(client, self.vaults.get(client), self.data[client]) for client in chosen]
         together = [guests] if self.cohort else [[guest] for guest in guests]
         rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]
         done = dict(zip(chosen, rounds, strict=True))
@@ -144,7 +145,7 @@ class Tiny:
 
     def context(self, client: int, slot: str, **changes: Any) -> Context:
         """The context of one ingredient as it was after the last round's training."""
-        return self.last[client].views[slot].but(**changes)
+        return self.last[client].views[slot].replace(**changes)
 
 
 def leaves(record: Any) -> list[Tensor]:

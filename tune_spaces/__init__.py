@@ -1,7 +1,7 @@
-"""What is searched for each method: one module a method, whose SPACE is a Ray Tune space keyed by the factory's keywords.
+"""What is searched for each method: one module a method, whose SPACE maps the factory's keywords to lists of values.
 
 A method without hyper-parameters has an empty SPACE. Spaces are grids: the same points whoever searches, so that methods can
-be given equal budgets. `continuous` is what a searcher that models the objective draws from instead.
+be given equal budgets. They are plain data and import nothing; `raffed.experiments.tuning` gives them to Ray Tune.
 
     python -m tune_spaces fedmr --dataset digits --split p10c2 --out sweeps/fedmr      # = raffed tune --method fedmr ...
 """
@@ -11,22 +11,28 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ray import tune
-
-from raffed.core.errors import UsageError
-from raffed.experiments.names import no_space
+from raffed.errors import UsageError
 
 LARGEST_GRID = 100_000  # settings, every one of which is checked before the first is tried
 Space = dict[str, Any]
-Point = dict[str, Any]
+GridPoint = dict[str, Any]
 
 
 def has_space(method: str) -> bool:
     """Whether there is a module for a method."""
     return importlib.util.find_spec(f"{__name__}.{method}") is not None
+
+
+def no_space(method: str) -> str:
+    """What to do about a method that has no search space."""
+    return (
+        f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py with "
+        "SPACE = {keyword: [values]} and the source of the values in its docstring; SPACE = {} for a method without "
+        "hyper-parameters"
+    )
 
 
 def load_space(method: str) -> Space:
@@ -42,14 +48,16 @@ def load_space(method: str) -> Space:
 
 
 def values(space: Mapping[str, Any], keyword: str) -> list[Any]:
-    """The values of one axis of a grid; a UsageError for anything that is not `tune.grid_search`."""
+    """The values of one axis of a grid: a list, or what `ray.tune.grid_search` makes of one. Others are a UsageError."""
     axis = space[keyword]
-    if not isinstance(axis, Mapping) or set(axis) != {"grid_search"}:
-        raise UsageError(f"{keyword} = {axis!r}: wanted tune.grid_search([...])")
-    return list(axis["grid_search"])
+    if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
+        axis = axis["grid_search"]
+    if not isinstance(axis, list | tuple):
+        raise UsageError(f"{keyword} = {axis!r}: wanted a list of values")
+    return list(axis)
 
 
-def points(space: Mapping[str, Any]) -> list[Point]:
+def points(space: Mapping[str, Any]) -> list[GridPoint]:
     """Every setting of a grid, the last keyword changing fastest; one empty setting for an empty space."""
     axes = [values(space, keyword) for keyword in space]
     size = math.prod(len(axis) for axis in axes)  # `map` is the module of a method here
@@ -57,18 +65,3 @@ def points(space: Mapping[str, Any]) -> list[Point]:
         names = ", ".join(space)
         raise UsageError(f"a grid over {names} has {size:,} settings, wanted at most {LARGEST_GRID:,}; leave values out")
     return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*axes)]
-
-
-def continuous(space: Mapping[str, Any]) -> Space:
-    """The ranges that a grid spans: log-uniform where all values are positive floats a factor of 10 or more apart, uniform
-    for other floats, and a choice among the values of everything else."""
-    return {keyword: _range(values(space, keyword)) for keyword in space}
-
-
-def _range(among: Sequence[Any]) -> Any:
-    if len(among) < 2 or not all(isinstance(value, float) for value in among):
-        return tune.choice(list(among))
-    low, high = min(among), max(among)
-    if low > 0 and math.log10(high / low) >= 1 - 1e-9:
-        return tune.loguniform(low, high)
-    return tune.uniform(low, high)

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from ray import tune
-
-SPACE = {"lam": tune.grid_search([0.25, 0.5, 0.75]), "beta": tune.grid_search([0.1, 0.5, 0.9])}
+SPACE = {"lam": [0.25, 0.5, 0.75], "beta": [0.1, 0.5, 0.9]}

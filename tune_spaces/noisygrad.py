@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from ray import tune
-
-SPACE = {"size": tune.grid_search([0.0001, 0.001, 0.01])}
+SPACE = {"size": [0.0001, 0.001, 0.01]}

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from ray import tune
-
-SPACE = {"lam": tune.grid_search([15.0, 20.0, 30.0]), "personal_lr": tune.grid_search([0.01, 0.05, 0.1])}
+SPACE = {"lam": [15.0, 20.0, 30.0], "personal_lr": [0.01, 0.05, 0.1]}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ray import tune
-
 SPACE = {
-    "alpha": tune.grid_search([0.1, 0.5, 0.9]),
-    "lam": tune.grid_search([0.01, 0.1, 0.5]),
-    "mu": tune.grid_search([0.1, 0.5, 0.9]),
+    "alpha": [0.1, 0.5, 0.9],
+    "lam": [0.01, 0.1, 0.5],
+    "mu": [0.1, 0.5, 0.9],
 }

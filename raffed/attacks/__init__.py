@@ -1,4 +1,4 @@
-"""What a server that keeps to the protocol can learn of a client's data from one real upload (mpfedcon.md §5).
+"""What a server that keeps to the protocol can learn of a client's data from one real upload (docs/papers/mpfedcon.md §5).
 
 `upload` makes a client take one real step and keeps what the server saw of it; `labels` and `leakage` work on that alone;
 `quality` compares with the truth; `settings` names the attacks; `protocol` carries them out on several images.

@@ -1,4 +1,4 @@
-"""Label inference from the gradient of one sample's cross-entropy with respect to the last layer s = W a + b (mpfedcon.md §5.1).
+"""Label inference from the gradient of one sample's cross-entropy with respect to the last layer s = W a + b (docs/papers/mpfedcon.md §5.1).
 
 ∂L/∂s_k = p_k − 1[k = y], ∂L/∂b_k = p_k − 1[k = y], ∂L/∂W_k = (p_k − 1[k = y]) a. For batches of one sample, and only where the
 last layer's gradient is seen: under a withheld output layer rows have no class.
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Wire
-from raffed.core.frozen import fields_of
+from raffed.core.messages import Wire
 from raffed.core.params import Params
+from raffed.core.record import fields_of
 
 
 def by_bias(bias: Tensor) -> int:

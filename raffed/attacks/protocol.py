@@ -16,8 +16,8 @@ from raffed.attacks.quality import mse, psnr, ssim
 from raffed.attacks.settings import Setting
 from raffed.attacks.upload import LR, Observed, observed
 from raffed.core import seeds
-from raffed.core.network import Network
 from raffed.core.params import Params
+from raffed.core.training.network import Network
 from raffed.methods import build_method
 from raffed.methods.memory import ClassSums
 from raffed.models import build
@@ -28,7 +28,7 @@ RECOGNISABLE, DEFENDED = 0.03, 0.06
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """One attack on one image. `said`: rule or message → the label it gave; "attack" is the attack's own."""
 
     attempt: Attempt
@@ -47,7 +47,7 @@ def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
     return net
 
 
-def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR) -> Outcome:
+def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR) -> AttackOutcome:
     """A client takes its step on the image x [C, H, W] with label y; the attacker works on what was sent.
 
     `number` names the image in the random streams. Everything from `Observed` on sees the truth through `watch` alone.
@@ -63,7 +63,7 @@ def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed:
     distance = sought(setting, seen, gradient, dealt, x.shape, classes, seed, label)
     found = reconstruct(distance, dummies(x.shape, classes, effort.restarts, seed, number), effort, lambda z: mse(z, x))
     said["attack"] = found.label if label is None else label
-    return Outcome(found, x, y, said)
+    return AttackOutcome(found, x, y, said)
 
 
 def sought(
@@ -80,7 +80,7 @@ def sought(
     return gradient_distance(own, Params({**base, **known, **seen.broadcast.w.tensors}), gradient, label)
 
 
-def summary(outcomes: Sequence[Outcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
+def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
     """metric → number over the images of one setting. mse@T: median MSE after T iterations (∞ of a reconstruction that is no
     number); psnr in dB and ssim: medians at the end; recognised: share with final MSE < 0.03; diverged: share without a
     restart that did not; label WHO: share of right labels; defended: 1 if the median final MSE exceeds 0.06.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from raffed.core.errors import UsageError, check_choice, check_range
+from raffed.errors import UsageError, check_choice, check_range
 
 HEADS = ("sent", "dealt", "random")
 PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list those of its figure

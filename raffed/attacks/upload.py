@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Broadcast, Upload
-from raffed.core.context import ClientData
-from raffed.core.errors import UsageError
-from raffed.core.local import Local
-from raffed.core.method import Method, Spec
-from raffed.core.network import Network
+from raffed.config.training import Local
+from raffed.core.context import ClientData, Spec
+from raffed.core.messages import Broadcast, Upload
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.round import client_round, server_init
-from raffed.core.training import Session
+from raffed.core.training.network import Network
+from raffed.core.training.session import TrainingSession
+from raffed.errors import UsageError
 
 LR = 0.1
 
@@ -49,5 +49,5 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     spec = Spec(classes, net.feature_dim, 1, 1)
     local = Local(lr=lr, momentum=0.0, weight_decay=0.0, batch_size=1, epochs=1)
     sent = server_init(method, net.initial, spec).broadcast()
-    done = client_round(method, sent, None, data, Session(net, local, seed, spec), 0)
+    done = client_round(method, sent, None, data, TrainingSession(net, local, seed, spec), 0)
     return Observed(sent, done.upload, lr)

@@ -9,10 +9,10 @@ from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.core.errors import RaffedError, UsageError
-from raffed.core.visible import visible
+from raffed.errors import RaffedError, UsageError
+from raffed.results.visible import visible
 from raffed.runtime.memory_limit import no_memory
-from raffed.runtime.ray_endings import unfinished
+from raffed.runtime.ray_backend.endings import unfinished
 
 WORK = ("run", "resume", "compare", "tune", "reproduce", "verify")  # what is shown is not all that they do
 

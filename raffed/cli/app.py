@@ -9,7 +9,7 @@ import typer
 
 from raffed import __version__
 from raffed.cli import checking, listing, reproducing, running, submitting, tuning
-from raffed.runtime.logs import VARIABLE, configure
+from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
 

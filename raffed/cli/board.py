@@ -10,16 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from raffed.cli.pace import duration
-from raffed.cli.screen import counted, percent, plain
-from raffed.core.visible import visible
+from raffed.cli.numbers import counted, duration, percent
+from raffed.cli.screen import plain
 from raffed.results.storage import named
+from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from raffed.experiments.sweep import Request, Trial
+    from raffed.experiments.tuning.request import Request
+    from raffed.experiments.tuning.trials import Trial
 
 SHOWN = 24  # trials in the table of a terminal
 WORDS = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the order of the table

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import read_config
+from raffed.cli.numbers import counted, duration
 from raffed.cli.options import Flags, run_options
-from raffed.cli.pace import duration
-from raffed.cli.screen import Screen, counted, make_screen, plain
-from raffed.core.errors import UsageError
-from raffed.core.visible import visible
+from raffed.cli.screen import Screen, make_screen, plain
+from raffed.errors import UsageError
 from raffed.results.atomic import write_text
 from raffed.results.lock import advice
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
+from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.experiments.verify import Certificate, Check
+    from raffed.experiments.verify import Certificate, VerificationCheck
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
@@ -92,7 +92,7 @@ def _show_certificate(certificate: Certificate) -> None:
         print(f"versions differ: {visible(', '.join(certificate.differs))}" + (" (may explain other bits)" if wrong else ""))
 
 
-def _grouped(again: Sequence[Check]) -> Iterator[tuple[str, str, str, bool]]:
+def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str, str, str, bool]]:
     for what in dict.fromkeys(check.what for check in again):
         same = [check for check in again if check.what == what and check.ok]
         if same:
@@ -132,10 +132,10 @@ def report(
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary; whether every
     sweep could be read."""
-    from raffed.analysis.load import NoRunsError, read_runs
+    from raffed.analysis.metrics.summary import cells, summary
     from raffed.analysis.report import find_items, unhashed, write_loaded
+    from raffed.analysis.runs.load import NoRunsError, read_runs
     from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
-    from raffed.analysis.tables import cells, summary
 
     loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
     lost = damaged_sweeps(sweeps)
@@ -159,14 +159,15 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen.
 
     The table of an item that is a study alone is that of its claims."""
-    from raffed.analysis.claims import claim_sheet
-    from raffed.analysis.item_runs import load_item, run_folders
-    from raffed.analysis.item_views import has_table, showable
-    from raffed.analysis.load import read_runs
     from raffed.analysis.report import write_loaded
-    from raffed.analysis.reproductions import paper_sheet
-    from raffed.analysis.sheet import as_latex, as_markdown
-    from raffed.analysis.studies import check_sheet, load_studies, values_sheet
+    from raffed.analysis.reproduction.claims import claim_sheet
+    from raffed.analysis.reproduction.item_runs import load_item, run_folders
+    from raffed.analysis.reproduction.item_views import has_table, showable
+    from raffed.analysis.reproduction.verdicts import paper_sheet
+    from raffed.analysis.runs.load import read_runs
+    from raffed.analysis.studies.painters import check_sheet
+    from raffed.analysis.studies.study import load_studies, values_sheet
+    from raffed.analysis.table import as_latex, as_markdown
 
     item = load_item(path)
     if not showable(item):
@@ -191,8 +192,8 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     """Leave what a sweep chose as tuning.md and tuning.tex beside it, and print it if it is to be `shown`."""
-    from raffed.analysis.sheet import as_latex, as_markdown
     from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
+    from raffed.analysis.table import as_latex, as_markdown
     from raffed.cli.tables import show
 
     found = Sweep(out, sweep)
@@ -225,7 +226,7 @@ def doctor(
     Exit code 1 where something essential is broken; 2 where that is Ray alone, as a run on it would be refused.
     """
     from raffed.cli.tables import console, line
-    from raffed.experiments.doctor import RAY_STARTS, examine, sized
+    from raffed.experiments.diagnostics import RAY_STARTS, examine, sized
 
     findings = examine(data_root, ray, flags.get("runtime.address"))
     if file or flags.keys() - {"runtime.address"}:

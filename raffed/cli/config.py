@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from raffed.cli.options import Flags
-from raffed.core.config import RunConfig, Runtime
-from raffed.core.errors import UnknownNameError, UsageError, check_choice
+from raffed.config.run import RunConfig, Runtime
+from raffed.config.toml import parse_toml, read_toml
 from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
-from raffed.experiments.toml import parse_toml, read_toml
+from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
 from raffed.models import MODELS
 

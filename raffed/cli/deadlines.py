@@ -17,7 +17,7 @@ from types import TracebackType
 
 from raffed.cli.signals import HEARD, NOTHING, StopSignals, innermost
 from raffed.results.storage import sending
-from raffed.runtime import ray_endings
+from raffed.runtime.ray_backend import endings
 
 GRACE = 4.0  # seconds for the round at hand and a checkpoint; then the round is dropped
 LIMIT = 8.0  # seconds from the signal until the process ends in the middle of whatever it does
@@ -63,7 +63,7 @@ class Deadlines:
                 select.select([heard], [], [], IDLE)
                 for number in _signals(heard)[:1]:
                     self._count_down(number, heard)
-                if ray_endings.lost() is not None:
+                if endings.lost() is not None:
                     self._count_down(0, heard)
 
     def _count_down(self, number: int, heard: FileIO) -> None:
@@ -74,7 +74,7 @@ class Deadlines:
         grace, limit = GRACE, LIMIT if begun else EARLY
         while not self._over.wait(POLL):
             waited, signals = time.monotonic() - began, innermost()
-            if ray_endings.lost() is not None:
+            if endings.lost() is not None:
                 grace, limit = LOST_GRACE, min(limit, LOST_LIMIT)
             if waited > grace and begun and not reminded and signals is not None and not signals.cut:
                 reminded = True
@@ -109,5 +109,5 @@ def leave(code: int, signals: StopSignals | None = None) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
 
-    ray_endings.within(LAST_WORDS, last_words)
+    endings.within(LAST_WORDS, last_words)
     os._exit(code)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.core.errors import UsageError, check_choice
-from raffed.core.visible import visible
+from raffed.errors import UsageError, check_choice
 from raffed.methods.source import described
+from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     import numpy as np

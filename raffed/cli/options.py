@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 
-from raffed.core.config import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
-from raffed.core.errors import Preset
-from raffed.core.privacy import PLACES
+from raffed.config.privacy import PLACES
+from raffed.config.run import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
 from raffed.data.catalogue import DATASETS
+from raffed.errors import Preset
 from raffed.methods import METHODS
 from raffed.models import MODELS
 

@@ -6,8 +6,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from raffed.cli.numbers import duration
+
 if TYPE_CHECKING:
-    from raffed.experiments.federation import RoundEvent
+    from raffed.experiments.events import RoundEvent
 
 RECENT = 10  # rounds that speed and time left are reckoned from
 
@@ -39,8 +41,3 @@ class Pace:
         return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
 
 
-def duration(seconds: float) -> str:
-    """3725 → "1:02:05"."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import ACTORS, placed
+from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.cli.pace import duration
 from raffed.cli.running import begun_or_new
-from raffed.cli.running import carry_out as run_one
-from raffed.cli.screen import Screen, counted, make_screen
+from raffed.cli.running import execute as run_one
+from raffed.cli.screen import Screen, make_screen
 from raffed.cli.tuning import seconds_of
-from raffed.core.config import RunConfig, Runtime
-from raffed.core.errors import NumericsError, UsageError, check_choice
-from raffed.core.visible import visible, visible_lines
+from raffed.config.run import RunConfig, Runtime
+from raffed.errors import NumericsError, UsageError, check_choice
 from raffed.results.storage import fetched, mirrored
 from raffed.results.tree import check_tree
+from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
-    from raffed.experiments.registry import Item
-    from raffed.experiments.reproduce import Job, Planned, StudyJob
+    from raffed.experiments.reproduction.items import Item
+    from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
 
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field != "data.root"]
 
@@ -49,9 +49,11 @@ def reproduce(
 
     Says first what will run, how long it may take, and what it leaves out. The same command again goes on where it stopped.
     """
-    from raffed.experiments import reproduce as work
-    from raffed.experiments.registry import SCALES, SEEDS, find_item
-    from raffed.experiments.released import as_released
+    from raffed.experiments.reproduction import planner as work
+    from raffed.experiments.reproduction.catalogue import find_item
+    from raffed.experiments.reproduction.items import SEEDS
+    from raffed.experiments.reproduction.released import as_released
+    from raffed.experiments.reproduction.scales import SCALES
 
     if listed or item is None:
         with fetched(place) as out:
@@ -64,10 +66,10 @@ def reproduce(
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         check_tree(out)
-        runs = work.jobs(found, scale, out, only or [], count, _runtime(scale, flags))
+        runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else work.estimated(runs, lambda text: typer.echo(visible(text), err=True))
-        studies = work.study_jobs(found, scale, out, count, flags.get("data.root"))
+        studies = work.planned_studies(found, scale, out, count, flags.get("data.root"))
         planned = work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
         _announce(found, scale, planned)
         if not plan:
@@ -79,17 +81,17 @@ def reproduce(
 def _reproduce(
     item: Item, scale: str, out: Path, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
 ) -> None:
-    from raffed.experiments import reproduce as work
-    from raffed.experiments.item_file import write_item
+    from raffed.experiments.reproduction import planner as work
+    from raffed.experiments.reproduction.item_file import write_item
 
     def do(job: Planned) -> None:
-        if isinstance(job, work.StudyJob):
+        if isinstance(job, work.PlannedStudy):
             _study(job, flags, screen)
-        elif isinstance(job, work.Job):
+        elif isinstance(job, work.PlannedRun):
             _run(job, screen)
 
-    with _ray([job for job in found if isinstance(job, work.Job) and not job.left_out and not job.done]):
-        found = work.carry_out(found, do, seconds)
+    with _ray([job for job in found if isinstance(job, work.PlannedRun) and not job.left_out and not job.done]):
+        found = work.execute_runs(found, do, seconds)
     written = write_item(item, scale, out, found)
     lost = [job for job in found if job.left_out.startswith(work.DIVERGED)]
     from raffed.cli.checking import write_paper_item
@@ -100,33 +102,33 @@ def _reproduce(
         raise NumericsError(f"{counted(len(lost), 'run')} diverged, in no table: {folders}")
 
 
-def _run(job: Job, screen: Screen) -> None:
+def _run(job: PlannedRun, screen: Screen) -> None:
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     screen.start(f"{where}, seed {job.seed} → {job.folder}", config.method, config.federation.rounds)
     run_one(begun_or_new(config, job.folder, screen), job.folder, screen, again="the same command")
 
 
-def _study(job: StudyJob, flags: Flags, screen: Screen) -> None:
+def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     """A study on the CPU, or with --gpu-fraction on the GPU; interrupted, it is made anew the next time."""
-    from raffed.studies import STUDIES, Work, carry_out
+    from raffed.studies import STUDIES, Work, execute_study
 
     runtime = _runtime(job.scale, flags)
     device = "cuda" if runtime.gpu_fraction else "cpu"
     screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    carry_out(Work(job.study, job.scale, job.seed, job.folder, flags.get("data.root"), screen.studying, device, runtime.threads))
+    execute_study(Work(job.study, job.scale, job.seed, job.folder, flags.get("data.root"), screen.studying, device, runtime.threads))
 
 
 def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
     """What will run, how long it may take, what is left out and why: on stderr, before anything starts."""
-    from raffed.experiments.registry import SCALES, STUDY_SCALES
-    from raffed.experiments.reproduce import Job
+    from raffed.experiments.reproduction.planner import PlannedRun
+    from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 
     to_run = [job for job in found if not job.left_out and not job.done]
     done = sum(job.done for job in found)
     lines = [f"{item.key} ({item.title}), {scale}: {STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"]
     time = duration(sum(job.seconds for job in to_run))
-    runs = sum(isinstance(job, Job) for job in to_run)
+    runs = sum(isinstance(job, PlannedRun) for job in to_run)
     what = [counted(runs, "run")] if item.cells or not item.study else []
     what += [f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"] if item.study else []
     lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
@@ -136,7 +138,7 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
             reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
     lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
     total, here = (len({(c.row, c.column) for c in cells}) for cells in
-                   (item.cells, [c for job in found if isinstance(job, Job) for c in job.cells]))  # fmt: skip
+                   (item.cells, [c for job in found if isinstance(job, PlannedRun) for c in job.cells]))  # fmt: skip
     if here < total:
         lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
     typer.echo(visible_lines("\n".join(lines)), err=True)
@@ -147,18 +149,18 @@ def _runtime(scale: str, flags: Flags) -> Runtime:
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
-def _with_root(job: Job, flags: Flags) -> Job:
+def _with_root(job: PlannedRun, flags: Flags) -> PlannedRun:
     root = flags.get("data.root")
     config: RunConfig = job.config
     return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
 
 
 @contextlib.contextmanager
-def _ray(found: Sequence[Job]) -> Iterator[None]:
+def _ray(found: Sequence[PlannedRun]) -> Iterator[None]:
     if not any(job.config.runtime.execution == "ray" for job in found):
         yield
         return
-    from raffed.runtime.ray_start import RaySession
+    from raffed.runtime.ray_backend.session import RaySession
 
     with RaySession(found[0].config.runtime.address) as session:
         session.wait()
@@ -167,8 +169,8 @@ def _ray(found: Sequence[Job]) -> Iterator[None]:
 
 def _list(out: Path) -> None:
     from raffed.cli.tables import show
-    from raffed.experiments.registry import items
-    from raffed.experiments.reproduce import state
+    from raffed.experiments.reproduction.catalogue import items
+    from raffed.experiments.reproduction.planner import state
 
     rows = []
     for key, item in items().items():

@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_config, read_local
+from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.cli.screen import Screen, counted, make_screen
+from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
-from raffed.core.config import RunConfig
-from raffed.core.errors import NumericsError, RunFolderError, UsageError
-from raffed.experiments.sinks import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases, together
+from raffed.config.run import RunConfig
+from raffed.errors import NumericsError, RunFolderError, UsageError
+from raffed.experiments.trackers.base import Guarded, Sink, together
+from raffed.experiments.trackers.mlflow import MLflow
+from raffed.experiments.trackers.tensorboard import TensorBoard
+from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.methods import build_method
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
-from raffed.runtime.ray_endings import lost, own
+from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
-    from raffed.experiments.run import RunResult, Stop, Watcher
+    from raffed.experiments.run import RoundWatcher, RunResult, Stop
 
-Work = Callable[["Watcher", "Stop"], "RunResult"]
+Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
 File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
 Board = Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")]
@@ -56,7 +60,7 @@ def run(
 
             shown = stack.enter_context(sinks(folder, board, tracker, project))
             begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
-        carry_out(
+        execute(
             lambda watch, stop: raffed.run(
                 config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun
             ),
@@ -88,7 +92,7 @@ def resume(
             config = replace(config, runtime=changed)
             before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
             begun = partial(screen.start, headline(config, run_folder) + before, config.method, config.federation.rounds)
-        carry_out(
+        execute(
             lambda watch, stop: raffed.resume(
                 run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose, begun=begun
             ),
@@ -125,7 +129,7 @@ def compare(
             for name, config in configs.items():
                 screen.start(headline(config, folders[name]), name, config.federation.rounds)
                 try:
-                    carry_out(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
+                    execute(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
                 except NumericsError as error:
                     screen.failed(str(folders[name]), error)
                     lost.append(name)
@@ -179,7 +183,7 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
         yield shown
 
 
-def carry_out(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
+def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
     """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end.
 
     again: the command that continues, where this run is one of several: a signal in its last round keeps others from beginning.
@@ -226,7 +230,7 @@ def ended_here(folder: Path) -> None:
     """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that it goes on."""
     own.end_all()
     if _holds_run(folder):
-        from raffed.experiments.ended import mark_interrupted  # not without need: the main thread may be in the middle of it
+        from raffed.experiments.endings import mark_interrupted  # not without need: the main thread may be in the middle of it
 
         mark_interrupted(folder, mine=True)
 
@@ -253,15 +257,15 @@ def headline(config: RunConfig, folder: Path) -> str:
 @contextlib.contextmanager
 def _one_ray(config: RunConfig) -> Iterator[None]:
     """Start Ray once for all the runs of a comparison; what cannot be carried out is refused while it starts."""
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import prepare_run
 
     if config.runtime.execution != "ray":
         yield
         return
-    from raffed.runtime.ray_start import RaySession
+    from raffed.runtime.ray_backend.session import RaySession
 
     with RaySession(config.runtime.address) as session:
-        prepare(config)
+        prepare_run(config)
         session.wait()
         yield
 

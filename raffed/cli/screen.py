@@ -13,16 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.cli.deadlines import GRACE
+from raffed.cli.numbers import percent
 from raffed.cli.pace import Pace, Waiting
 from raffed.cli.signals import NOTHING
-from raffed.core.errors import UsageError
-from raffed.core.visible import visible
+from raffed.errors import UsageError
 from raffed.results.storage import named
+from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from raffed.experiments.federation import RoundEvent
+    from raffed.experiments.events import RoundEvent
     from raffed.experiments.run import RunResult
 
 ROOMY = 100  # columns of a terminal that has room for a bar beside the words
@@ -254,16 +255,6 @@ def measured(event: RoundEvent, short: bool = False) -> str:
         if value is not None:
             parts.append(f"{name} {percent(value)}")
     return "  ".join(parts)
-
-
-def percent(share: float) -> str:
-    """0.9123 → "91.2 %"; a dash for NaN."""
-    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
-
-
-def counted(number: int, what: str) -> str:
-    """ "1 round", "2 rounds"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def plain(value: Any) -> Any:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raffed.cli.screen import counted
-from raffed.core.errors import UsageError, check_choice
-from raffed.core.visible import visible
+from raffed.cli.numbers import counted
+from raffed.errors import UsageError, check_choice
 from raffed.results.remote import check_url
 from raffed.results.storage import is_url
+from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     from raffed.runtime.job_files import Parcel
-    from raffed.runtime.ray_jobs import Jobs
+    from raffed.runtime.ray_backend.jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
 PLACES = {"resume": "place", "run": "out"}  # parameter that says where results are; "place" for the others
@@ -46,7 +46,7 @@ def submit(
     links that lead out of the folder, data, results and caches stay here. Results go to shared storage: --out takes a URL or
     an absolute path. Ctrl-C leaves the job running and says how to go on.
     """
-    words = checked(command, context.args)
+    words = checked(command, context.args, context.find_root().command)
     variables = _variables(env or [])
     if address is not None and is_url(address):
         check_url(address)
@@ -60,22 +60,22 @@ def submit(
     _check_size(parcel, yes)
     with tempfile.TemporaryDirectory(prefix="raffed-job-") as folder:
         from raffed.runtime.job_files import packed
-        from raffed.runtime.ray_jobs import Jobs, Order
+        from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 
         package = packed(parcel, Path(folder)) if parcel is not None else None
         jobs = Jobs(address)
-        job = jobs.submit(Order(words, package, variables, name))
+        job = jobs.submit(JobOrder(words, package, variables, name))
     _say(f"job {job} at {jobs.address}")
     if wait:
         raise typer.Exit(_followed(jobs, job))
     _say(_again(jobs, job))
 
 
-def checked(command: str, arguments: Sequence[str]) -> list[str]:
+def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
     """The words of the job's command. Raises UsageError for what the command would refuse, and for results that would stay on
     the cluster's local disk."""
     check_choice("command to submit", command, SUBMITTED)
-    given = _parsed(command, arguments)
+    given = _parsed(command, arguments, group)
     place = given.get(PLACES.get(command, "place"))
     if not place or not (is_url(place) or Path(place).is_absolute()):
         what = "--out" if command != "resume" else "RUN"
@@ -86,16 +86,12 @@ def checked(command: str, arguments: Sequence[str]) -> list[str]:
     return [command, *arguments, *connected]
 
 
-def _parsed(command: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any]:
     """What the command makes of its arguments; names of methods, data sets, splits and models are checked for `run`."""
-    from typer.main import get_command
-
-    from raffed.cli.app import app
     from raffed.cli.config import read_config
     from raffed.cli.options import typed_flags
-    from raffed.experiments.names import check_names
+    from raffed.experiments.checks import check_names
 
-    group: Any = get_command(app)
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params
     if command == "run":

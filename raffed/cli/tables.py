@@ -14,10 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raffed.cli.pace import duration
-from raffed.cli.screen import percent
-from raffed.core.visible import visible, visible_lines
+from raffed.cli.numbers import duration, percent
 from raffed.results.storage import named
+from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult

@@ -15,14 +15,14 @@ from raffed.cli.board import Board, make_board
 from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_local, read_value
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.core.config import RunConfig, Runtime
-from raffed.core.errors import RaffedError, UsageError
+from raffed.config.run import RunConfig, Runtime
+from raffed.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored, named
-from raffed.runtime.ray_endings import lost
+from raffed.runtime.ray_backend.endings import lost
 
 if TYPE_CHECKING:
-    from raffed.experiments.sweep import Request
-    from raffed.experiments.sweep_folder import SweepFolder
+    from raffed.experiments.tuning.folder import SweepFolder
+    from raffed.experiments.tuning.request import Request
 
 VALIDATION = 0.2  # share held out for choosing where nothing is said
 DEFAULTS = {"trials": None, "seeds": 3, "select": "global", "protocol": "validation", "scheduler": "fifo", "search": "grid"}
@@ -75,7 +75,7 @@ def tune(
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     """What the sweep in a folder was asked to do. Where it goes on, and where its data are, whoever continues it says anew: the
     address of a cluster and the permission to download are never taken from a folder, which a stranger may have written."""
-    from raffed.experiments.sweep_folder import stored_request
+    from raffed.experiments.tuning.folder import stored_request
 
     spelled = {flag.field: flag.flag.partition("/")[0] for flag in FLAGS}
     other = [spelled[name] for name in flags if not name.startswith("runtime.") and name not in HERE]
@@ -119,16 +119,16 @@ def _searched(
     request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None, opened: list[SweepFolder]
 ) -> bool:
     """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this sweep's."""
-    from raffed.experiments.sweep_folder import SweepFolder, check_place
-    from raffed.runtime.ray_start import RaySession
+    from raffed.experiments.tuning.folder import SweepFolder, check_place
+    from raffed.runtime.ray_backend.session import RaySession
 
     check_place(out, request, resume)  # before Ray is started, or a cluster joined
     with RaySession(request.base.runtime.address) as session:
-        from raffed.runtime.setup import check_new, prepare
-        from raffed.tune_spaces.sweep import Search, carry_out, check, check_parts
+        from raffed.experiments.tuning.ray_tune import Search, check, check_parts, execute_sweep
+        from raffed.runtime.setup import check_new, prepare_run
 
         check(request)
-        setup = prepare(request.config(request.methods[0], {}))
+        setup = prepare_run(request.config(request.methods[0], {}))
         check_new(setup)
         partition = setup.partition
         check_parts(request, partition)
@@ -136,15 +136,15 @@ def _searched(
         opened.append(folder)
         session.wait()
         board.start(request, out)
-        complete: bool = carry_out(Search(request, folder, board.trial, partition.num_clients, at_once, seconds))
+        complete: bool = execute_sweep(Search(request, folder, board.trial, partition.num_clients, at_once, seconds))
         board.finished(folder.end("finished" if complete else "stopped"), out)
     return complete
 
 
 def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]) -> Request:
     """The sweep that flags and a file ask for."""
-    from raffed.experiments.names import check_space
-    from raffed.experiments.sweep import Request
+    from raffed.experiments.checks import check_space
+    from raffed.experiments.tuning.request import Request
 
     tables = read_local(file) if file else {}
     methods = tuple(dict.fromkeys(method_name(name) for name in names or [tables.get("method", "")] if name))

@@ -10,9 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.maths import cross_entropy
-from raffed.core.method import Received, Spec
+from raffed.core.losses import cross_entropy
+from raffed.core.messages import Summable, Wire
 from raffed.core.params import Params, State
+from raffed.core.record import Record
 
 NOTHING = Params({})
 
@@ -103,7 +104,7 @@ class Context:
         order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
         return bool(self.client in order[:count])
 
-    def but(self, **changes: Any) -> Context:
+    def replace(self, **changes: Any) -> Context:
         """A copy with some fields replaced, several times a client's round: so not by __init__, field by field."""
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"Context has no field {', '.join(sorted(changes.keys() - _FIELDS))}")
@@ -121,7 +122,7 @@ class ServerContext:
     samples together), and what each slot `received`.
 
     b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...],
-    labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for (ServerRule.wants).
+    labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for (ServerRule.required_data).
     """
 
     spec: Spec
@@ -134,3 +135,24 @@ class ServerContext:
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]] | None = None
     public: Tensor | None = None
     labelled: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an ingredient may know of the model and the federation."""
+
+    num_classes: int
+    feature_dim: int
+    num_clients: int
+    expected_visits: int  # max(int(Q·T), 1): how often a client is expected to take part in the whole run
+    rounds: int = 1  # T, the rounds of the whole run
+    samples: int = 1  # training samples of all clients together
+    turn: int = 1  # rounds that visit every stage once: M where stages take turns, else 1
+
+
+class Received(Record):
+    """What the server got for one ingredient in one round: a sum of Summable Wires, or each Wire in client order."""
+
+    count: int
+    sum: Summable | None = None
+    each: tuple[Wire, ...] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from raffed.core.errors import NumericsError
 from raffed.core.method import Method
+from raffed.errors import NumericsError
 
 
 @contextlib.contextmanager

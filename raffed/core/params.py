@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.frozen import Frozen, fields_of
+from raffed.core.record import Record, fields_of
 
 _ALIGN = 16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
 
@@ -241,8 +241,8 @@ def brought_back(value: Any) -> Any:
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor | Params):
         return value.to(device)
-    if isinstance(value, Frozen):
-        return value.but(**{name: _moved(one, device) for name, one in fields_of(value).items()})
+    if isinstance(value, Record):
+        return value.replace(**{name: _moved(one, device) for name, one in fields_of(value).items()})
     if isinstance(value, dict):
         return {name: _moved(one, device) for name, one in value.items()}
     return value
@@ -269,7 +269,7 @@ pytree.register_pytree_node(
 )
 
 
-class State(Frozen):
+class State(Record):
     """A whole model: trainable parameters `w` and floating-point buffers `b` (BatchNorm's running statistics)."""
 
     w: Params

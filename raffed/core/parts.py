@@ -22,7 +22,7 @@ def in_part(name: str, part: Part) -> bool:
 
 
 @dataclass(frozen=True)
-class Split:
+class ParameterSplit:
     """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
 
     `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters are never sent.
@@ -38,13 +38,13 @@ class Split:
         return Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
 
 
-SHARE_ALL = Split()
+SHARE_ALL = ParameterSplit()
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says). plain: by the
-    cross-entropy alone, without terms and without the personal ingredient's addition. lone: whether a last batch of one sample
+    """One stretch of local training: what moves, for how long, with which solver (None: as the run says). cross_entropy_only: by the
+    cross-entropy alone, without terms and without the personal ingredient's addition. keep_singleton_batch: whether a last batch of one sample
     is trained on; if not, a network with BatchNorm leaves it out of its epochs, unless it is a client's only one.
     """
 
@@ -52,5 +52,23 @@ class Pass:
     epochs: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
-    plain: bool = False
-    lone: bool = True
+    cross_entropy_only: bool = False
+    keep_singleton_batch: bool = True
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
+
+    steps, or epochs over the client's data if given. lr: a rate of its own, not lr_scale times the round's. shared_batches: the
+    batches (and dropout, augmentation) of the first shared pass instead of its own.
+    """
+
+    steps: int = 0
+    lr_scale: float = 1.0
+    momentum: float | None = None
+    epochs: float | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    part: Part = "all"
+    shared_batches: bool = False

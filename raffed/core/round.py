@@ -8,20 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Broadcast, Private, Server, Upload, Vault, Wire
-from raffed.core.context import ClientData, Context, ServerContext
-from raffed.core.method import Method, Personal, Received, Spec
-from raffed.core.network import Network
+from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
+from raffed.core.ingredients import Personal
+from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params, State, moved
-from raffed.core.sgd import Trained
-from raffed.core.stretch import Views
-from raffed.core.training import Guest, Session, solver_for, train_by_rule, train_private, train_shared
+from raffed.core.training.network import Network
+from raffed.core.training.phases import train_by_rule, train_private, train_shared
+from raffed.core.training.session import Participant, TrainingSession, solver_for
+from raffed.core.training.sgd import Trained
+from raffed.core.training.task import Views
 
 EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class ClientModels:
     """A client with its models. `trained`: its copy of the shared model; `views`: what its ingredients know."""
 
     trained: State
@@ -37,24 +39,24 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientRound(Held):
+class ClientRound(ClientModels):
     """What a client's round leaves on its side, and the upload. `start`: the model before local training."""
 
     upload: Upload
-    vault: Vault
+    vault: ClientState
     start: State
     loss: float
     steps: int
 
 
 def client_round(
-    m: Method, b: Broadcast, vault: Vault | None, data: ClientData, session: Session, client: int
+    m: Method, b: Broadcast, vault: ClientState | None, data: ClientData, session: TrainingSession, client: int
 ) -> ClientRound:
-    """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (style.md §4)."""
-    return client_rounds(m, b, [Guest(client, vault, data)], session)[0]
+    """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (docs/design.md §9)."""
+    return client_rounds(m, b, [Participant(client, vault, data)], session)[0]
 
 
-def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Session) -> list[ClientRound]:
+def client_rounds(m: Method, b: Broadcast, guests: Sequence[Participant], session: TrainingSession) -> list[ClientRound]:
     """The rounds of several clients, trained by `session.execute`: one after the other, or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     contexts = [_begin(m, b, guest, session) for guest in guests]
@@ -62,14 +64,14 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Guest], session: Ses
     train = train_shared if m.solver is None else train_by_rule
     trained = train(m, views, contexts, guests, session)
     rate = session.local.rate(b.round)
-    ends = [k.but(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
+    ends = [k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
     views = [
-        {slot: view.but(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot)) for slot, view in own.items()}
+        {slot: view.replace(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot)) for slot, view in own.items()}
         for own, k, t in zip(views, ends, trained, strict=True)
     ]
     if m.personal is not None:
         for own, t in zip(views, trained, strict=True):
-            own["personal"] = own["personal"].but(own=t.own, carried=t.carried)
+            own["personal"] = own["personal"].replace(own=t.own, carried=t.carried)
     views = train_private(m, views, guests, session)
     with torch.no_grad():
         return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
@@ -91,14 +93,14 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     )
     kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
     stays = k.state.b if local_buffers else Params({})
-    after = Vault(m.split.own(k.w), stays, kept)
-    views = {slot: view.but(mine=kept.get(slot)) for slot, view in views.items()}
+    after = ClientState(m.split.own(k.w), stays, kept)
+    views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
         upload=upload, vault=after, start=k.start, trained=k.state, views=views, loss=trained.loss, steps=trained.steps
     )
 
 
-def resting(m: Method, b: Broadcast, guest: Guest, session: Session) -> Held:
+def between_rounds(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> ClientModels:
     """A client between rounds: the server's new model joined with what the client kept when it last took part.
 
     Where its personalised model cannot be had from these alone (`Personal.between`), it is trained, and nothing is kept.
@@ -108,17 +110,17 @@ def resting(m: Method, b: Broadcast, guest: Guest, session: Session) -> Held:
     k, views = begun(m, b, guest, session)
     if m.personal is not None and m.personal.between == "private":
         [views] = train_private(m, [views], [guest], session)
-    return Held(trained=k.start, views=views)
+    return ClientModels(trained=k.start, views=views)
 
 
-def begun(m: Method, b: Broadcast, guest: Guest, session: Session) -> tuple[Context, Views]:
+def begun(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> tuple[Context, Views]:
     """What a client knows as its round begins."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     k = _begin(m, b, guest, session)
     return k, _views(m, b, guest.vault, k)
 
 
-def joined(m: Method, b: Broadcast, vault: Vault | None, net: Network) -> State:
+def joined(m: Method, b: Broadcast, vault: ClientState | None, net: Network) -> State:
     """The broadcast model completed by the client's own layers and buffers (the initial ones before its first visit)."""
     w, buffers = b.w, b.b
     if m.split.personal != "none":
@@ -128,7 +130,7 @@ def joined(m: Method, b: Broadcast, vault: Vault | None, net: Network) -> State:
     return State(w, buffers).to(net.device)
 
 
-def server_init(m: Method, initial: State, spec: Spec) -> Server:
+def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
     """The server before round 0."""
     w = m.split.shared(initial.w)
     slots: dict[str, Wire | Private] = {}
@@ -139,26 +141,26 @@ def server_init(m: Method, initial: State, spec: Spec) -> Server:
     own = m.server.init(w)
     if own is not None:
         slots["server"] = own
-    return Server(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
+    return ServerState(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
 
 
-def server_round(m: Method, s: Server, mean_w: Params, mean_b: Params, k: ServerContext) -> Server:
+def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: ServerContext) -> ServerState:
     """w^{t+1} from the mean of the uploads, and every ingredient's server memory from what it received."""
     nothing = Received(0)
     slots: dict[str, Wire | Private | None] = {
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
     }
     slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
-    slots.update(m.server.tells(slots["server"]))
-    return Server(s.round + 1, w, m.server.statistics(s.b, mean_b, k), {slot: v for slot, v in slots.items() if v is not None})
+    slots.update(m.server.extra_broadcast(slots["server"]))
+    return ServerState(s.round + 1, w, m.server.statistics(s.b, mean_b, k), {slot: v for slot, v in slots.items() if v is not None})
 
 
-def scored(m: Method, s: Server) -> Broadcast:
+def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
     """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants scored."""
-    return s.but(w=m.server.scored(s.slots.get("server"), s.w)).broadcast()
+    return s.replace(w=m.server.evaluation_weights(s.slots.get("server"), s.w)).broadcast()
 
 
-def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
+def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> Context:
     net, batch, data = session.net, session.local.batch_size, guest.data
     start, solver = joined(m, b, guest.vault, net), solver_for(session.local, m.passes[0], b.round)
 
@@ -174,10 +176,10 @@ def _begin(m: Method, b: Broadcast, guest: Guest, session: Session) -> Context:
     )  # fmt: skip
 
 
-def _views(m: Method, b: Broadcast, vault: Vault | None, k: Context) -> Views:
+def _views(m: Method, b: Broadcast, vault: ClientState | None, k: Context) -> Views:
     """For every ingredient the context with its own memory and its own message, nobody else's."""
     kept, device = vault.slots if vault else {}, k.w0.device
     return {
-        slot: k.but(mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot))
+        slot: k.replace(mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot))
         for slot, one in m.ingredients()
     }

@@ -1,4 +1,4 @@
-"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client)  (design.md §2).
+"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client)  (docs/design.md §2).
 
 No method changes another method's stream: the method is not part of the key, so with one seed all methods see the
 same split, the same participants and the same batches. The purposes are listed once, here.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from raffed.core.boundary import Private, Wire
-from raffed.core.errors import by_authors
-from raffed.core.frozen import Frozen
+from raffed.core.messages import Private, Wire
 from raffed.core.params import Params
+from raffed.core.record import Record
+from raffed.errors import by_authors
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext
@@ -34,7 +34,7 @@ class Mean:
 
 
 def mean_of(preset: str) -> Mean:
-    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code (map.md §7 no. 3)."""
+    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code (docs/papers/map.md §7 no. 3)."""
     return Mean(by="clients" if by_authors(preset) else "samples")
 
 
@@ -50,14 +50,14 @@ class ServerData:
     labelled: int = 0
 
 
-class ServerRule(Frozen):
+class ServerRule(Record):
     """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
 
     _compare = True
 
     each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
 
-    def wants(self) -> ServerData:
+    def required_data(self) -> ServerData:
         """The data that this rule asks for: `k.public` and `k.labelled`."""
         return ServerData()
 
@@ -71,11 +71,11 @@ class ServerRule(Frozen):
         """BatchNorm's statistics of round t + 1 from those of round t and the mean of the uploaded ones."""
         return mean
 
-    def tells(self, own: Any) -> dict[str, Wire]:
+    def extra_broadcast(self, own: Any) -> dict[str, Wire]:
         """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
         return {}
 
-    def scored(self, own: Any, w: Params) -> Params:
+    def evaluation_weights(self, own: Any, w: Params) -> Params:
         """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""
         return w
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import UsageError
 from raffed.data.files import ByteArray, IntArray
+from raffed.errors import UsageError
 
 Given = npt.ArrayLike
 FEW = 4  # channels, at most, of images that may have their channels last

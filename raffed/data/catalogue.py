@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raffed.core.errors import UnknownNameError
+from raffed.errors import UnknownNameError
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Which units hold which classes: exactly S distinct ones each, with a given number of holders a class.
 
 A unit is whatever gets one share of data: a client, or one stage of a client. Used by the splits of GLDP and MpFedcon
-(experiments-gldp-mpfedcon.md A2, A4).
+(docs/papers/gldp.md §EA2, docs/papers/mpfedcon.md §EA4).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import UsageError
 from raffed.data.files import IntArray
+from raffed.errors import UsageError
 
 SWAPS = 20  # tried swaps a slot: enough to remove the order in which classes were given out
 TINY = 1e-6  # 5000 · 100^-1 is 49.99… in floating point

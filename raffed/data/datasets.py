@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import DataFileError, UsageError, check_range
 from raffed.data import arrays
 from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
 from raffed.data.femnist import LETTER_A, load_femnist
@@ -19,6 +18,7 @@ from raffed.data.files import ByteArray, IntArray, check_published, data_root, r
 from raffed.data.folders import load_cinic10, load_tiny_imagenet
 from raffed.data.isic import load_isic
 from raffed.data.randomness import stream
+from raffed.errors import DataFileError, UsageError, check_range
 
 __all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "fewer", "load_dataset"]
 

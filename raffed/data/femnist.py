@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import DataFileError
 from raffed.data.files import ByteArray, IntArray, read_npz
+from raffed.errors import DataFileError
 
 NUM_CLASSES = 62
 SIDE = 28

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import DataFileError, UsageError
 from raffed.data.catalogue import DataFile
+from raffed.errors import DataFileError, UsageError
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import DataFileError
 from raffed.data.catalogue import DATASETS
 from raffed.data.files import ByteArray, IntArray
+from raffed.errors import DataFileError
 
 Part = tuple[ByteArray, IntArray]
 TINY_FOLDER = "tiny-imagenet-200"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.core.errors import UsageError, check_range
 from raffed.data import schemes, stages
 from raffed.data.files import IntArray
 from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partition, repeats, write_partition
 from raffed.data.randomness import stream
 from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
 from raffed.data.stages import Stages
+from raffed.errors import UsageError, check_range
 
 __all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "Stages", "held_out", "make_partition", "parse_split"]
 
@@ -35,7 +35,7 @@ class Partition:
     stages' parts one after the other. `recipe` says how it was made, as json values: split, seed, local_test, leftovers
     (samples nobody has), moved (to clients that would have had too few), reused, doubled (absent where none is), stale (later
     stages without a new class), samples (in the pool), labels_sha256 (of the pool's labels), and reserved (samples that the
-    server has and no client: data/reserve.py).
+    server has and no client: data/server_holdout.py).
     """
 
     train: Lists

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import UsageError, check_choice, check_range
 from raffed.data.files import IntArray, read_npz
 from raffed.data.stages import ORDERS, Stages
+from raffed.errors import UsageError, check_choice, check_range
 
 Recipe = dict[str, str | int | float | None]
 Lists = tuple[IntArray, ...]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raffed.core.errors import UsageError
 from raffed.data.files import IntArray
 from raffed.data.partition import Partition
+from raffed.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

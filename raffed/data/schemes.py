@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from raffed.core.errors import UsageError
 from raffed.data import class_sets
 from raffed.data.files import IntArray
 from raffed.data.randomness import stream
+from raffed.errors import UsageError
 
 FloatArray = npt.NDArray[np.float64]
 QUANTITY_SIGMA = 0.3  # MAP, authors' code: every client's amount of data is multiplied by LogNormal(0, 0.3)
@@ -66,7 +66,7 @@ def by_class_lists(
 
 
 def duplicated(labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int) -> list[IntArray]:
-    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (fedmr.md §8 no. 2): every sample is listed twice.
+    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (docs/papers/fedmr.md §8 no. 2): every sample is listed twice.
 
     Sole owners of a class have each of its samples twice, several owners overlap.
     """

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raffed.core.errors import UsageError, check_range
+from raffed.errors import UsageError, check_range
 
 MAX_CLIENTS = 1_000_000
 

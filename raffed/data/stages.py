@@ -1,6 +1,6 @@
 """GLDP's split [N, S, M]: N clients with M stages of S classes each, equal sizes, a global long tail; and their test sets.
 
-Algorithm `waterfill` of experiments-gldp-mpfedcon.md A2, test mixes of A3. A unit is one stage of one client.
+Algorithm `waterfill` of docs/papers/gldp.md §EA2, test mixes of §EA3. A unit is one stage of one client.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raffed.core.errors import UsageError
 from raffed.data import class_sets
 from raffed.data.files import IntArray
 from raffed.data.randomness import stream
+from raffed.errors import UsageError
 
 ALGORITHMS = ("waterfill", "sorted_shards", "fedrep_shards")
 ORDERS = ("inner", "outer")

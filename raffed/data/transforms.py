@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raffed.core.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import ByteArray
-from raffed.data.heavy import Heavy, bend
+from raffed.data.flamby_augment import FlambyAugment, apply
+from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
 
 STYLES = ("fedmr", "map", "map-authors", "plain")
 
@@ -30,7 +30,7 @@ class Transform:
 
     crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by padding_mode;
     flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ± that, nearest pixel.
-    heavy: FLamby's augmentation.
+    flamby: FLamby's augmentation.
     """
 
     size: int | None = None
@@ -41,7 +41,7 @@ class Transform:
     flip: bool = False
     rotation_degrees: float = 0.0
     centre: int | None = None
-    heavy: Heavy | None = None
+    flamby: FlambyAugment | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -57,7 +57,7 @@ class Transform:
     @property
     def augments(self) -> bool:
         """Whether `augment` does anything."""
-        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.heavy is not None
+        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.flamby is not None
 
     def prepared_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """(channels, H, W) of prepared images whose stored shape is `shape`."""
@@ -66,7 +66,7 @@ class Transform:
         return shape[0], min(side, height), min(side, width)
 
 
-def prepare(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
+def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
     """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean) / std.
 
     images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other input.
@@ -96,14 +96,14 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
 
 
 def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
-    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them those of `heavy`."""
-    return torch.rand((batch, 4 + (t.heavy.draws if t.heavy else 0)), generator=generator, dtype=torch.float64)
+    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them those of `flamby`."""
+    return torch.rand((batch, 4 + (t.flamby.draws if t.flamby else 0)), generator=generator, dtype=torch.float64)
 
 
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
     """The batch x [B, C, H, W] bent by the numbers `draws` [B, ...], image by image."""
-    if t.heavy is not None:
-        x = bend(x, t.heavy, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
+    if t.flamby is not None:
+        x = apply(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.rotation_degrees:
@@ -173,7 +173,7 @@ _FEDMR_CIFAR100 = Transform(
     mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop_padding=4, flip=True, rotation_degrees=15.0
 )
 _TINY = Transform(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
-_LESIONS = replace(_TINY, centre=200, heavy=Heavy())
+_LESIONS = replace(_TINY, centre=200, flamby=FlambyAugment())
 
 TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("cifar10", "fedmr"): _FEDMR_CIFAR10,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from raffed.runtime.process import bf16_gain, bf16_in_hardware
+from raffed.runtime.machine import bf16_gain, bf16_in_hardware
 
 if TYPE_CHECKING:
     from raffed.runtime.setup import Setup

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raffed.core.boundary import Server, Vault
-from raffed.core.errors import RunFolderError, check_permitted
-from raffed.experiments.written import check_file
+from raffed.core.messages import ClientState, ServerState
+from raffed.errors import RunFolderError, check_permitted
+from raffed.experiments.integrity import check_file
 from raffed.results.json_files import JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
-from raffed.runtime.vault_store import UNREADABLE, digest, frozen_hashes, frozen_vaults, load_record, load_server
+from raffed.runtime.record_codec import digest, load_record, load_server
+from raffed.runtime.vault_store import UNREADABLE, frozen_hashes, frozen_vaults
 
 VAULTS = "vaults"
 CHECKPOINTS = "checkpoints"
@@ -47,7 +48,7 @@ def state_name(checkpoint: Path) -> str:
     return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
 
 
-def read_checkpoint(checkpoint: Path, files: Mapping[str, str] | None = None) -> tuple[Server, dict[str, Any]]:
+def read_checkpoint(checkpoint: Path, files: Mapping[str, str] | None = None) -> tuple[ServerState, dict[str, Any]]:
     """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged.
 
     files: the hashes in run.json, None in a run of before they were written down. state.json is checked by them, and holds
@@ -77,7 +78,7 @@ def damaged_vaults(checkpoint: Path, about: Mapping[str, Any]) -> dict[str, tupl
 
 def _is_vault(path: Path) -> bool:
     try:
-        load_record(path, Vault)
+        load_record(path, ClientState)
     except RunFolderError:
         return False
     return True

@@ -6,58 +6,34 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from raffed.core import seeds
-from raffed.core.boundary import Broadcast, Server
-from raffed.core.context import ServerContext
+from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
+from raffed.core.aggregation.clip_and_noise import add_noise
+from raffed.core.aggregation.exact_sums import PointSum
+from raffed.core.context import Received, ServerContext
 from raffed.core.divergence import explained
-from raffed.core.errors import UsageError
-from raffed.core.fold import Fold, Partial
-from raffed.core.guard import noisy
-from raffed.core.method import Received
+from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import Params, State
-from raffed.core.round import scored, server_init, server_round
-from raffed.core.sums import PointSum
-from raffed.experiments.accountant import Accountant
+from raffed.core.round import evaluated_broadcast, server_init, server_round
+from raffed.errors import UsageError
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.final_measures import after_last, before_last
 from raffed.experiments.folder import RunFolder
-from raffed.experiments.measurements import after_last, before_last
-from raffed.experiments.place import of_folder
-from raffed.experiments.roster import Drawn, Roster
-from raffed.experiments.rows import round_rows, survey_rows, validation_rows
+from raffed.experiments.folder_place import of_folder
+from raffed.experiments.metric_rows import round_rows, survey_rows, validation_rows
+from raffed.experiments.participation import RoundParticipants, RoundPlan
+from raffed.experiments.privacy_accountant import Accountant
 from raffed.experiments.server_data import CleanScore, labelled_images, public_images
 from raffed.results.schema import Row
-from raffed.runtime.base import Asked, Job, Report, Runtime, Tally
-from raffed.runtime.host import make_network, make_spec
+from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.reports import Report, ScoreCounts
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import check_unchanged
+from raffed.runtime.worker import make_network, make_spec
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RoundEvent:
-    """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over participants of
-    the personalised models on their local test parts; val, val_personal: the same two on the clients' validation parts; all
-    fractions, None where not measured. Bytes: of all participants. straggling:
-    participants that made fewer steps by the plan of faults."""
-
-    round: int  # rounds done
-    rounds: int
-    loss: float
-    accuracy: float | None
-    personal: float | None
-    participants: int
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    val: float | None = None
-    val_personal: float | None = None
-    straggling: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def weights_sha256(state: State) -> str:
@@ -74,10 +50,10 @@ def weights_sha256(state: State) -> str:
 class _Training:
     """A round on its way. began: time.perf_counter() when it was asked for."""
 
-    drawn: Drawn
-    job: Job
+    drawn: RoundPlan
+    job: RoundOrder
     began: float
-    asked: Asked[tuple[Partial, list[Report]]]
+    asked: Asked[tuple[PartialSum, list[Report]]]
 
 
 @dataclass(frozen=True)
@@ -88,39 +64,39 @@ class _Scoring:
     training: _Training
     reports: list[Report]
     whole: Broadcast | None
-    test: Asked[Tally] | None
-    val: Asked[Tally] | None
-    sent: Asked[Tally] | None
+    test: Asked[ScoreCounts] | None
+    val: Asked[ScoreCounts] | None
+    sent: Asked[ScoreCounts] | None
 
 
-def _nobody() -> tuple[Partial, list[Report]]:
-    return Partial(), []
+def _nobody() -> tuple[PartialSum, list[Report]]:
+    return PartialSum(), []
 
 
-class Federation:
+class RoundLoop:
     """One run from its first to its last round. `versions`: client → rounds done when it last took part.
 
     A round's seconds are those since it was begun, or since the round before it was scored, if that was later.
     """
 
-    def __init__(self, setup: Setup, runtime: Runtime, folder: RunFolder) -> None:
+    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder) -> None:
         self.setup, self.runtime, self.folder = setup, runtime, folder
         self.method = setup.method
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim)
         self._initial = network.initial
-        wanted = self.method.server.wants()
+        wanted = self.method.server.required_data()
         self._network = network
         self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
         self._clean = None if self._public is None else CleanScore(setup, network, self._public)
-        self.server: Server = folder.resumed or server_init(self.method, network.initial, self.spec)
+        self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
         self._last = 0.0  # when a round was last scored
-        self._ahead: Drawn | None = None  # of the round to come, made while the one before is trained
+        self._ahead: RoundPlan | None = None  # of the round to come, made while the one before is trained
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
-            self._took_part(Roster.of(setup, number).trained, number)
+            self._took_part(RoundParticipants.of(setup, number).trained, number)
         # The last server whose round has its rows, and the versions of then: with any other, a failure would leave a gap in them.
         self._safe = self.server, dict(self.versions)
 
@@ -171,7 +147,7 @@ class Federation:
     def _begun(self) -> _Training:
         """The next round's training, asked for."""
         number, ahead = self.server.round, self._ahead
-        drawn = ahead if ahead is not None and ahead.number == number else Drawn.of(self.setup, self.method, number)
+        drawn = ahead if ahead is not None and ahead.number == number else RoundPlan.of(self.setup, self.method, number)
         job = self._job(drawn)
         asked = self.runtime.train(job) if job.participants else _nobody
         return _Training(drawn, job, time.perf_counter(), asked)
@@ -183,7 +159,7 @@ class Federation:
         check_unchanged()
         self._took_part(job.participants, job.round)
         self.server = self._aggregated(partial, drawn.roster, drawn.sizes, max(job.weights, default=0.0))
-        whole = scored(self.method, self.server) if self.method.has_global else None
+        whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         judged = whole if drawn.measure else None
         test = self.runtime.evaluate(judged) if judged is not None else None
         val = self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
@@ -197,7 +173,7 @@ class Federation:
         roster, job = training.drawn.roster, training.job
         self.round_hashes.append(weights_sha256(self.state))  # here, not before: the next round trains meanwhile
         if ahead and self.server.round + 1 < self.setup.config.federation.rounds:
-            self._ahead = Drawn.of(self.setup, self.method, self.server.round + 1)
+            self._ahead = RoundPlan.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
         val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
@@ -220,20 +196,20 @@ class Federation:
         self._safe = self.server, dict(self.versions)
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
-    def _job(self, drawn: Drawn) -> Job:
+    def _job(self, drawn: RoundPlan) -> RoundOrder:
         """The work of the clients that take part."""
         clients, measure = drawn.roster.trained, drawn.measure or drawn.surveyed
         versions = tuple(self.versions.get(client, 0) for client in clients)
-        return Job(
+        return RoundOrder(
             self.server.broadcast(), clients, drawn.weights, versions, measure, drawn.stacks, drawn.fates, drawn.peers
         )  # fmt: skip
 
-    def _aggregated(self, partial: Partial, roster: Roster, sizes: list[int], most: float) -> Server:
+    def _aggregated(self, partial: PartialSum, roster: RoundParticipants, sizes: list[int], most: float) -> ServerState:
         """The server after a round; with no upload to count it waits, its memories and all. most: the largest p_i."""
         counted = roster.counted
         if not counted:
-            return self.server.but(round=self.server.round + 1)
-        fold = Fold()
+            return self.server.replace(round=self.server.round + 1)
+        fold = UploadAccumulator()
         fold.merge(partial)
         mean_w, mean_b, received = fold.finish(self.server)
         mean_w = self._noisy(mean_w, most)
@@ -250,7 +226,7 @@ class Federation:
         if privacy.clip is None or privacy.noise_at != "server":
             return mean
         stream = seeds.generator(self.setup.config.seed, "privacy", self.server.round)
-        return noisy(mean, privacy.noise * privacy.clip * most, stream)
+        return add_noise(mean, privacy.noise * privacy.clip * most, stream)
 
     def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
         """Masks cancel over all that agreed on them: a message that one of them does not send would leave its sum hidden."""
@@ -258,18 +234,18 @@ class Federation:
         if few and self.setup.config.privacy.masks:
             raise UsageError(f"privacy.masks: {self.method.name}: of {counted} clients only so many send {few}; use no masks")
 
-    def _survey(self, last: Job, whole: Broadcast | None) -> list[Row]:
+    def _survey(self, last: RoundOrder, whole: Broadcast | None) -> list[Row]:
         """All clients between rounds; whole: the server's model if that is all a client needs."""
         clients = tuple(range(self.setup.partition.num_clients))
         versions = tuple(self.versions.get(client, 0) for client in clients)
-        job = Job(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
+        job = RoundOrder(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
         oracle = not self.method.has_global
         found = self.runtime.survey(job, self._oracle(last) if oracle else whole)
         return survey_rows(self.server.round, found, oracle, [version > 0 for version in versions])
 
-    def _oracle(self, last: Job) -> Broadcast | None:
+    def _oracle(self, last: RoundOrder) -> Broadcast | None:
         """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator
-        can form (gldp.md §7). None where nothing is shared, where buffers stay at home, or where no head is used."""
+        can form (docs/papers/gldp.md §7). None where nothing is shared, where buffers stay at home, or where no head is used."""
         split, personal = self.method.split, self.method.personal
         if split.personal == "all" or split.buffers == "local" or (personal is not None and personal.predicts):
             return None
@@ -280,7 +256,7 @@ class Federation:
         for part in self.runtime.own_layers(replace(last, versions=versions)):
             total.merge(part)
         own = total.value(split.own(self._initial.w))
-        return self.server.but(w=self.server.w.joined(own, self._initial.w.names)).broadcast()
+        return self.server.replace(w=self.server.w.joined(own, self._initial.w.names)).broadcast()
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
         means = {(r.model, r.split): r.value for r in rows

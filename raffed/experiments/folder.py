@@ -1,4 +1,4 @@
-"""The folder of a run (design.md §5): run.json, partition.npz, metrics, checkpoints, final weights. Driver only."""
+"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints, final weights. Driver only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raffed.core.boundary import Server
-from raffed.core.config import RunConfig
-from raffed.core.errors import RunFolderError, UsageError
+from raffed.config.run import RunConfig
+from raffed.core.messages import ServerState
+from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
-from raffed.experiments.place import Place
+from raffed.experiments.folder_place import Place
+from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.provenance import gpus, new_run, new_segment
-from raffed.experiments.written import PARTITION, check_partition, check_rows
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
@@ -27,8 +27,9 @@ from raffed.results.schema import Row
 from raffed.results.segments import difference, segments_of, up_to
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, parts_of, read_metrics, rows_sha256, rows_until
+from raffed.runtime.record_codec import digest, save_record
 from raffed.runtime.setup import Setup
-from raffed.runtime.vault_store import digest, freeze_vaults, save_record, thaw_vaults
+from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
 
 FINAL = "final.safetensors"
 KEPT_STATES = 100  # hashes of checkpoints' state.json that run.json holds: a copy at a URL may lag behind by some checkpoints
@@ -83,7 +84,7 @@ class RunFolder:
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
         self.path, self.setup, self._verifies = path, setup, verifies
-        self.resumed: Server | None = None
+        self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
         self._saved = -1
         self._vault_hashes: dict[str, str] = {}  # of the last checkpoint
@@ -131,7 +132,7 @@ class RunFolder:
                 now["said"].append(self._say(CHANGED.format(path=self.path, what=other)))
         self._write(**changes)
 
-    def checkpoint(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
+    def checkpoint(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
         rounds done when it last took part."""
         self._place.check()
@@ -161,13 +162,13 @@ class RunFolder:
             shutil.rmtree(old)
         self._write(rounds_done=server.round)
 
-    def rescue(self, server: Server, round_hashes: list[str], versions: Mapping[int, int]) -> None:
+    def rescue(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
         """Before a failure is reported: keep the rounds that were completed."""
         if server.round > max(self._saved, 0):
             self.checkpoint(server, round_hashes, versions)
 
     def finish(
-        self, server: Server, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]
+        self, server: ServerState, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / FINAL)

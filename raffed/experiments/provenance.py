@@ -15,7 +15,7 @@ import torch
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
 from raffed.results.segments import Segment
-from raffed.runtime.process import onednn_is_faster, processor
+from raffed.runtime.machine import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 
 
@@ -27,11 +27,11 @@ def new_run(setup: Setup) -> dict[str, Any]:
     return {
         "schema": RUN_SCHEMA,
         "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
-        "config": setup.config.spelt().as_dict(),
+        "config": setup.config.canonical().as_dict(),
         "identity": identity,
         "started": segment["started"],
         "versions": segment["versions"],
-        "commit": _commit(),
+        "commit": commit(),
         "hardware": segment["hardware"],
         "clients": setup.partition.num_clients,
         "classes": _classes(setup),
@@ -45,7 +45,7 @@ def new_run(setup: Setup) -> dict[str, Any]:
 def new_segment(done: int) -> Segment:
     """The part of a run that begins after `done` rounds, here and now."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return {"from": done + 1, "to": done, "started": now, "versions": versions(), "hardware": _hardware(), "said": []}
+    return {"from": done + 1, "to": done, "started": now, "versions": versions(), "hardware": hardware(), "said": []}
 
 
 def gpus(placement: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def gpus(placement: Mapping[str, Any]) -> str:
     return ", ".join(sorted({place["gpu"] for place in places if place.get("gpu")}))
 
 
-def _hardware() -> dict[str, str | int | None]:
+def hardware() -> dict[str, str | int | None]:
     """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of large linear layers."""
     about: dict[str, str | int | None] = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
     by = "oneDNN" if onednn_is_faster() else "torch"
@@ -67,7 +67,7 @@ def _classes(setup: Setup) -> dict[str, list[int]]:
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the source tree, with a + if it was changed; None for an installed package."""
     where = Path(__file__).resolve().parents[2]
     if not (where / ".git").exists():

@@ -10,30 +10,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.core.config import RunConfig
-from raffed.core.config import Runtime as Placed
+from raffed.config.run import RunConfig
+from raffed.config.run import Runtime as Placed
 from raffed.experiments.cautions import warn
-from raffed.experiments.names import check_names
-from raffed.experiments.place import of_folder, written
+from raffed.experiments.checks import check_names
+from raffed.experiments.folder_place import of_folder, written
 from raffed.results.lock import check_can_be_made, check_unused, held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.results.tree import check_run_tree
-from raffed.runtime.logs import configure, of_run
+from raffed.runtime.json_logs import configure, of_run
 from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from raffed.experiments.federation import RoundEvent
+    from raffed.experiments.events import RoundEvent
     from raffed.experiments.folder import RunFolder
-    from raffed.runtime.base import Runtime
+    from raffed.runtime.api import Backend
     from raffed.runtime.setup import Setup
 
 log = logging.getLogger(__name__)
-Watcher = Callable[["RoundEvent"], None]
+RoundWatcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
 Ready = Callable[[], "Setup"]
 Begun = Callable[[], None]
@@ -79,7 +79,7 @@ class RunResult:
 
 
 def run(
-    config: RunConfig, out: Path | str | None = None, *, watch: Watcher | None = None, stop: Stop | None = None,
+    config: RunConfig, out: Path | str | None = None, *, watch: RoundWatcher | None = None, stop: Stop | None = None,
     chosen: Chosen | None = None, begun: Begun | None = None,
 ) -> RunResult:  # fmt: skip
     """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
@@ -99,7 +99,7 @@ def run(
 
 
 def resume(
-    path: Path | str, *, watch: Watcher | None = None, stop: Stop | None = None, runtime: Placed | None = None,
+    path: Path | str, *, watch: RoundWatcher | None = None, stop: Stop | None = None, runtime: Placed | None = None,
     chosen: Chosen | None = None, begun: Begun | None = None,
 ) -> RunResult:  # fmt: skip
     """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
@@ -108,11 +108,11 @@ def resume(
 
 
 def _resumed(
-    path: Path, told: Path | None, watch: Watcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None,
+    path: Path, told: Path | None, watch: RoundWatcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None,
     begun: Begun | None,
 ) -> RunResult:  # fmt: skip
     from raffed.experiments.folder import check_unedited, run_config
-    from raffed.experiments.written import check_finished
+    from raffed.experiments.integrity import check_finished
 
     check_run_tree(path)
     config = run_config(path)
@@ -131,7 +131,7 @@ def _resumed(
 
 
 def _execute(
-    config: RunConfig, path: Path, resumed: bool, watch: Watcher | None, stop: Stop | None, chosen: Chosen | None,
+    config: RunConfig, path: Path, resumed: bool, watch: RoundWatcher | None, stop: Stop | None, chosen: Chosen | None,
     begun: Begun | None,
 ) -> None:  # fmt: skip
     check_names(config)
@@ -151,7 +151,7 @@ def _execute(
 
 
 def _watched(
-    events: Generator[RoundEvent, None, None], path: Path, watch: Watcher | None, said: list[tuple[str, str]] | None
+    events: Generator[RoundEvent, None, None], path: Path, watch: RoundWatcher | None, said: list[tuple[str, str]] | None
 ) -> None:
     """Log every round and hand it on. said: what was said of the folder before; None if its warnings are seen anyway."""
     known = False
@@ -171,12 +171,12 @@ def _watched(
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
     """The checked setup of a run and a folder that can take it."""
     from raffed.experiments.folder import check_free
-    from raffed.runtime.setup import check_new, prepare
+    from raffed.runtime.setup import check_new, prepare_run
 
     if not resumed:
         check_free(path, config)
         check_can_be_made(path)
-    setup = prepare(config, begun)
+    setup = prepare_run(config, begun)
     if not resumed:
         check_new(setup)
     warn(setup)
@@ -202,21 +202,21 @@ def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Rea
     check_switches()
     setup = ready()
     from raffed.experiments.checkpoint import VAULTS
-    from raffed.runtime.serial import SerialRuntime
+    from raffed.runtime.serial import SerialBackend
 
-    yield from conduct_at(setup, path, resumed, SerialRuntime(setup, path / VAULTS), stop)
+    yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / VAULTS), stop)
 
 
 def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready) -> Generator[RoundEvent, None, None]:
-    from raffed.runtime.ray_start import RaySession
+    from raffed.runtime.ray_backend.session import RaySession
 
     with RaySession(config.runtime.address) as session:
         setup = ready()  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import VAULTS
-        from raffed.experiments.ended import end_early, mark_interrupted
-        from raffed.runtime.ray_endings import lost
-        from raffed.runtime.ray_launch import launched
+        from raffed.experiments.endings import end_early, mark_interrupted
+        from raffed.runtime.ray_backend.endings import lost
+        from raffed.runtime.ray_backend.launch import launched
 
         try:
             yield from launched(setup, path, path / VAULTS, resumed, partial(conduct_at, who=this_process()), stop)
@@ -232,7 +232,7 @@ def _never() -> bool:
 
 
 def conduct_at(
-    setup: Setup, path: Path, resumed: bool, runtime: Runtime, stop: Stop, who: str | None = None
+    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
 ) -> Iterator[RoundEvent]:
     """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process. The folder is this
     process's alone meanwhile; who: the command, where that is another."""
@@ -244,15 +244,15 @@ def conduct_at(
         yield from conduct(setup, folder, runtime, stop)
 
 
-def conduct(setup: Setup, folder: RunFolder, runtime: Runtime, stop: Stop) -> Iterator[RoundEvent]:
+def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
     """The rounds of a run on a runtime, and the true state in run.json however they end."""
-    from raffed.core.errors import RaffedError, RunFolderError
-    from raffed.experiments.federation import Federation, weights_sha256
+    from raffed.errors import RaffedError, RunFolderError
+    from raffed.experiments.federation import RoundLoop, weights_sha256
 
     try:
         with written(folder.path):
             folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
-            federation = Federation(setup, runtime, folder)
+            federation = RoundLoop(setup, runtime, folder)
             yield from federation.rounds(stop)
             if federation.server.round == setup.config.federation.rounds:
                 digests = runtime.vault_digests(federation.versions)

@@ -1,4 +1,4 @@
-"""Data that a server's rule asks for (ServerRule.wants), and the score without those that it has seen."""
+"""Data that a server's rule asks for (ServerRule.required_data), and the score without those that it has seen."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.boundary import Broadcast
-from raffed.core.network import Network
+from raffed.core.messages import Broadcast
 from raffed.core.round import joined
-from raffed.data.reserve import reserved
-from raffed.data.transforms import prepare
+from raffed.core.training.network import Network
+from raffed.data.server_holdout import draw_server_holdout
+from raffed.data.transforms import prepare_images
 from raffed.results.schema import Row
-from raffed.runtime.base import Tally
-from raffed.runtime.judge import Judge
+from raffed.runtime.reports import ScoreCounts
+from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 
 
@@ -23,7 +23,7 @@ def public_images(setup: Setup, count: int) -> Tensor | None:
     """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0. Labels are not used."""
     if not count:
         return None
-    return prepare(setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value)
+    return prepare_images(setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value)
 
 
 def _public(setup: Setup, count: int) -> NDArray[np.int64]:
@@ -32,12 +32,12 @@ def _public(setup: Setup, count: int) -> NDArray[np.int64]:
 
 
 def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
-    """(images, labels) of every class that no client has (data/reserve.py), prepared as for testing; None for 0."""
+    """(images, labels) of every class that no client has (data/server_holdout.py), prepared as for testing; None for 0."""
     if not per_class:
         return None
     data = setup.dataset
-    chosen = reserved(data.y_train, data.num_classes, per_class, setup.config.seed)
-    images = prepare(data.x_train[chosen], setup.transform, data.max_value)
+    chosen = draw_server_holdout(data.y_train, data.num_classes, per_class, setup.config.seed)
+    images = prepare_images(data.x_train[chosen], setup.transform, data.max_value)
     return images, torch.from_numpy(data.y_train[chosen])
 
 
@@ -47,9 +47,9 @@ class CleanScore:
     def __init__(self, setup: Setup, net: Network, images: Tensor) -> None:
         labels = setup.test_set()[1][_public(setup, len(images))]
         self._seen = net.arranged(images), torch.from_numpy(np.array(labels))
-        self._judge, self._method, self._net = Judge(setup.method, net, setup.dataset.num_classes), setup.method, net
+        self._judge, self._method, self._net = ModelScorer(setup.method, net, setup.dataset.num_classes), setup.method, net
 
-    def rows(self, number: int, whole: Broadcast, test: Tally) -> list[Row]:
+    def rows(self, number: int, whole: Broadcast, test: ScoreCounts) -> list[Row]:
         """accuracy_clean; none where the server has seen every test image."""
         clean = test - self._judge.of(joined(self._method, whole, None, self._net), *self._seen)
         return [Row(number, "global", "test", "accuracy_clean", clean.accuracy, n=clean.n)] if clean.n else []

@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from raffed.core.boundary import Vault
-from raffed.core.errors import RaffedError, UsageError
+from raffed.core.messages import ClientState
 from raffed.core.params import State
 from raffed.data.partition import Partition
+from raffed.errors import RaffedError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
-from raffed.experiments.federation import Federation, weights_sha256
+from raffed.experiments.federation import RoundLoop, weights_sha256
 from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
-from raffed.experiments.written import PARTITION, same_recipe
+from raffed.experiments.integrity import PARTITION, same_recipe
 from raffed.methods import build_method
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, read_run, versions
 from raffed.results.segments import difference, segments_of
 from raffed.results.tree import check_run_tree, file_sha256
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import Setup, prepare
-from raffed.runtime.vault_store import UNREADABLE, digest, frozen_vaults, load_record, load_server
+from raffed.runtime.record_codec import digest, load_record, load_server
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.vault_store import UNREADABLE, frozen_vaults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ UNHASHED = "the run was begun by a version of raffed that wrote down no hashes o
 
 
 @dataclass(frozen=True)
-class Check:
+class VerificationCheck:
     """Something recorded and what was found instead or again. `round`: rounds done, for what was executed again."""
 
     what: str
@@ -63,7 +64,7 @@ class Certificate:
     state: str
     rounds_done: int
     rounds: tuple[int, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[VerificationCheck, ...]
     differs: tuple[str, ...]
     seconds: float
     segments: tuple[str, ...] = ()
@@ -92,10 +93,10 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     about, config = read_run(path), run_config(path)
     build_method(config.method, config.args)  # registers the records that its vaults are made of
     recorded = recorded_hashes(path, about)
-    checks = [Check("configuration", str(about.get("identity")), config.identity()), *_files(path, about, recorded)]
+    checks = [VerificationCheck("configuration", str(about.get("identity")), config.identity()), *_files(path, about, recorded)]
     data = replace(config.data, download=False)  # a folder may come from anybody: nothing is fetched or written for it
-    setup = prepare(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
-    split = Check("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256())
+    setup = prepare_run(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
+    split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256())
     checks += [*_recipe(path, setup.partition), split]
     notes = () if "files" in about else (UNHASHED,)
     done: list[int] = []
@@ -153,28 +154,28 @@ def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
     return []
 
 
-def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[Check]:
+def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[VerificationCheck]:
     """What lies in the folder against the hashes written beside it."""
     yield from _bytes(path, about)
     split = lambda: Partition.load(path / "partition.npz").sha256()  # noqa: E731
-    yield Check("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
+    yield VerificationCheck("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
     for one in checkpoints(path):
         yield from _checkpoint(one, recorded, str(about.get("identity")))
     if not recorded and about.get("rounds_done"):
-        yield Check("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
+        yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
-    yield Check("rounds with metric rows", str(len(recorded)), _or_unreadable(until))
+    yield VerificationCheck("rounds with metric rows", str(len(recorded)), _or_unreadable(until))
     hashes = about.get("hashes")
     if hashes:
         final = lambda: _weights(path / "final.safetensors")  # noqa: E731
-        yield Check("final.safetensors", hashes["weights"], _or_unreadable(final))
-        yield Check("final weights, last round", recorded[-1] if recorded else "no round", hashes["weights"])
-        yield Check("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
+        yield VerificationCheck("final.safetensors", hashes["weights"], _or_unreadable(final))
+        yield VerificationCheck("final weights, last round", recorded[-1] if recorded else "no round", hashes["weights"])
+        yield VerificationCheck("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
         last = path / CHECKPOINTS / f"round-{len(recorded):06d}"
-        yield Check("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
+        yield VerificationCheck("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
 
 
-def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[Check]:
+def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[VerificationCheck]:
     """Every file whose hash the run wrote down, of those that a reader of the folder reads. A part of rows that others took the
     place of, and a checkpoint that newer ones did, may be gone."""
     files = about.get("files")
@@ -184,35 +185,35 @@ def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[Check]:
     read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]
     there = [one.relative_to(path).as_posix() for one in read]
     for name in sorted({*there, *once}):
-        yield Check(f"{name}, file", files.get(name, "not the run's"), _or_unreadable(partial(file_sha256, path / name)))
+        yield VerificationCheck(f"{name}, file", files.get(name, "not the run's"), _or_unreadable(partial(file_sha256, path / name)))
 
 
-def _recipe(path: Path, drawn: Partition) -> Iterator[Check]:
+def _recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
     """What partition.npz says of how the split was made, which its hash does not cover."""
     with contextlib.suppress(RaffedError):  # one that cannot be read is reported by its own check
         ok = same_recipe(Partition.load(path / PARTITION), drawn)
-        yield Check(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
+        yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
-def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Check]:
+def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[VerificationCheck]:
     try:
         said, server = checkpoint_state(one), load_server(one / "server.safetensors")
     except RaffedError:
-        yield Check(one.name, "a checkpoint", UNREADABLE)
+        yield VerificationCheck(one.name, "a checkpoint", UNREADABLE)
         return
-    yield Check(one.name, str(said.get("server_sha256")), digest(server))
+    yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
-    yield Check(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
+    yield VerificationCheck(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
     if said.get("identity") != identity or said.get("round_hashes") != recorded[: _round(one)]:
-        yield Check(f"{one.name}, state.json", "this run's", "another's")
+        yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
     damaged = damaged_vaults(one, said)
     for name, (hashed, found) in damaged.items():
-        yield Check(f"{one.name}, {name}", hashed, found)
+        yield VerificationCheck(f"{one.name}, {name}", hashed, found)
     if said.get("vaults") and not damaged:
-        yield Check(f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes")
+        yield VerificationCheck(f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes")
 
 
-def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[Check]:
+def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[VerificationCheck]:
     """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints on the way."""
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"
@@ -220,12 +221,12 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
             shutil.copytree(start, place / CHECKPOINTS / start.name)
             shutil.copy2(path / RUN_FILE, place / RUN_FILE)
         folder = RunFolder(place, setup, resume=start is not None, verifies=True)
-        runtime = SerialRuntime(setup, folder.vaults)
+        runtime = SerialBackend(setup, folder.vaults)
         try:
-            federation = Federation(setup, runtime, folder)
+            federation = RoundLoop(setup, runtime, folder)
             for number in range(first + 1, first + count + 1):
                 federation.step()
-                yield Check("weights", recorded[number - 1], federation.round_hashes[-1], number)
+                yield VerificationCheck("weights", recorded[number - 1], federation.round_hashes[-1], number)
                 yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
             folder.checkpoint(federation.server, federation.round_hashes, federation.versions)  # writes the rows
         finally:
@@ -233,21 +234,21 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
         was, now = _or_none(path), read_metrics(place)
         for number in range(first + 1, first + count + 1):
             old = UNREADABLE if was is None else rows_sha256(_of_round(was, number))
-            yield Check("metric rows", old, rows_sha256(_of_round(now, number)), number)
+            yield VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
 
 
-def _meets(federation: Federation, runtime: SerialRuntime, kept: Path, number: int) -> Iterator[Check]:
+def _meets(federation: RoundLoop, runtime: SerialBackend, kept: Path, number: int) -> Iterator[VerificationCheck]:
     """Where a checkpoint was kept after this round: the whole server and every vault."""
     if kept.exists():
         recorded = _or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))
-        yield Check("server", recorded, digest(federation.server), number)
+        yield VerificationCheck("server", recorded, digest(federation.server), number)
         found = vaults_sha256(runtime.vault_digests(federation.versions))
-        yield Check("vaults", _or_unreadable(lambda: vaults_sha256(_vaults(kept))), found, number)
+        yield VerificationCheck("vaults", _or_unreadable(lambda: vaults_sha256(_vaults(kept))), found, number)
 
 
 def _vaults(checkpoint: Path) -> dict[int, str]:
     files = frozen_vaults(checkpoint / VAULTS)
-    return {int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, Vault)) for one in files}
+    return {int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, ClientState)) for one in files}
 
 
 def _weights(path: Path) -> str:
@@ -255,7 +256,7 @@ def _weights(path: Path) -> str:
     return weights_sha256(State(server.w, server.b))
 
 
-def _sound(checkpoint: Path, checks: list[Check]) -> bool:
+def _sound(checkpoint: Path, checks: list[VerificationCheck]) -> bool:
     return all(check.ok for check in checks if check.what.startswith(checkpoint.name))
 
 

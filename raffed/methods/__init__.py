@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from raffed.core.errors import UnknownNameError, UsageError
+from raffed.errors import UnknownNameError, UsageError
 
 STRENGTHS: dict[str, tuple[str, ...]] = {  # arguments that make a method's steps, or the losses that it adds, larger
     "creff": ("match_lr", "retrain_lr"),

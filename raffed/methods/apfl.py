@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_range
-from raffed.core.maths import cross_entropy
-from raffed.core.method import Method, Personal
+from raffed.core.ingredients import Personal
+from raffed.core.losses import cross_entropy
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.errors import check_range
 from raffed.methods.memory import Companion
 
 
@@ -51,14 +52,14 @@ class MixedModel(Personal):
 class AdaptiveMixedModel(MixedModel):
     """The same with a private α_k: α ← clip(α − η ⟨v − w, ∇f(v̄)⟩, 0, 1) once a round, at the first mini-batch."""
 
-    dials = ("alpha",)
+    gates = ("alpha",)
 
     def client_init(self, k: Context) -> Companion:
         alpha = torch.full((1,), self.alpha, device=k.class_counts.device)
         return Companion(Params({**k.initial.w.tensors, "alpha": alpha}).clone())
 
-    def turn(self, dials: Params, slope: Params, lr: float, step: Tensor) -> Params:
-        return Params({"alpha": torch.where(step == 0, (dials["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0), dials["alpha"])})
+    def update_gates(self, gates: Params, slope: Params, lr: float, step: Tensor) -> Params:
+        return Params({"alpha": torch.where(step == 0, (gates["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0), gates["alpha"])})
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:

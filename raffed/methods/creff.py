@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.boundary import Private, Summable, Wire
-from raffed.core.context import Context, ServerContext
-from raffed.core.errors import UsageError, check_range
-from raffed.core.maths import one_hot
-from raffed.core.method import Ingredient, Method, Spec
+from raffed.core.context import Context, ServerContext, Spec
+from raffed.core.ingredients import Ingredient
+from raffed.core.losses import one_hot
+from raffed.core.messages import Private, Summable, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
+from raffed.errors import UsageError, check_range
 
 RETRAIN_BATCH = 32
 EPSILON = 1e-6  # beside the product of the norms in the official code's cosine, so that a row of zeros has cosine 0
@@ -106,10 +107,10 @@ class ClassifierRetraining(ServerRule):
         head = self._retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
         return Federated(points, head.weight, head.bias), mean
 
-    def tells(self, own: Federated) -> dict[str, Wire]:
+    def extra_broadcast(self, own: Federated) -> dict[str, Wire]:
         return {"message": RetrainedHead(own.weight, own.bias)}
 
-    def scored(self, own: Federated, w: Params) -> Params:
+    def evaluation_weights(self, own: Federated, w: Params) -> Params:
         bias = {"head.bias": own.bias} if "head.bias" in w.names else {}
         return Params({**w.tensors, "head.weight": own.weight, **bias}).clone()
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.maths import smooth_pull
-from raffed.core.method import Budget, Method, Personal
+from raffed.core.ingredients import Personal
+from raffed.core.losses import smooth_pull
+from raffed.core.messages import Private
+from raffed.core.method import Method
 from raffed.core.params import State
+from raffed.core.parts import Budget
 from raffed.core.server import mean_of
+from raffed.errors import Preset, by_authors, check_range
 from raffed.methods.fedrs import AutoMode, restricted
 
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.boundary import Private
 from raffed.core.context import ServerContext
-from raffed.core.errors import UsageError, check_range
+from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
+from raffed.errors import UsageError, check_range
 
 MOMENTUM = 0.9  # as in MAP's code
 

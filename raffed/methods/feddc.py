@@ -6,13 +6,14 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from raffed.core.boundary import Private, Summable, Wire
-from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
-from raffed.core.maths import momentum_sum
-from raffed.core.method import Method, Received, Spec, Term
+from raffed.core.context import Context, Forward, Received, Spec
+from raffed.core.ingredients import Term
+from raffed.core.losses import momentum_sum
+from raffed.core.messages import Private, Summable, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
+from raffed.errors import check_choice, check_range
 from raffed.methods.feddyn import SCORED, DriftCorrected, Scored, client_weight
 from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.boundary import Private, Upload
 from raffed.core.context import ServerContext
-from raffed.core.errors import Preset, UsageError, by_authors, check_range
+from raffed.core.messages import Private, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
+from raffed.errors import Preset, UsageError, by_authors, check_range
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
@@ -45,7 +45,7 @@ class EnsembleDistillation(ServerRule):
 
     each: ClassVar[bool] = True
 
-    def wants(self) -> ServerData:
+    def required_data(self) -> ServerData:
         return ServerData(self.images) if self.steps else ServerData()
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:

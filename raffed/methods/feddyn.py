@@ -6,12 +6,13 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.errors import Preset, by_authors, check_choice, check_range
-from raffed.core.method import Method, Term
+from raffed.core.ingredients import Term
+from raffed.core.messages import Private
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
+from raffed.errors import Preset, by_authors, check_choice, check_range
 from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 Scored = Literal["active", "broadcast"]
@@ -77,7 +78,7 @@ class DriftCorrected(ServerRule):
         drift = own.drift + (mean - w) * (k.count / k.spec.num_clients)
         return Drift(drift, mean), mean + drift
 
-    def scored(self, own: Any, w: Params) -> Params:
+    def evaluation_weights(self, own: Any, w: Params) -> Params:
         active: Params = own.active if self.score == "active" else w
         return active
 
@@ -107,7 +108,7 @@ def feddyn(
     (`local.clip_norm`) and forbids BatchNorm; here its statistics are plain means over the participants, as the weights.
 
     preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that goes |S|/N of the way
-    to the mean, BatchNorm's statistics included, and has no drift (baselines-map.md §15); `scaled` and `score` do not count then.
+    to the mean, BatchNorm's statistics included, and has no drift (docs/papers/baselines.md, FedDyn); `scaled` and `score` do not count then.
     Its grid: α 0.001, 0.01, 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
     check_range("alpha", alpha, 0.0, 1e3, open_low=True)

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.boundary import Private, Upload
 from raffed.core.context import ServerContext
-from raffed.core.errors import UsageError, check_range
-from raffed.core.maths import cross_entropy
+from raffed.core.losses import cross_entropy
+from raffed.core.messages import Private, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule
+from raffed.errors import UsageError, check_range
 
 DECAY = 2e-4  # Adam's weight decay for the two networks; the calibrator has none
 TAU = 2.0  # temperature of the distillation, without a factor τ²
@@ -76,7 +76,7 @@ class CalibratedDistillation(ServerRule):
 
     each: ClassVar[bool] = True
 
-    def wants(self) -> ServerData:
+    def required_data(self) -> ServerData:
         return ServerData(self.images, self.labelled) if self.distil_steps else ServerData()
 
     def init(self, w: Params) -> Calibration:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_range
-from raffed.core.maths import mmd
-from raffed.core.method import Method, Term
+from raffed.core.ingredients import Term
+from raffed.core.losses import mmd
+from raffed.core.method import Method
+from raffed.errors import check_range
 
 
 class TwoStream(Term):

@@ -1,6 +1,6 @@
 """FedMR (Fan et al., TMLR 2023): manifold reshaping for partially class-disjoint data.
 
-The released code holds the intra-class loss only; the inter-class loss is built from the paper's eq. 4 (fedmr.md §2).
+The released code holds the intra-class loss only; the inter-class loss is built from the paper's eq. 4 (docs/papers/fedmr.md §2).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.context import Context, Forward
-from raffed.core.errors import UsageError, check_choice, check_range
-from raffed.core.maths import distance, one_hot
-from raffed.core.method import Method, Received, Spec, Term
+from raffed.core.context import Context, Forward, Received, Spec
+from raffed.core.ingredients import Term
+from raffed.core.losses import distance, one_hot
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.errors import UsageError, check_choice, check_range
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
 EPS = 1e-8  # inside the root of the standard deviation, as in the released code
@@ -40,7 +41,7 @@ class IntraClass(Term):
 def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) -> Tensor:
     """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32 or better.
 
-    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product (fedmr.md §2.1).
+    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product (docs/papers/fedmr.md §2.1).
     """
     z = z if z.dtype == torch.float64 else z.float()
     same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
@@ -65,7 +66,7 @@ class InterClass(Term):
     prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or "local", the literal eq. 4 over
     the client's own classes. `mode` "pull" is the remark after Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit
     vectors (raw is the paper's). `source`: prototypes from the final "local" model (Algorithm 1) or from the "global"
-    model as downloaded, or "one_hot": g_c = e_c for every class from round 0 on, and nobody sends any (fedmr.md §7; the paper
+    model as downloaded, or "one_hot": g_c = e_c for every class from round 0 on, and nobody sends any (docs/papers/fedmr.md §7; the paper
     finds it worse than FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
     per batch used.
     """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from raffed.core.boundary import Private, Summable
 from raffed.core.context import Context, ServerContext
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.maths import momentum_sum
-from raffed.core.method import Correction, Ingredient, Method
+from raffed.core.ingredients import Correction, Ingredient
+from raffed.core.losses import momentum_sum
+from raffed.core.messages import Private, Summable
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
+from raffed.errors import Preset, by_authors, check_range
 from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 from raffed.methods.fedprox import Proximal

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.boundary import Private
 from raffed.core.context import ServerContext
-from raffed.core.errors import check_choice, check_range
+from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
+from raffed.errors import check_choice, check_range
 
 Weighting = Literal["clients", "samples"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)

@@ -7,12 +7,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
-from raffed.core.maths import mmd
-from raffed.core.method import Method, Personal
+from raffed.core.ingredients import Personal
+from raffed.core.losses import mmd
+from raffed.core.messages import Private
+from raffed.core.method import Method
 from raffed.core.params import State
+from raffed.errors import check_choice, check_range
 
 Transfer = Literal["kd", "mmd"]
 TRANSFERS: tuple[str, ...] = get_args(Transfer)
@@ -60,7 +61,7 @@ class Inheritance(Personal):
         return torch.where(k.mine.times > 0, (1 - self.lam) * ce + self.lam * self.teach(f, k), ce)
 
     def inherit(self, own: State, k: Context) -> Heirloom:
-        """Eq. 10, then BatchNorm statistics re-estimated on the client's data  (map.md §3.3)."""
+        """Eq. 10, then BatchNorm statistics re-estimated on the client's data  (docs/papers/map.md §3.3)."""
         times = k.mine.times
         mu = (self.mu * times.to(torch.float64) / k.spec.expected_visits).clamp(0.0, 0.9).to(torch.float32)
         mixed = mu * k.mine.model + (1 - mu) * own
@@ -94,7 +95,7 @@ def fedphp(
 ) -> Method:
     """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II.
 
-    The HPM's BatchNorm statistics are re-estimated as MAP's are (map.md §3.3); the released FedPHP leaves them as mixed.
+    The HPM's BatchNorm statistics are re-estimated as MAP's are (docs/papers/map.md §3.3); the released FedPHP leaves them as mixed.
     """
     check_inheritance(lam, mu, transfer, kd_student_tau)
     return Method("FedPHP", personal=InheritedWhileTraining(lam, mu, transfer, kd_student_tau, kd_tau_sq))

@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.boundary import Wire
-from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice
-from raffed.core.maths import one_hot
-from raffed.core.method import Method, Received, Spec, Term
+from raffed.core.context import Context, Forward, Received, Spec
+from raffed.core.ingredients import Term
+from raffed.core.losses import one_hot
+from raffed.core.messages import Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.errors import check_choice
 from raffed.methods.fedmr import InterClass
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 

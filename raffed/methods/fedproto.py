@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Wire
-from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.maths import one_hot
-from raffed.core.method import Method, Received, Spec, Term
+from raffed.core.context import Context, Forward, Received, Spec
+from raffed.core.ingredients import Term
+from raffed.core.losses import one_hot
+from raffed.core.messages import Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
+from raffed.errors import Preset, by_authors, check_range
 from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 

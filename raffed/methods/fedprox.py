@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.maths import smooth_pull
-from raffed.core.method import Method, Term
+from raffed.core.ingredients import Term
+from raffed.core.losses import smooth_pull
+from raffed.core.method import Method
 from raffed.core.server import mean_of
+from raffed.errors import Preset, by_authors, check_range
 from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 
@@ -26,10 +27,10 @@ class Proximal(Term):
 
 
 def fedprox(mu: float = 0.01, prototypes: PrototypeLoss = "none", preset: Preset = "original") -> Method:
-    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (baselines-fedmr.md §2).
+    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (docs/papers/baselines.md, FedProx).
 
     prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors" is MAP's released code: its far weaker smooth-L1
-    pull (baselines-map.md §10) and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
+    pull (docs/papers/baselines.md, FedProx) and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
     """
     check_range("mu", mu, 0.0, 1e6)
     terms = (Proximal(mu, by_authors(preset)),) if mu else ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from raffed.core.errors import Preset, UsageError, by_authors, check_choice, check_range
-from raffed.core.method import Method, Part, Pass, Split
+from raffed.core.method import Method
+from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import mean_of
+from raffed.errors import Preset, UsageError, by_authors, check_choice, check_range
 
 Kept = Literal["head", "top"]
 PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
@@ -18,7 +19,7 @@ def fedper(private: Kept = "head") -> Method:
     private: "head" is the output layer, "top" the projection before it as well, as in MpFedcon's comparison.
     """
     check_choice("private", private, PRIVATE)
-    return Method("FedPer", split=Split(personal=PRIVATE[private][0]))
+    return Method("FedPer", split=ParameterSplit(personal=PRIVATE[private][0]))
 
 
 def alternating(head_epochs: float, body_epochs: float, private: str = "head") -> tuple[Pass, ...]:
@@ -42,4 +43,4 @@ def fedrep(
     """
     check_choice("private", private, PRIVATE)
     passes = (Pass(),) if by_authors(preset) else alternating(head_epochs, body_epochs, private)
-    return Method("FedRep", split=Split(personal=PRIVATE[private][0]), passes=passes, mean=mean_of(preset))
+    return Method("FedRep", split=ParameterSplit(personal=PRIVATE[private][0]), passes=passes, mean=mean_of(preset))

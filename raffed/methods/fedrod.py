@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.maths import cross_entropy
-from raffed.core.method import Head, Method, Personal, in_part
+from raffed.core.ingredients import Head, Personal
+from raffed.core.losses import cross_entropy
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import in_part
 from raffed.core.server import mean_of
+from raffed.errors import Preset, by_authors, check_range
 from raffed.methods.memory import Companion
 
 
@@ -37,7 +39,7 @@ class PersonalHead(Personal):
     joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code; where the run clips, the gradients of encoder
     and both heads are clipped by one norm, else V_k's apart (gradients of norm 3 and 4 have norm 5).
 
-    V_k starts at the initial value of W_g, the same for everybody. This departs from the sheet, where V_k is a draw of its own
+    V_k starts at the initial value of W_g, the same for everybody. This departs from MAP's code, where V_k is a draw of its own
     from N(0, 0.01): the first logits z_g + V_k h are 2 z_g here, a difference of the order of 0.01.
     """
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context
-from raffed.core.errors import UsageError, check_choice, check_range
-from raffed.core.method import Head, Method
+from raffed.core.ingredients import Head
+from raffed.core.method import Method
+from raffed.errors import UsageError, check_choice, check_range
 
-Mode = Literal["binary", "counts", "uniform_bug"]
-RS_MODES: tuple[str, ...] = get_args(Mode)
+RestrictionMode = Literal["binary", "counts", "uniform_bug"]
+RS_MODES: tuple[str, ...] = get_args(RestrictionMode)
 AutoMode = Literal["auto", "binary", "counts", "uniform_bug"]
 AUTO = "auto"  # binary, or what a method's preset "authors" has
 
@@ -22,7 +23,7 @@ class RestrictedSoftmax(Head):
 
     binary (eq. 8): α_{k,c} = 1 if n_{k,c} ≥ n_min, else α. counts (Sect. 5.4, complete classes):
     α + (1 − α) n_{k,c} / max_j n_{k,j}. uniform_bug: α for every class unless the client holds one only, which is what
-    the authors' released MAP code computes (a softmax temperature 1/α; map.md §1.4). α = 0 is not masking: a missing
+    the authors' released MAP code computes (a softmax temperature 1/α; docs/papers/map.md §1.4). α = 0 is not masking: a missing
     class still adds exp(0) to the denominator.
     """
 
@@ -42,7 +43,7 @@ class RestrictedSoftmax(Head):
         return torch.where(kept, 1.0, self.alpha)
 
 
-def restricted(alpha: float, mode: str, n_min: int, auto: Mode | None = None) -> RestrictedSoftmax:
+def restricted(alpha: float, mode: str, n_min: int, auto: RestrictionMode | None = None) -> RestrictedSoftmax:
     """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. auto: what mode "auto" is; without it there is no such mode."""
     check_range("alpha", alpha, 0.0, 1.0)
     check_choice("mode", mode, get_args(AutoMode) if auto else RS_MODES)
@@ -52,6 +53,6 @@ def restricted(alpha: float, mode: str, n_min: int, auto: Mode | None = None) ->
     return RestrictedSoftmax(float(alpha), mode, n_min)
 
 
-def fedrs(alpha: float = 0.5, mode: Mode = "binary", n_min: int = 1) -> Method:
+def fedrs(alpha: float = 0.5, mode: RestrictionMode = "binary", n_min: int = 1) -> Method:
     """FedRS: FedAvg whose clients scale the logits of classes they miss by α. Row FedRS of MAP's Tables I and II."""
     return Method("FedRS", head=restricted(alpha, mode, n_min))

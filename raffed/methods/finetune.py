@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from raffed.core.context import Context
-from raffed.core.errors import check_choice, check_range
-from raffed.core.method import Budget, Method, Part, Personal
+from raffed.core.ingredients import Personal
+from raffed.core.method import Method
 from raffed.core.params import State
+from raffed.core.parts import Budget, Part
+from raffed.errors import check_choice, check_range
 
 Scope = Literal["head", "top", "all"]
 SCOPES: dict[str, Part] = {"head": "head", "top": "top", "all": "all"}

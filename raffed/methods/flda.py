@@ -7,11 +7,12 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, by_authors
-from raffed.core.maths import cross_entropy
-from raffed.core.method import Method, Personal
+from raffed.core.ingredients import Personal
+from raffed.core.losses import cross_entropy
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
+from raffed.errors import Preset, by_authors
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")

@@ -7,13 +7,15 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Private, Wire
-from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.errors import check_choice, check_range
-from raffed.core.maths import one_hot
-from raffed.core.method import Method, Part, Pass, Personal, Received, Spec, Split
+from raffed.core.context import Context, Forward, Received, ServerContext, Spec
+from raffed.core.ingredients import Personal
+from raffed.core.losses import one_hot
+from raffed.core.messages import Private, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import Assign, Mean, ServerRule
+from raffed.errors import check_choice, check_range
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
@@ -109,7 +111,7 @@ class Snapshot(Private):
 
 class RoundStart(ServerRule):
     """w^{t+1} = mean. C̃ moves with every exchange (eq. 11), but what clients get is C̃ as it was before the round's first stage
-    (Algorithm 1, lines 1 and 4; gldp.md A7): all M stages of a round see the same prototypes.
+    (Algorithm 1, lines 1 and 4; docs/papers/gldp.md A7): all M stages of a round see the same prototypes.
     """
 
     beta: float
@@ -125,7 +127,7 @@ class RoundStart(ServerRule):
         now = _told(now, k.received.get("personal", Received(0)), self.beta)
         return Snapshot(now, before if (k.round + 1) % k.spec.turn else now), mean
 
-    def tells(self, own: Snapshot) -> dict[str, Wire]:
+    def extra_broadcast(self, own: Snapshot) -> dict[str, Wire]:
         return {"personal": own.before}
 
 
@@ -191,9 +193,9 @@ def gldp(
 ) -> Method:  # fmt: skip
     """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and "gp" (C̃).
 
-    body_epochs t and head_epochs s in FedRep's proportion (a decision of gldp.md, A4). order "head_first": FedRep's.
+    body_epochs t and head_epochs s in FedRep's proportion (a decision of docs/papers/gldp.md, A4). order "head_first": FedRep's.
     candidates: classes that "gp" may choose, all known ones or those the client has seen. lp, gp "none": without the term, whose
-    weight the other does not take over. The head is trained by CE alone, but with lp "logits" by that term too (gldp.md §6);
+    weight the other does not take over. The head is trained by CE alone, but with lp "logits" by that term too (docs/papers/gldp.md §6);
     a last batch of one sample is left out of the body's epochs where there is BatchNorm. proto_snapshot: all stages of a round
     get the prototypes of its start, not those of the stage before (A7); "gp" answers by what was sent. Rows GLDP-LP, GLDP-GP of
     Tables 1 to 3, GLDP of Table 4. Here a client has one data set, its current stage. Uniform means over clients.
@@ -207,10 +209,10 @@ def gldp(
     passes = alternating(head_epochs, body_epochs)
     part: Part = "head"
     alone = lp != "logits" or not lam  # no term but that one has a gradient in the head
-    made = tuple(Pass(one.part, one.epochs, plain=alone and one.part == part, lone=one.part == part) for one in passes)
+    made = tuple(Pass(one.part, one.epochs, cross_entropy_only=alone and one.part == part, keep_singleton_batch=one.part == part) for one in passes)
     return Method(
         "GLDP",
-        split=Split(personal=part),
+        split=ParameterSplit(personal=part),
         passes=made if order == "head_first" else made[::-1],
         personal=Relations(lam, beta, lp, gp, temperature, inference, candidates, proto_snapshot),
         mean=Mean(by="clients"),

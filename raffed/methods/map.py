@@ -11,24 +11,25 @@ from dataclasses import replace
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import Preset, UsageError, by_authors, check_range
-from raffed.core.method import Budget, Method
+from raffed.core.method import Method
+from raffed.core.parts import Budget
+from raffed.errors import Preset, UsageError, by_authors, check_range
 from raffed.methods.fedphp import Heirloom, Inheritance, Transfer, check_inheritance
-from raffed.methods.fedrs import AutoMode, Mode, restricted
+from raffed.methods.fedrs import AutoMode, RestrictionMode, restricted
 from raffed.methods.scaffold import scaffold
 
 
 class InheritedModel(Inheritance):
     """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of ω_k; then eq. 10.
 
-    n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's (map.md §3.2).
+    n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's (docs/papers/map.md §3.2).
     """
 
     share: float = 0.1
     lr_scale: float = 0.2
     least: int = 5
 
-    private_scored = True  # ω^per beside the HPM that inherits it (map.md §7 no. 11)
+    private_scored = True  # ω^per beside the HPM that inherits it (docs/papers/map.md §7 no. 11)
 
     def budget(self, k: Context) -> Budget:
         return Budget(max(int(self.share * k.steps), self.least), self.lr_scale)
@@ -57,7 +58,7 @@ def map_(
     lam: float = 0.1,
     mu: float = 0.9,
     transfer: Transfer = "kd",
-    mode: Mode = "binary",
+    mode: RestrictionMode = "binary",
     n_min: int = 1,
     kd_student_tau: float = 1.0,
     kd_tau_sq: bool = False,
@@ -103,7 +104,7 @@ def scamap(
     """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP of Tables I and II.
 
     preset "authors" is ScaRS's, and changes stage 1 alone. In stage 2 the released code departs from the paper: at a client's
-    first visit an untrained private model teaches already. Here, as in the paper, no model teaches then (map.md §3.5).
+    first visit an untrained private model teaches already. Here, as in the paper, no model teaches then (docs/papers/map.md §3.5).
     """
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)

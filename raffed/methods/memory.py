@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Private, Summable, Wire
 from raffed.core.context import Context
-from raffed.core.maths import one_hot
+from raffed.core.losses import one_hot
+from raffed.core.messages import Private, Summable, Wire
 from raffed.core.params import Params, State
 
 NEVER = -1e30  # a logit that no other falls below

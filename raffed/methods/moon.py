@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.boundary import Private
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_range
-from raffed.core.method import Method, Term, in_part
+from raffed.core.ingredients import Term
+from raffed.core.messages import Private
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import in_part
+from raffed.errors import check_range
 from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 

@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.core.context import Context, Forward
-from raffed.core.errors import UsageError, check_choice, check_range
-from raffed.core.maths import one_hot
-from raffed.core.method import Method, Pass, Received, Spec, Split, Term, in_part
+from raffed.core.context import Context, Forward, Received, Spec
+from raffed.core.ingredients import Term
+from raffed.core.losses import one_hot
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import ParameterSplit, Pass, in_part
+from raffed.errors import UsageError, check_choice, check_range
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel
 
@@ -106,10 +108,10 @@ def mpfedcon(
     check_choice("negative", negative, tuple(CONTRASTS))
     if not head_epochs and not encoder_epochs:
         raise UsageError("head_epochs = 0 and encoder_epochs = 0: nothing would be trained")
-    passes = (Pass("top", head_epochs, plain=True), Pass("base", encoder_epochs))
+    passes = (Pass("top", head_epochs, cross_entropy_only=True), Pass("base", encoder_epochs))
     return Method(
         "MpFedcon",
         terms=(CONTRASTS[negative](mu, tau, centre_weight),) if mu else (),
-        split=Split(personal="top"),
+        split=ParameterSplit(personal="top"),
         passes=tuple(one for one in passes if one.epochs),
     )

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from raffed.core.context import Context, Forward
-from raffed.core.errors import check_choice, check_range
-from raffed.core.method import Method, Term
+from raffed.core.ingredients import Term
+from raffed.core.method import Method
+from raffed.errors import check_choice, check_range
 
-Kind = Literal["gaussian", "laplace"]
-KINDS: tuple[str, ...] = get_args(Kind)
+NoiseKind = Literal["gaussian", "laplace"]
+KINDS: tuple[str, ...] = get_args(NoiseKind)
 Meaning = Literal["variance", "scale"]
 MEANINGS: tuple[str, ...] = get_args(Meaning)
 
@@ -58,7 +59,7 @@ class GradientNoise(Term):
         return total
 
 
-def noisygrad(kind: Kind = "gaussian", size: float = 1e-4, meaning: Meaning = "variance") -> Method:
+def noisygrad(kind: NoiseKind = "gaussian", size: float = 1e-4, meaning: Meaning = "variance") -> Method:
     """FedAvg with noise of this kind and size on every entry of every gradient; size 0 is FedAvg.
 
     meaning: what size is, the "variance" as MpFedcon writes, or the "scale" (`noise`). Rows Gaussian and Laplace of MpFedcon's

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from raffed.core.context import Context
-from raffed.core.errors import Preset, UsageError, by_authors, check_choice, check_range
-from raffed.core.frozen import Frozen
-from raffed.core.method import Budget, Gradient, LocalSolver, Method, Personal
+from raffed.core.ingredients import Gradient, LocalSolver, Personal
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import Budget
+from raffed.core.record import Record
 from raffed.core.server import Mean
+from raffed.errors import Preset, UsageError, by_authors, check_choice, check_range
 
-Mode = Literal["fo", "hf"]
-MODES: tuple[str, ...] = get_args(Mode)
+MetaGradient = Literal["fo", "hf"]
+MODES: tuple[str, ...] = get_args(MetaGradient)
 LEAK = 0.9  # momentum of MAP's released code
 
 
-class Meta(Frozen):
+class Meta(Record):
     """The meta-model, and the momentum buffer of the `authors` preset."""
 
     model: State
@@ -86,16 +88,16 @@ class Adapted(Personal):
 
 
 def perfedavg(
-    inner_lr: float = 0.01, outer_lr: float = 0.01, mode: Mode = "fo", delta: float = 1e-3, adapt_steps: int = 1,
+    inner_lr: float = 0.01, outer_lr: float = 0.01, mode: MetaGradient = "fo", delta: float = 1e-3, adapt_steps: int = 1,
     adapt_epochs: float = 0.0, preset: Preset = "original",
 ) -> Method:  # fmt: skip
     """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ); uniform means.
 
     Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original has 1e-3). Grids: α and
     β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score; adapt_epochs: epochs instead, if above 0 (one in
-    MpFedcon's Table 1). One of the two is scored: the sheet's second score, after one step, is a run with adapt_epochs 0, which
+    MpFedcon's Table 1). One of the two is scored: the other score, after one step, is a run with adapt_epochs 0, which
     trains the same bits, since adaptation leaves nothing behind. Row Per-FedAvg of MAP's Tables I, II (there with the run's rate
-    as α, baselines-map.md §8) and PerFedAvg of MpFedcon's Table 1.
+    as α, docs/papers/baselines-personal.md, Per-FedAvg) and PerFedAvg of MpFedcon's Table 1.
 
     preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one buffer that the inner and the
     outer step share, the run's weight decay and warm-up (`MetaSteps`, leak), as many steps as FedAvg and so twice the data,

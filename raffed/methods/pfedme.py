@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from raffed.core.context import Context
-from raffed.core.errors import Preset, UsageError, by_authors, check_range
-from raffed.core.frozen import Frozen
-from raffed.core.method import Gradient, LocalSolver, Method, Personal
+from raffed.core.ingredients import Gradient, LocalSolver, Personal
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.record import Record
 from raffed.core.server import ServerSGD, mean_of
+from raffed.errors import Preset, UsageError, by_authors, check_range
 
 
-class Envelope(Frozen):
+class Envelope(Record):
     """w_k, the client's copy of the shared model, and θ_k, the personal one with the statistics of both."""
 
     w: Params

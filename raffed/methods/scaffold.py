@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from raffed.core.boundary import Private, Summable, Wire
-from raffed.core.context import Context
-from raffed.core.errors import Preset, by_authors, check_range
-from raffed.core.method import Correction, Method, Pass, Received, Spec
+from raffed.core.context import Context, Received, Spec
+from raffed.core.ingredients import Correction
+from raffed.core.messages import Private, Summable, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
+from raffed.errors import Preset, by_authors, check_range
 
 
 class ServerControl(Wire):

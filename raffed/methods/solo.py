@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from raffed.core.errors import check_range
-from raffed.core.method import Method, Pass, Split
+from raffed.core.method import Method
+from raffed.core.parts import ParameterSplit, Pass
 from raffed.core.server import Mean
+from raffed.errors import check_range
 
-PRIVATE = Split(personal="all", buffers="local")
+PRIVATE = ParameterSplit(personal="all", buffers="local")
 
 
 def solo(epochs: float = 0.0) -> Method:

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 
 
 class Described(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raffed.core.errors import UsageError, check_choice
+from raffed.errors import UsageError, check_choice
 
 if TYPE_CHECKING:
     from raffed.models.net import Net

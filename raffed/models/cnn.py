@@ -30,7 +30,7 @@ def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: 
 def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias: bool = False) -> Net:
     """LeNet-5 with a further layer from 84 to 2, whose output is drawn (MAP, Figs. 5 and 8); `init_map`.
 
-    z is 2 wide, signed unless `relu`. The sheet's "84 → 2" is read as a layer more, not as 2 in the place of 84.
+    z is 2 wide, signed unless `relu`. The paper's "84 → 2" is read as a layer more, not as 2 in the place of 84.
     """
     net = lenet(in_shape, num_classes)
     assert isinstance(net.body, nn.Sequential)

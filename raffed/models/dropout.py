@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from raffed.core.errors import check_range
+from raffed.errors import check_range
 
 
 class Dropout(nn.modules.dropout._DropoutNd):
@@ -13,7 +13,7 @@ class Dropout(nn.modules.dropout._DropoutNd):
     2016, stochastic depth). Evaluation mode or p = 0: x itself.
 
     Draws from torch's global generator on its own; in a federation the kernel puts its own layer here, which draws from
-    the client's stream (core/dropout.py).
+    the client's stream (core/training/seeded_dropout.py).
     """
 
     def __init__(self, p: float, rows: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with the 640-wide layer that FedMR's Table 3 implies (fedmr.md §4)."""
+"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with the 640-wide layer that FedMR's Table 3 implies (docs/papers/fedmr.md §4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import efficientnet_b0 as base
 from torchvision.ops import StochasticDepth
 
-from raffed.core.errors import check_range
+from raffed.errors import check_range
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
@@ -27,7 +27,7 @@ def efficientnet_b0(
     """B0's features, global mean, dropout, Linear(1280, 640), ReLU, head; z is the 640-wide layer after its ReLU.
 
     4,832,516 parameters and 42,016 BatchNorm statistics with 8 classes. torchvision's initialisation of the features, PyTorch's
-    default for the two linear layers. The sheet leaves the ReLU and the dropout open; B0's own are taken, and no ImageNet
+    default for the two linear layers. The paper leaves the ReLU and the dropout open; B0's own are taken, and no ImageNet
     weights. Differs from torchvision: raffed's dropout, also for the dropped residual branches, and nothing works in place.
     projection: width of MOON's, 0 for none (`with_projection`).
     """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 from raffed.models.net import Net, init_map
 
 

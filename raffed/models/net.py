@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from raffed.core.errors import UsageError, check_range
+from raffed.errors import UsageError, check_range
 
 
 class Net(nn.Module):

@@ -1,6 +1,6 @@
 """Networks whose body has two named parts: `body.encoder`, which MpFedcon shares, and `body.projection`, which stays private.
 
-The head is the output layer, private as well (mpfedcon.md §1, §5.2).
+The head is the output layer, private as well (docs/papers/mpfedcon.md §1, §5.2).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from raffed.core.errors import UsageError, check_range
+from raffed.errors import UsageError, check_range
 from raffed.models.mlp import checked_widths
 from raffed.models.net import Net, refuse_shape
 
@@ -31,7 +31,7 @@ def cnn5(
 ) -> Net:
     """The 5-layer CNN of MpFedcon (2022): two 5x5 convolutions with max-pool, two hidden layers, then the projection.
 
-    Encoder 307,192 parameters on 3x32x32; 1,062,144 with channels = (64, 128), hidden = (256, 128), the sheet's net for 100
+    Encoder 307,192 parameters on 3x32x32; 1,062,144 with channels = (64, 128), hidden = (256, 128), the network of docs/papers/mpfedcon.md §1 for 100
     classes. z is the projection, `projection` wide and signed. PyTorch's default initialisation, no dropout.
     """
     first, second = _pair("cnn5", channels)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape, with_projection
 
 Shape = tuple[int, int, int]

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from raffed.core.errors import check_range
+from raffed.errors import check_range
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 

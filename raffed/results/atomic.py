@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 
 _TEMP = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import TypeAlias
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 

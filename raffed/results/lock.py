@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 
 try:
     import fcntl

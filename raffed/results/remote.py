@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from raffed.core.errors import UsageError
-from raffed.core.redact import names_a_secret, without_secrets
+from raffed.errors import UsageError
+from raffed.results.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
 

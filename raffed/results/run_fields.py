@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 from raffed.results.json_files import Json
 
 RUN_SCHEMA = 2  # the newest that this version writes and reads

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raffed.core.errors import RunFolderError, check_permitted
+from raffed.errors import RunFolderError, check_permitted
 from raffed.results.atomic import write_text
 from raffed.results.json_files import JsonFileError, NoJsonFileError, read_json
 from raffed.results.run_fields import check_run

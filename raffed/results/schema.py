@@ -31,18 +31,18 @@ Which rows a run writes (a reader may rely on these; `client` null means the ser
                          with what the client keeps). Where clients keep layers, model global has metric accuracy_oracle: its
                          layers completed by the participants' mean, which nobody in the federation could form. Client null,
                          model personal, metric never_selected: how many of all n clients have taken part in no round so far
-    measures = spectrum  after the last round, metric eigenvalue_variance (core/spectrum.py): client null, model global, split
+    measures = spectrum  after the last round, metric eigenvalue_variance (core/measures/feature_spectrum.py): client null, model global, split
                          test, mean over full batches of 128 of the test set (n of them), and there also
                          eigenvalue_variance_class (batches of one class, mean over classes) and eigenvalue_variance_raw
                          (features not standardised); model local, split train: of each participant's trained model on its
                          training data (n batches; NaN without one) and, with client null, their mean (n clients)
     with faults          every round, client null, model global, split train, metrics dropped, late, refused and straggling: of
-                         the n clients drawn, how many (core/faults.py; a straggler may be late or refused besides)
+                         the n clients drawn, how many (config/faults.py; a straggler may be late or refused besides)
     with noise           every round, client null, model global, split train, metric epsilon: of (ε, δ) so far, for the client
                          that took part in most rounds (n of them); for noise at the server epsilon_poisson: ε by secret Poisson
-                         sampling over n rounds, as usually reported (experiments/accountant.py)
+                         sampling over n rounds, as usually reported (experiments/privacy_accountant.py)
     measures = memory    after the last round, client null, model local, split train, metrics floats_model, floats_training and
-                         floats_kept: numbers that a client holds (core/footprint.py)
+                         floats_kept: numbers that a client holds (core/measures/client_memory.py)
 
 A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
 """

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from raffed.core.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.results.remote import CHECKPOINTS, Remote
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; on several nodes one that all of them mount

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TypedDict, TypeGuard
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
 from raffed.results.json_shape import anything, count, many, maybe, number, one_of, record, scalar, table, text
 
@@ -53,7 +53,7 @@ class MethodRecord(TypedDict, total=False):
 
 
 class SweepRecord(TypedDict):
-    """All of sweep.json. `request` is what raffed.experiments.sweep.Request describes itself as."""
+    """All of sweep.json. `request` is what raffed.experiments.tuning.request.Request describes itself as."""
 
     schema: int
     request: dict[str, Json]

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 from raffed.results.json_files import check_inside
 
 FILES = ("run.json", "partition.npz", "final.safetensors")  # of a run

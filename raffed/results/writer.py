@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.core.errors import RunFolderError, UsageError, check_choice
+from raffed.errors import RunFolderError, UsageError, check_choice
 from raffed.results.atomic import clean, replacing, sync_folder
 from raffed.results.canonical import rows_sha256, sorted_rows
-from raffed.results.part import PART, DamagedPartError, known_parts, read_part, table_of, write_part
+from raffed.results.metrics_part import PART, DamagedPartError, known_parts, read_part, table_of, write_part
 from raffed.results.schema import MODELS, SCHEMA, SPLITS, Row
 from raffed.results.tree import file_sha256, read_regular
 

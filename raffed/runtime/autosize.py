@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from raffed.core.boundary import Broadcast
-from raffed.core.config import RunConfig
+from raffed.config.run import RunConfig
+from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
-from raffed.runtime.host import Host
+from raffed.runtime.machine import free_memory, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
-from raffed.runtime.process import free_memory, usable_cores
 from raffed.runtime.setup import Setup
+from raffed.runtime.worker import ClientWorker
 
 STEPS = 4  # local steps of a probed client
 COHORTS = (8, 32, 100)
@@ -131,18 +131,18 @@ def repeats(config: RunConfig) -> str:
     return f"--execution {runtime.execution}{actors}" + (f" --cohort {cohort}" if cohort else "")
 
 
-def _host(setup: Setup, size: int, device: str) -> tuple[Host, Broadcast]:
+def _host(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:
     numerics = replace(setup.config.numerics, cohort=size if size > 1 else 0)
-    host = Host(replace(setup, config=replace(setup.config, numerics=numerics)), None, device)
+    host = ClientWorker(replace(setup, config=replace(setup.config, numerics=numerics)), None, device)
     return host, server_init(host.method, host.net.initial, host.session.spec).broadcast()
 
 
-def _timed(host: Host, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int) -> float:
-    from raffed.runtime.base import Job
+def _timed(host: ClientWorker, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int) -> float:
+    from raffed.runtime.api import RoundOrder
 
     stacks = make_stacks(clients, setup.sizes_at(0), size)
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
-    job = Job(broadcast, tuple(clients), weights, versions, False, stacks)
+    job = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()
     host.train(broadcast, job.share(stacks))  # its sums are on the CPU: nothing is left to be waited for on a GPU
     return time.perf_counter() - began

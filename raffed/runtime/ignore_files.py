@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 
 IGNORE_FILES = (".gitignore", ".rayignore")
 _PARTS = re.compile(r"\\(.)|\*\*/|/\*\*$|\*+|\?|\[(!|\^)?(\]?(?:\\.|[^\]\\])*)\]|(.)")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 from raffed.runtime.ignore_files import ignore_rules
 from raffed.runtime.secret_files import SNIFFED, hidden_or_secret_name, is_login_folder, secret_contents
 

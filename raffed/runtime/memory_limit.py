@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 
 UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"  # of loader and libraries
 ADVICE = "free some memory or ask for more of it; a batch system has an option for it (Slurm: --mem)"

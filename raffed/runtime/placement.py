@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from raffed.core.config import RunConfig
-from raffed.core.errors import UsageError
+from raffed.config.run import RunConfig
+from raffed.errors import UsageError
 
 Stack = tuple[int, ...]  # clients trained together
 INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store
@@ -24,7 +24,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """homes[a]: the clients of actor a. num_cpus, num_gpus: what each actor reserves (logical, Ray's accounting).
 
     `sticky`: a client is trained by its home only (one actor a client); otherwise a round's clients may be lent to
@@ -78,7 +78,7 @@ def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) 
     return tuple(tuple(order[i : i + cohort]) for i in range(0, len(order), cohort))
 
 
-def make_plan(config: RunConfig, clients: int, resources: Resources) -> Plan:
+def make_plan(config: RunConfig, clients: int, resources: Resources) -> PlacementPlan:
     """The plan for a run; raises UsageError if what the configuration asks for does not fit.
 
     auto on CPUs: as many actors as cores, a round's participants and memory allow (more actors than cores are slower,
@@ -102,7 +102,7 @@ def make_plan(config: RunConfig, clients: int, resources: Resources) -> Plan:
         )
     homes = tuple(tuple(range(a, clients, actors)) for a in range(actors))
     cpus = min(1.0, int(resources.cores / actors * 1e4) / 1e4)
-    return Plan(homes, cpus, int(share * 1e4) / 1e4, sticky=runtime.clients_per_actor == 1)
+    return PlacementPlan(homes, cpus, int(share * 1e4) / 1e4, sticky=runtime.clients_per_actor == 1)
 
 
 def _actors(config: RunConfig, clients: int, resources: Resources) -> int:

@@ -8,43 +8,44 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raffed.core.boundary import Broadcast
-from raffed.core.fold import Partial
-from raffed.runtime.base import Asked, Job, Report, Standing, Tally
-from raffed.runtime.host import Host, chunks, total
-from raffed.runtime.process import gpu_of, keep_freed_memory
+from raffed.core.aggregation.accumulator import PartialSum
+from raffed.core.messages import Broadcast
+from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.machine import gpu_of, keep_freed_memory
+from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import set_threads
+from raffed.runtime.worker import ClientWorker, chunks, total
 
 
-class SerialRuntime:
-    """A `Runtime` in this process: it does what it was asked for once the answer is wanted.
+class SerialBackend:
+    """A `Backend` in this process: it does what it was asked for once the answer is wanted.
 
     The thread that calls works with the run's number of torch's threads and gets its own back on `close`; other threads of the
-    program keep theirs. Freed memory is kept (runtime/process.py).
+    program keep theirs. Freed memory is kept (runtime/machine.py).
     """
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
         self._before, self._threads = torch.get_num_threads(), setup.config.runtime.threads
         set_threads(self._threads)
         keep_freed_memory()
-        self._host = Host(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
+        self._host = ClientWorker(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
 
-    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
-        def trained() -> tuple[Partial, list[Report]]:
+    def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
+        def trained() -> tuple[PartialSum, list[Report]]:
             set_threads(self._threads)  # whoever watches the run may have changed it
             return self._host.train(job.broadcast, job.share(job.stacks))
 
         return trained
 
-    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[Tally]:
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         return lambda: total(self._host.evaluate(broadcast, self._chunks[part]))
 
-    def survey(self, job: Job, whole: Broadcast | None) -> list[Standing]:
+    def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         return self._host.survey(job.broadcast, whole, job.share(job.stacks))
 
-    def own_layers(self, job: Job) -> list[NDArray[np.int64]]:
+    def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
         found = self._host.own_layers(job.share(job.stacks))
         return [] if found is None else [found]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raffed.core.config import RunConfig
-from raffed.core.errors import UsageError
+from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.stages import Stages
+from raffed.errors import UsageError
 from raffed.methods import build_method
 
 if TYPE_CHECKING:
@@ -97,14 +97,14 @@ def method_of(config: RunConfig) -> Method:
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
-def prepare(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
+def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
     """Load the data, draw the split and check every name, range and combination; raises UsageError.
 
     checked: called once all is checked that can be before the data are read, which may take minutes.
     """
     from raffed.data.datasets import fewer, load_dataset
     from raffed.data.partition import held_out
-    from raffed.data.reserve import partition_beside, reserved
+    from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
 
     method = method_of(config)
@@ -114,7 +114,7 @@ def prepare(config: RunConfig, checked: Callable[[], None] | None = None) -> Set
         checked()
     dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
     labels, classes = dataset.y_train, dataset.num_classes
-    own = reserved(labels, classes, method.server.wants().labelled, config.seed)
+    own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
     request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test, dataset.test_groups
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from raffed.core.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError
 
 T = TypeVar("T")
 _one_at_a_time = threading.Lock()

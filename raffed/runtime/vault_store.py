@@ -7,126 +7,23 @@ registered, from checked tensors.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.boundary import Private, Server, Vault
-from raffed.core.errors import RunFolderError, check_permitted
-from raffed.core.frozen import REGISTRY, Frozen, fields_of
-from raffed.core.params import Params, State
+from raffed.core.messages import ClientState
+from raffed.errors import RunFolderError
+from raffed.runtime.record_codec import digest, load_record, save_record
 
-Arrays = dict[str, NDArray[Any]]
 KEPT_VERSIONS = 3  # of a client's vault on disk
 UNREADABLE = "unreadable"
 HELD_BYTES = 512 * 2**20  # of vaults a host keeps in memory beside their files
-
-
-def outline(value: Any, path: str, arrays: Arrays) -> Any:
-    """The JSON outline of a record; its tensors go to `arrays` under their paths."""
-    if isinstance(value, Params):
-        for name, tensor in value.tensors.items():
-            arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
-        return {"params": list(value.names)}
-    if isinstance(value, Tensor):
-        arrays[path] = np.array(value.detach().cpu().numpy(), order="C")
-        return {"tensor": True}
-    if isinstance(value, Frozen):
-        inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
-        return {"record": type(value).__qualname__, "fields": inner}
-    if isinstance(value, dict):
-        return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
-    if value is None or isinstance(value, int | float | str):
-        return {"plain": value}
-    raise TypeError(f"{path}: a {type(value).__name__} cannot be stored")
-
-
-def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
-    """The record that `outline` described; KeyError, TypeError or ValueError if the two do not fit."""
-    if "params" in shape:
-        return Params({name: torch.from_numpy(arrays[f"{path}/{name}"]) for name in shape["params"]}).clone()
-    if "tensor" in shape:
-        return torch.from_numpy(arrays[path])
-    if "record" in shape:
-        inner = {name: rebuild(one, f"{path}.{name}", arrays) for name, one in shape["fields"].items()}
-        return _checked(REGISTRY[shape["record"]](**inner))
-    if "slots" in shape:
-        return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
-    return shape["plain"]
-
-
-_KINDS = {"Params": Params, "State": State, "Tensor": Tensor, "int": int}
-
-
-def _checked(record: Frozen) -> Frozen:
-    """The record if its fields are of the kinds that its class declares."""
-    for field in dataclasses.fields(record):  # type: ignore[arg-type]
-        kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
-        if not isinstance(getattr(record, field.name), kind):
-            raise TypeError(f"{type(record).__name__}.{field.name} is no {field.type}")
-    return record
-
-
-def digest(record: Private) -> str:
-    """SHA-256 of a vault or server: outline, then every tensor's name, type, shape and bytes."""
-    arrays: Arrays = {}
-    text = json.dumps(outline(record, "", arrays), sort_keys=True)
-    total = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        total.update(arrays[name].tobytes())
-    return total.hexdigest()
-
-
-def save_record(record: Private, path: Path) -> None:
-    """Write atomically: a temporary file beside it, then a rename."""
-    arrays: Arrays = {}
-    shape = json.dumps(outline(record, "", arrays), sort_keys=True)
-    for folder in (path.parent.parent, path.parent):  # none above: a run's folder that was removed is not made again
-        folder.mkdir(exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.unlink(missing_ok=True)
-        part.open("xb").close()  # a new file: a link of that name is not followed
-        part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def load_record(path: Path, kind: type[Any]) -> Any:
-    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something else."""
-    try:
-        with safe_open(path, framework="np") as stream:
-            shape = json.loads(stream.metadata()["outline"])
-            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        record = rebuild(shape, "", arrays)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        check_permitted(path, error)
-        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
-    if not isinstance(record, kind):
-        raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
-    return record
-
-
-def load_server(path: Path) -> Server:
-    server: Server = load_record(path, Server)
-    return server
 
 
 def vault_file(store: Path, client: int, version: int) -> Path:
@@ -145,10 +42,10 @@ class VaultStore:
 
     def __init__(self, folder: Path | None, *, keeps: bool = True, limit: int = HELD_BYTES) -> None:
         self.folder, self.keeps, self.limit = folder, keeps, limit
-        self._held: OrderedDict[int, tuple[int, Vault, int]] = OrderedDict()  # client → version, vault, bytes; oldest first
+        self._held: OrderedDict[int, tuple[int, ClientState, int]] = OrderedDict()  # client → version, vault, bytes; oldest first
         self.held_bytes = 0
 
-    def get(self, client: int, version: int) -> Vault | None:
+    def get(self, client: int, version: int) -> ClientState | None:
         """The vault a client had after its part in round version − 1; None for version 0, or if the method keeps nothing.
 
         What is in memory is used if it is that version; otherwise another host trained the client since, or the round is
@@ -162,11 +59,11 @@ class VaultStore:
             return held[1]
         if self.folder is None:
             raise ValueError(f"client {client}: version {version} of its vault is gone, and there is no folder to read it from")
-        vault: Vault = load_record(vault_file(self.folder, client, version), Vault)
+        vault: ClientState = load_record(vault_file(self.folder, client, version), ClientState)
         self._hold(client, version, vault)
         return vault
 
-    def put(self, client: int, done: int, vault: Vault) -> None:
+    def put(self, client: int, done: int, vault: ClientState) -> None:
         """Keep a client's vault after its part in round done − 1."""
         if vault.empty:
             return
@@ -182,7 +79,7 @@ class VaultStore:
         vaults = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
         return {client: digest(vault) for client, vault in vaults if vault is not None}
 
-    def _hold(self, client: int, version: int, vault: Vault) -> None:
+    def _hold(self, client: int, version: int, vault: ClientState) -> None:
         old = self._held.pop(client, None)
         size = sum(leaf.numel() * leaf.element_size() for leaf in pytree.tree_leaves(vault) if isinstance(leaf, Tensor))
         self._held[client] = version, vault, size

@@ -1,7 +1,7 @@
 """What the papers' figures show that no table of federated runs does: one module a study, by name. Listing imports no torch.
 
 To add one: a module of this package with `run(work: Work) -> None`, which writes through `record.Recorder`; an entry in STUDIES;
-its name in an item of raffed/experiments/papers; and in analysis/studies.py, from the name to figures and tables.
+its name in an item of raffed/experiments/papers; and in analysis/studies/study.py, from the name to figures and tables.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raffed.core.errors import check_choice
-from raffed.runtime.process import deterministic_kernels
+from raffed.errors import check_choice
+from raffed.runtime.machine import deterministic_kernels
 from raffed.runtime.torch_settings import set_threads
 
 STUDY_FILE = "study.json"
@@ -93,7 +93,7 @@ STUDIES: dict[str, StudyInfo] = {
 }
 
 
-def carry_out(work: Work) -> None:
+def execute_study(work: Work) -> None:
     """Carry out a study from its beginning; what its folder held of it before is replaced."""
     check_choice("study", work.study, STUDIES)
     import torch

@@ -2,7 +2,7 @@
 
 Each of three clients misses one class: its classifier has two opposite rows of unit length for the classes it holds and a zero
 row for the other. The direction (−√3/2, ½) is client 1's second class to client 1, 30° from that row; to the mean it is 45° from
-it (experiments-fedmr.md §4). Exact numbers, so nothing is random and every scale is the same.
+it (docs/papers/fedmr.md §E4). Exact numbers, so nothing is random and every scale is the same.
 """
 
 from __future__ import annotations

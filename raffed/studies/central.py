@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.core.context import ClientData, Forward
-from raffed.core.evaluate import evaluate
-from raffed.core.local import Local
-from raffed.core.maths import cross_entropy
-from raffed.core.network import Network
+from raffed.core.losses import cross_entropy
+from raffed.core.measures.accuracy import evaluate
 from raffed.core.params import Params, State
-from raffed.core.sgd import Solver, batch_stream, sgd
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import Solver, batch_stream, sgd
 from raffed.data.datasets import load_dataset
-from raffed.data.transforms import Transform, augment, prepare, transform_for
+from raffed.data.transforms import Transform, augment, prepare_images, transform_for
 from raffed.models import build
 from raffed.studies import Work
 
@@ -65,12 +65,12 @@ def load_pool(
     found = load_dataset(dataset, work.root)
     transform = replace(transform_for(dataset, style), size=32)
     if not augmented:
-        transform = replace(transform, crop_padding=0, flip=False, rotation_degrees=0.0, heavy=None)
+        transform = replace(transform, crop_padding=0, flip=False, rotation_degrees=0.0, flamby=None)
     rng = seeds.rng(work.seed, "split")
     parts = []
     for images, labels, most in ((found.x_train, found.y_train, per_class), (found.x_test, found.y_test, tests)):
         kept = _at_most(labels, found.num_classes, most, rng)
-        parts += [prepare(images[kept], transform, found.max_value), torch.from_numpy(labels[kept])]
+        parts += [prepare_images(images[kept], transform, found.max_value), torch.from_numpy(labels[kept])]
     x, y, x_test, y_test = (part.to(work.device) for part in parts)
     return Pool(x, y, x_test, y_test, found.num_classes, transform)
 

@@ -1,7 +1,7 @@
 """Features of two dimensions and the proxies of missing classes: MAP (Li et al., TKDE 2024), Fig. 5.
 
 LeNet-2d is trained in one place on the first 8, 5 or 2 of ten classes, with and without ReLU on the feature: SGD, momentum 0.9,
-rate 0.01, 50 epochs, batch 64 (the sheet's inference). Full scale is MNIST; the proxy is Fashion-MNIST with 1,000 images a class
+rate 0.01, 50 epochs, batch 64 (docs/papers/map.md §E6, ours). Full scale is MNIST; the proxy is Fashion-MNIST with 1,000 images a class
 and 15 epochs; smoke is digits, resized. Features are those of test images of the observed classes. Departure: weights start as
 PyTorch's layers do. From the N(0, 0.01²) of the paper's other networks all features behind the ReLU were 0 for good.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from raffed.core.local import Local
+from raffed.config.training import Local
 from raffed.studies import Work
 from raffed.studies.central import Pool, accuracy, features, load_pool, network, train
 from raffed.studies.metrics import mean_cosine, proxy_norm, spreads
@@ -19,7 +19,7 @@ from raffed.studies.record import Recorder
 OBSERVED = (8, 5, 2)
 
 
-class Settings(NamedTuple):
+class Features2DSettings(NamedTuple):
     """Data set, images a class (None: all), epochs, test images a class."""
 
     dataset: str
@@ -29,9 +29,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", 20, 1, 10),
-    "proxy": Settings("fashion-mnist", 1000, 15, 200),
-    "full": Settings("mnist", None, 50, 200),
+    "smoke": Features2DSettings("digits", 20, 1, 10),
+    "proxy": Features2DSettings("fashion-mnist", 1000, 15, 200),
+    "full": Features2DSettings("mnist", None, 50, 200),
 }
 
 

@@ -1,6 +1,6 @@
 """Features of four ways to train, embedded in the plane: MpFedcon (2022), Fig. 4.
 
-CIFAR-10, 10 parties of 5 classes each, all in every round (the sheet has no participation for this figure). One network trained
+CIFAR-10, 10 parties of 5 classes each, all in every round (the paper states no participation for this figure). One network trained
 on all data, SOLO, FedAvg, MpFedcon: the representations z of every party's test images, by the one network, by the party's own,
 by the aggregated one and by the party's personal one. They are embedded by t-SNE (scikit-learn, perplexity 30, PCA start) for
 the picture; beside it, of z itself, the mean distance to the class mean over the mean distance between class means (our
@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from raffed.config.run import Federation
+from raffed.config.training import Local
 from raffed.core import seeds
-from raffed.core.config import Federation
-from raffed.core.local import Local
-from raffed.core.network import Network
 from raffed.core.params import State
+from raffed.core.training.network import Network
 from raffed.methods import build_method
 from raffed.studies import Work
 from raffed.studies.central import Pool, features, load_pool, network, train
@@ -33,7 +33,7 @@ from raffed.studies.solo_drift import divided, local
 METHODS = {"SOLO": "solo", "FedAvg": "fedavg", "MpFedcon": "mpfedcon"}
 
 
-class Settings(NamedTuple):
+class FeaturesTSNESettings(NamedTuple):
     """Data set, keywords of cnn5, split, rounds, images and tests a class (None: all), test images a party that are embedded."""
 
     dataset: str
@@ -47,9 +47,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", {"channels": [4, 4]}, "equal:4:5", 1, 12, 20, 25),
-    "proxy": Settings("cifar10", {"channels": [16, 16]}, "equal:10:5", 10, 200, 200, 60),
-    "full": Settings("cifar10", {}, "equal:10:5", 100, None, None, 100, True),
+    "smoke": FeaturesTSNESettings("digits", {"channels": [4, 4]}, "equal:4:5", 1, 12, 20, 25),
+    "proxy": FeaturesTSNESettings("cifar10", {"channels": [16, 16]}, "equal:10:5", 10, 200, 200, 60),
+    "full": FeaturesTSNESettings("cifar10", {}, "equal:10:5", 100, None, None, 100, True),
 }
 
 

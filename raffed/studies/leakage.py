@@ -1,4 +1,4 @@
-"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4 (mpfedcon.md §5).
+"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4 (docs/papers/mpfedcon.md §5).
 
 Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against the iteration, the
 median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the originals and what each attack of
@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import MARKS, Outcome, attack, chosen_images, summary
+from raffed.attacks.protocol import MARKS, AttackOutcome, attack, chosen_images, summary
 from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
 from raffed.data.datasets import load_dataset
-from raffed.data.transforms import prepare, transform_for
-from raffed.runtime.process import usable_cores
+from raffed.data.transforms import prepare_images, transform_for
+from raffed.runtime.machine import usable_cores
 from raffed.studies import Work
 from raffed.studies.record import Recorder
 
@@ -36,7 +36,7 @@ SHOWN = 6  # images in the picture
 
 
 @dataclass(frozen=True)
-class Plan:
+class LeakagePlan:
     """Of which data sets how many training images are attacked, and how hard."""
 
     data: tuple[str, ...]
@@ -45,12 +45,12 @@ class Plan:
     processes: int = 0  # 0: one for every core
 
 
-Task = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
+LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
 
 PLANS = {
-    "smoke": Plan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),  # a process takes longer to start
-    "proxy": Plan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
-    "full": Plan(("cifar10", "cifar100"), 20, Effort()),
+    "smoke": LeakagePlan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),  # a process takes longer to start
+    "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
+    "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
 }
 
 
@@ -73,7 +73,7 @@ def run(work: Work) -> None:
                     write(record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations)
 
 
-def carried_out(tasks: Sequence[Task], processes: int, threads: int) -> Generator[Outcome, None, None]:
+def carried_out(tasks: Sequence[LeakageTask], processes: int, threads: int) -> Generator[AttackOutcome, None, None]:
     """The outcomes of attacks, in order; more than one process changes no bit."""
     if processes == 1:
         yield from itertools.starmap(attack, tasks)
@@ -103,11 +103,11 @@ def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]
     """`count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
     data = load_dataset(name, work.root, False)
     chosen = chosen_images(torch.from_numpy(data.y_train), count, work.seed)
-    x = prepare(data.x_train[chosen], transform_for(name, "plain"), data.max_value)
+    x = prepare_images(data.x_train[chosen], transform_for(name, "plain"), data.max_value)
     return x, [int(label) for label in data.y_train[chosen]], data.num_classes
 
 
-def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[Outcome], iterations: int) -> None:
+def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int) -> None:
     """The rows of one setting on one data set; an attack that has ended stays where it ended."""
     for iteration in range(1, iterations + 1):
         now = [one.attempt.at(iteration) for one in outcomes]

@@ -1,4 +1,4 @@
-"""What the papers measure of classifier rows (proxies), features and models, as pure functions (experiments-map.md §4)."""
+"""What the papers measure of classifier rows (proxies), features and models, as pure functions (docs/papers/map.md §E4)."""
 
 from __future__ import annotations
 

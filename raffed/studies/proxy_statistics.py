@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from raffed.core.local import Local
+from raffed.config.training import Local
 from raffed.studies import Work
 from raffed.studies.central import accuracy, load_pool, network, train
 from raffed.studies.metrics import mean_distance, mean_log_angle, proxy_norm
@@ -22,7 +22,7 @@ OBSERVED, MISSING = range(8), range(8, 10)
 PANEL = "proxies"
 
 
-class Settings(NamedTuple):
+class ProxyStatisticsSettings(NamedTuple):
     """Data set, network, images a class (None: all), epochs, whether images are augmented."""
 
     dataset: str
@@ -33,9 +33,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", "lenet", 20, 2),
-    "proxy": Settings("cifar10", "lenet", 1000, 20),
-    "full": Settings("cifar10", "vgg11_bn", None, 50, True),
+    "smoke": ProxyStatisticsSettings("digits", "lenet", 20, 2),
+    "proxy": ProxyStatisticsSettings("cifar10", "lenet", 1000, 20),
+    "full": ProxyStatisticsSettings("cifar10", "vgg11_bn", None, 50, True),
 }
 
 

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from raffed.config.run import Federation
+from raffed.config.training import Local
 from raffed.core import seeds
-from raffed.core.boundary import Server, Vault
-from raffed.core.config import Federation
-from raffed.core.context import ClientData, ServerContext
-from raffed.core.fold import Fold
-from raffed.core.local import Local
-from raffed.core.method import Method, Spec
-from raffed.core.network import Network
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.context import ClientData, ServerContext, Spec
+from raffed.core.messages import ClientState, ServerState
+from raffed.core.method import Method
 from raffed.core.params import State, brought_back
 from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
-from raffed.core.stretch import Augmentation
-from raffed.core.training import Guest, Session
+from raffed.core.training.network import Network
+from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.task import Augmentation
 from raffed.data.transforms import Transform, augment_by, augment_draws
 
 
@@ -38,9 +38,9 @@ class OpenFederation:
         samples = sum(own.n for own in data)
         spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
         bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
-        self.session = Session(net, local, seed, spec, bend if transform.augments else None)
-        self.server: Server = server_init(method, brought_back(net.initial), spec)
-        self.vaults: dict[int, Vault] = {}
+        self.session = TrainingSession(net, local, seed, spec, bend if transform.augments else None)
+        self.server: ServerState = server_init(method, brought_back(net.initial), spec)
+        self.vaults: dict[int, ClientState] = {}
 
     def participants(self) -> list[int]:
         """Who takes part in the next round, ascending: as in a run of this seed."""
@@ -55,9 +55,9 @@ class OpenFederation:
         """One round; client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
-        fold, done = Fold(self.method.server.each), {}
+        fold, done = UploadAccumulator(self.method.server.each), {}
         for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
-            guest = Guest(client, self.vaults.get(client), self.data[client])
+            guest = Participant(client, self.vaults.get(client), self.data[client])
             (done[client],) = client_rounds(self.method, sent, [guest], self.session)
             fold.add(client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}")
         for client, one in done.items():

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
-from raffed.core.config import Federation
-from raffed.core.local import Local
+from raffed.config.run import Federation
+from raffed.config.training import Local
 from raffed.core.params import State
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
@@ -27,7 +27,7 @@ from raffed.studies.record import Recorder
 from raffed.studies.rounds import OpenFederation
 
 
-class Settings(NamedTuple):
+class SoloDriftSettings(NamedTuple):
     """Data set, network, split, participation, rounds, the values of E, images a class and tests a class (None: all)."""
 
     dataset: str
@@ -42,9 +42,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", "simplecnn", "equal:4:5", 1.0, 2, (1, 2), 12, 8),
-    "proxy": Settings("cifar10", "simplecnn", "equal:10:5", 1.0, 10, (1, 5), 200, 100),
-    "full": Settings("cifar10", "cnn5", "equal:100:5", 0.1, 100, (1, 5, 10, 20), None, None, True),
+    "smoke": SoloDriftSettings("digits", "simplecnn", "equal:4:5", 1.0, 2, (1, 2), 12, 8),
+    "proxy": SoloDriftSettings("cifar10", "simplecnn", "equal:10:5", 1.0, 10, (1, 5), 200, 100),
+    "full": SoloDriftSettings("cifar10", "cnn5", "equal:100:5", 0.1, 100, (1, 5, 10, 20), None, None, True),
 }
 
 
@@ -56,7 +56,7 @@ def divided(pool: Pool, split: str, seed: int) -> list[tuple[torch.Tensor, torch
 
 
 def local(epochs: float) -> Local:
-    """The paper's SGD (part C, common)."""
+    """The paper's SGD (docs/papers/mpfedcon.md §4)."""
     return Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=epochs)
 
 
@@ -70,7 +70,7 @@ def run(work: Work) -> None:
     whole, spent = sum(chosen.epochs) * chosen.rounds, 0
     with Recorder(work, facts) as record:
         for epochs in chosen.epochs:
-            pair = Pair(record, work, pool, chosen, epochs)
+            pair = ClientPair(record, work, pool, chosen, epochs)
             for round in range(1, chosen.rounds + 1):
                 work.tell(f"Fig. 3, E = {epochs}, round {round}", spent / whole)
                 pair.step(round)
@@ -78,10 +78,10 @@ def run(work: Work) -> None:
     work.tell("Fig. 3", 1.0)
 
 
-class Pair:
+class ClientPair:
     """SOLO and FedAvg side by side."""
 
-    def __init__(self, record: Recorder, work: Work, pool: Pool, chosen: Settings, epochs: int) -> None:
+    def __init__(self, record: Recorder, work: Work, pool: Pool, chosen: SoloDriftSettings, epochs: int) -> None:
         self.record, self.pool, self.panel = record, pool, f"E = {epochs}"
         self.parts = divided(pool, chosen.split, work.seed)
         data = [pool.data(train) for train, _ in self.parts]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from raffed.core.local import Local
+from raffed.config.training import Local
 from raffed.studies import Work
 from raffed.studies.central import Pool, features, load_pool, network, train
 from raffed.studies.record import Recorder
@@ -22,7 +22,7 @@ from raffed.studies.record import Recorder
 PANEL = "targeted classes"
 
 
-class Settings(NamedTuple):
+class TargetedClassesSettings(NamedTuple):
     """Data set, network, images a class (None: all), epochs, the values of n, whether images are augmented."""
 
     dataset: str
@@ -34,9 +34,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", "lenet", 20, 2, (2, 5)),
-    "proxy": Settings("cifar10", "lenet", 1000, 15, (2, 4, 6, 8)),
-    "full": Settings("cifar100", "vgg16_bn", None, 50, tuple(range(10, 81, 10)), True),
+    "smoke": TargetedClassesSettings("digits", "lenet", 20, 2, (2, 5)),
+    "proxy": TargetedClassesSettings("cifar10", "lenet", 1000, 15, (2, 4, 6, 8)),
+    "full": TargetedClassesSettings("cifar100", "vgg16_bn", None, 50, tuple(range(10, 81, 10)), True),
 }
 
 

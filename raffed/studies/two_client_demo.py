@@ -3,7 +3,7 @@
 LeNet-2d without ReLU, 10 rounds of 5 epochs, both clients in every round, MAP's restricted softmax in mode `counts` (the
 authors' observer). At round 5 the first client's features and all proxies are kept of three models: downloaded, after
 personalization (FedAvg: after training; MAP: its private model) and aggregated. The class sets are {0-4} and {5-9}, where the
-sheet has the sizes alone; rate, batch and decay are MAP's common ones. Full scale is MNIST, the proxy Fashion-MNIST with 1,000
+paper has the sizes alone; rate, batch and decay are MAP's common ones. Full scale is MNIST, the proxy Fashion-MNIST with 1,000
 images a class, smoke is digits.
 Weights start as PyTorch's layers do, as in Fig. 5.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raffed.core.config import Federation
-from raffed.core.local import Local
+from raffed.config.run import Federation
+from raffed.config.training import Local
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.methods import build_method
@@ -28,7 +28,7 @@ METHODS = {"FedAvg": ("fedavg", {}), "MAP": ("map", {"mode": "counts"})}
 LOCAL_TEST, SHOWN_ROUND, SHOWN_IMAGES = 0.2, 5, 250
 
 
-class Settings(NamedTuple):
+class TwoClientDemoSettings(NamedTuple):
     """Data set, images a class (None: all), rounds, epochs a round."""
 
     dataset: str
@@ -38,9 +38,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "smoke": Settings("digits", 12, 2, 1),
-    "proxy": Settings("fashion-mnist", 1000, 10, 5),
-    "full": Settings("mnist", None, 10, 5),
+    "smoke": TwoClientDemoSettings("digits", 12, 2, 1),
+    "proxy": TwoClientDemoSettings("fashion-mnist", 1000, 10, 5),
+    "full": TwoClientDemoSettings("mnist", None, 10, 5),
 }
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from raffed.analysis.figures.curves import svg
+from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
+from raffed.analysis.reproduction.item_runs import Reproduction, load_item
+from raffed.analysis.reproduction.item_views import showable
+from raffed.analysis.runs.load import load_runs
 
-from analysis.averages import Pair, averages_view, front
-from analysis.figures import svg
-from analysis.item_runs import Reproduction, load_item
-from analysis.item_views import showable
-from analysis.load import load_runs
-from raffed.experiments.item_file import write_item
-from raffed.experiments.registry import find_item
-from raffed.experiments.reproduce import jobs
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.planner import planned_runs
 from raffed.results import MetricsWriter, Row, write_json
 
 
@@ -27,14 +27,14 @@ def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
 
 
 def test_the_front_is_what_nobody_beats_in_both() -> None:
-    pairs = {"a": Pair(0.5, 0.9), "b": Pair(0.9, 0.5), "c": Pair(0.5, 0.8), "d": Pair(0.6, 0.6), "e": Pair(0.6, 0.6)}
+    pairs = {"a": ScorePair(0.5, 0.9), "b": ScorePair(0.9, 0.5), "c": ScorePair(0.5, 0.8), "d": ScorePair(0.6, 0.6), "e": ScorePair(0.6, 0.6)}
     assert front(pairs) == {"a", "b", "d", "e"}
 
 
 def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> None:
     """Fig. 11: its FedAvg is no row of a table, though Tables I and II have averages of a FedAvg."""
     item = find_item("map/fig11")
-    found = load_item(write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1)))
+    found = load_item(write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)))
     assert averages_view(found, load_runs([])) == ([], {})
     assert not showable(found)
     for cell in found.about["cells"]:
@@ -50,12 +50,12 @@ def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> No
 @pytest.fixture
 def figure(tmp_path: Path) -> Reproduction:
     item = find_item("map/fig9")
-    path = write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1))
+    path = write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1))
     return load_item(path)
 
 
 def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(figure: Reproduction) -> None:
-    """The sheet's check: MAP and ScaMAP; all 21 methods of Table I are there."""
+    """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
     drawn, sheets = averages_view(figure, load_runs([]))
     (sheet,) = sheets.values()
     assert len(drawn) == 1

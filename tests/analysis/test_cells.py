@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
+from raffed.analysis.render.cells import for_csv, for_latex, for_markdown, for_terminal
+from raffed.analysis.report import write_report
+from raffed.analysis.runs.load import load_runs
 
-from analysis.cells import for_csv, for_latex, for_markdown, for_terminal
-from analysis.load import load_runs
-from analysis.report import write_report
-from analysis.tables import summary, to_html, to_latex, to_markdown, to_text
 from raffed.cli.tables import show, show_pairs
-from raffed.core.visible import visible
+from raffed.results.visible import visible
 
 WriteRun = Callable[..., Path]
 HOSTILE = ["=HYPERLINK(\"http://evil\")", "+1+cmd|'/C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", " =1+1",

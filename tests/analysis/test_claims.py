@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from analysis.claims import Judged, claim_sheet, judged
-from analysis.item_runs import Reproduction, load_item, run_folders
-from analysis.load import load_runs
+from raffed.analysis.reproduction.claims import Judged, claim_sheet, judged
+from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
+from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]
 

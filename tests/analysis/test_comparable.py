@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.figures.curves import class_accuracy, task_curves, tasks
+from raffed.analysis.metrics.compare import comparison_sheet, ranking
+from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
+from raffed.analysis.metrics.targets import target_sheet
+from raffed.analysis.reproduction.item_runs import load_item, run_folders
+from raffed.analysis.reproduction.verdicts import paper_sheet, result_lines
+from raffed.analysis.runs.comparable import ALIKE, MARK, differences, judge, notices
+from raffed.analysis.runs.groups import Group, groups
+from raffed.analysis.runs.load import Runs, load_runs
+from raffed.analysis.sections import task_sections
+from raffed.analysis.sweeps import Sweep, tuning_sheet
+from raffed.analysis.table import as_markdown
 
-from analysis.comparable import ALIKE, MARK, differences, judge, notices
-from analysis.compare import comparison_sheet, ranking
-from analysis.figures import class_accuracy, task_curves, tasks
-from analysis.groups import Group, groups
-from analysis.item_runs import load_item, run_folders
-from analysis.load import Runs, load_runs
-from analysis.reproductions import paper_sheet, result_lines
-from analysis.sections import task_sections
-from analysis.sheet import as_markdown
-from analysis.sweeps import Sweep, tuning_sheet
-from analysis.tables import summary, to_html, to_latex, to_markdown, to_text
-from analysis.targets import target_sheet
-from raffed.core.config import RunConfig
+from raffed.config.run import RunConfig
 from raffed.data.transforms import TRANSFORMS
 
 WriteRun = Callable[..., Path]

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scipy import stats as reference
-
-from analysis.compare import (
+from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_sheet,
     critical_difference,
@@ -18,9 +16,10 @@ from analysis.compare import (
     ranking,
     sign_changes,
 )
-from analysis.groups import groups
-from analysis.load import load_runs
-from analysis.stats import t_tail
+from raffed.analysis.metrics.intervals import t_tail
+from raffed.analysis.runs.groups import groups
+from raffed.analysis.runs.load import load_runs
+from scipy import stats as reference
 
 WriteRun = Callable[..., Path]
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from raffed.analysis.reproduction.differences import KINDS, added, difference_sheet, gain, to_best_other
+from raffed.analysis.reproduction.item_runs import Reproduction, load_item
+from raffed.analysis.reproduction.item_views import item_view
+from raffed.analysis.reproduction.verdicts import printed_values
+from raffed.analysis.runs.load import Runs, read_runs
+from raffed.analysis.table import TextTable
 
-from analysis.differences import KINDS, added, difference_sheet, gain, to_best_other
-from analysis.item_runs import Reproduction, load_item
-from analysis.item_views import item_view
-from analysis.load import Runs, read_runs
-from analysis.reproductions import printed_values
-from analysis.sheet import Sheet
-from raffed.experiments.item_file import write_item
-from raffed.experiments.registry import find_item
-from raffed.experiments.reproduce import jobs
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.planner import planned_runs
 from raffed.results import MetricsWriter, Row, write_json
 
 NO_RUN = "–"
@@ -24,7 +24,7 @@ NO_RUN = "–"
 def item(folder: Path, key: str, cells: Mapping[tuple[str, str], Sequence[Row]]) -> tuple[Reproduction, Runs]:
     """An item at full scale; behind its cells (row, column) runs of these rows, a seed each; one client takes part."""
     whole = find_item(key)
-    found = load_item(write_item(whole, "full", folder, jobs(whole, "full", folder, [], 1)))
+    found = load_item(write_item(whole, "full", folder, planned_runs(whole, "full", folder, [], 1)))
     for cell in found.about["cells"]:
         for seed, row in enumerate(cells.get((cell["row"], cell["column"]), ())):
             name = f"{cell['row']}-{cell['column'].replace(' ', '-')}-{seed}"
@@ -45,7 +45,7 @@ def sends(floats: int) -> list[Row]:
     return [Row(1, "global", "train", "loss", 1.0, n=9, bytes_up=4 * floats, bytes_down=0, seconds=1.0)]
 
 
-def lines(sheet: Sheet | None) -> dict[tuple[str, str], dict[str, str]]:
+def lines(sheet: TextTable | None) -> dict[tuple[str, str], dict[str, str]]:
     """(column, first word of what it is) → title → text."""
     assert sheet is not None
     told = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
@@ -100,7 +100,7 @@ def test_what_the_paper_s_numbers_give_is_of_all_its_methods_whatever_was_run(tm
 
 
 def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> None:
-    """Sheet §6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells, CIFAR-100's Δ +0.44 is +0.64."""
+    """docs/papers/fedmr.md §E6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells, CIFAR-100's Δ +0.44 is +0.64."""
     splits = [f"FMNIST {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
     cells = {(row, split): scored(value + 0.05 * i) for row, value in (("FedAvg", 0.5), ("FedMR", 0.6))
              for i, split in enumerate(splits)}  # fmt: skip
@@ -114,7 +114,7 @@ def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> No
 
 
 def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
-    """fedmr.md §4: C·d of prototypes over weights and statistics of BatchNorm, 0.0458 % for ResNet-18; here with the counts of
+    """docs/papers/fedmr.md §4: C·d of prototypes over weights and statistics of BatchNorm, 0.0458 % for ResNet-18; here with the counts of
     classes and of samples. Printed are digits cut off numbers that were rounded before."""
     sizes = {"CIFAR10": (11_183_562, 10 * 512, 10), "CIFAR100": (36_564_932, 100 * 640, 100), "ISIC2019": (4_874_532, 8 * 640, 8)}
     cells: dict[tuple[str, str], list[Row]] = {}

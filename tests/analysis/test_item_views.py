@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.figures.curves import svg
+from raffed.analysis.figures.item_plots import Cost, cost_panels, gain_curves, stage_curves
+from raffed.analysis.reproduction.item_runs import Reproduction
+from raffed.analysis.reproduction.item_views import item_view
+from raffed.analysis.reproduction.verdicts import cell_values, paper_sheet
+from raffed.analysis.runs.load import Runs, load_runs
+from raffed.analysis.table import TextTable
 
-from analysis.figures import svg
-from analysis.item_plots import Cost, cost_panels, gain_curves, stage_curves
-from analysis.item_runs import Reproduction
-from analysis.item_views import item_view
-from analysis.load import Runs, load_runs
-from analysis.reproductions import cell_values, paper_sheet
-from analysis.sheet import Sheet
 from raffed.results import MetricsWriter, Row, write_json
 
 Written = tuple[Reproduction, Runs]
@@ -102,7 +102,7 @@ def test_who_loses_and_who_gains_is_counted_client_by_client_against_the_baselin
     assert cell_values(alone, ("Ours", where), runs, "losing_last") == {}
 
 
-def column(sheet: Sheet, title: str) -> list[str]:
+def column(sheet: TextTable, title: str) -> list[str]:
     return [line[list(sheet.titles).index(title)] for line in sheet.lines]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-
-from analysis.leakage import NOISES, PRINTED
-from analysis.reproductions import printed_values
-from analysis.studies import COLUMNS, Study, check_sheet, painted
+from raffed.analysis.reproduction.verdicts import printed_values
+from raffed.analysis.studies.leakage import NOISES, PRINTED
+from raffed.analysis.studies.painters import check_sheet, painted
+from raffed.analysis.studies.study import COLUMNS, Study
 
 NOISE = {"Gaussian 1e-4": 0.001, "Gaussian 1e-2": 20.0, "Laplace 1e-4": 0.02, "Laplace 1e-2": float("inf")}
 
@@ -37,7 +37,7 @@ def test_the_claims_hold_for_the_sheets_numbers_and_fail_each_on_its_own() -> No
 
 
 def test_a_noise_that_defends_where_the_paper_says_no_breaks_the_claim_of_that_reading_alone() -> None:
-    """§5.4: variance 1e-4 gives 0.12 or more already."""
+    """docs/papers/mpfedcon.md §5.4: variance 1e-4 gives 0.12 or more already."""
     assert holds(study(variance=200.0)) == [True, True, False, True]
 
 

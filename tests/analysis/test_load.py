@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
-from analysis import NoRunsError, load_runs
-from analysis.groups import groups
+from raffed.analysis import NoRunsError, load_runs
+from raffed.analysis.runs.groups import groups
 
 WriteRun = Callable[..., Path]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.colors import to_rgb
-
-from analysis.drawing import planes
-from analysis.figures import DARK, LIGHT, class_look, in_the_dark, svg
-from analysis.studies import COLUMNS, Study
-from analysis.study_map import targeted_classes, two_client_demo
+from raffed.analysis.figures.curves import DARK, LIGHT, class_look, in_the_dark, svg
+from raffed.analysis.studies.drawing import planes
+from raffed.analysis.studies.map import targeted_classes, two_client_demo
+from raffed.analysis.studies.study import COLUMNS, Study
 
 
 def study(points: list[tuple[str, str, int, float, float]], values: list[tuple[str, str, float, str, float]]) -> Study:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from analysis.item_runs import Reproduction, best_setting, load_item, run_folders
-from analysis.load import load_runs
-from analysis.report import find_items, write_loaded
-from analysis.reproductions import Line, cell_values, paper_sheet, result_lines, verdict
+from raffed.analysis.report import find_items, write_loaded
+from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
+from raffed.analysis.reproduction.verdicts import Line, cell_values, paper_sheet, result_lines, verdict
+from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]
 

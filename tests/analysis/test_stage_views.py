@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raffed.analysis.metrics.measures import measures
+from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, forgetting, stage_counts, stage_forgetting
+from raffed.analysis.runs.load import Runs, load_runs
 
-from analysis.load import Runs, load_runs
-from analysis.measures import measures
-from analysis.stages import a_glo, a_loc, a_sel, forgetting, stage_counts, stage_forgetting
 from raffed.results import MetricsWriter, Row, write_json
 
 
@@ -110,7 +110,7 @@ def test_methods_without_models_at_the_clients_are_read_off_the_global_one(tmp_p
 
 
 def test_forgetting_is_the_sheet_s_example() -> None:
-    """gldp.md §10 no. 16: a = [[.9], [.6, .8], [.5, .7, .9]] → ((.9 − .5) + (.8 − .7))/2."""
+    """docs/papers/gldp.md §10 no. 16: a = [[.9], [.6, .8], [.5, .7, .9]] → ((.9 − .5) + (.8 − .7))/2."""
     nan = math.nan
     assert stage_forgetting(np.array([[0.9, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(0.25)
     assert stage_forgetting(np.array([[nan, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(0.1)
@@ -127,7 +127,7 @@ def test_a_run_s_forgetting_is_the_mean_over_clients_at_their_last_visits(tmp_pa
 
 
 def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_path: Path) -> None:
-    """mpfedcon.md §6 no. 9: N = 4, T = 12. Party i of 4 has i/4 + r/100 after round r when it is asked; two take part a round.
+    """docs/papers/mpfedcon.md §6 no. 9: N = 4, T = 12. Party i of 4 has i/4 + r/100 after round r when it is asked; two take part a round.
 
     All four over rounds 3 … 12: mean i/4 = 0.375, mean r/100 = 0.075. Participants (parties 2 and 3) alone: 0.625 + 0.075.
     """

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-
-from analysis.studies import COLUMNS, Study, check_sheet, painted
-from analysis.study_map import _demo_checks, angular_spread, drops, features_2d, proxy_statistics, targeted_classes
+from raffed.analysis.studies.map import _demo_checks, angular_spread, drops, features_2d, proxy_statistics, targeted_classes
+from raffed.analysis.studies.painters import check_sheet, painted
+from raffed.analysis.studies.study import COLUMNS, Study
 
 Rows = list[tuple[str, str, float, str, float]]
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text
-from analysis.stats import t_interval, t_quantile
+from raffed.analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text
+from raffed.analysis.metrics.intervals import t_interval, t_quantile
 
 WriteRun = Callable[..., Path]
 

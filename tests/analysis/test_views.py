@@ -12,19 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from raffed.analysis.__main__ import main
+from raffed.analysis.figures.curves import plain_decades, svg
+from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter, setting_map
+from raffed.analysis.metrics.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
+from raffed.analysis.metrics.compare import Ranking
+from raffed.analysis.metrics.gains import client_gains
+from raffed.analysis.metrics.targets import first_reaching, target_sheet
+from raffed.analysis.report import write_loaded
+from raffed.analysis.runs.groups import differing, groups
+from raffed.analysis.runs.load import load_runs
+from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_sheet
 
-from analysis.__main__ import main
-from analysis.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
-from analysis.compare import Ranking
-from analysis.figures import plain_decades, svg
-from analysis.gains import client_gains
-from analysis.groups import differing, groups
-from analysis.load import load_runs
-from analysis.plots import Point, count_bins, gains, rank_diagram, scatter, setting_map
-from analysis.report import write_loaded
-from analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_sheet
-from analysis.targets import first_reaching, target_sheet
-from raffed.core.config import RunConfig
+from raffed.config.run import RunConfig
 
 WriteRun = Callable[..., Path]
 
@@ -103,7 +103,7 @@ def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:
 
 
 def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
-    drawn = svg(scatter([Point("fedavg", 0.5, 0.6, 0.01, math.nan, 0), Point("map", 0.7, 0.6, math.nan, math.nan, 1)]))
+    drawn = svg(scatter([PlotPoint("fedavg", 0.5, 0.6, 0.01, math.nan, 0), PlotPoint("map", 0.7, 0.6, math.nan, math.nan, 1)]))
     assert ">fedavg<" in drawn
     assert ">map<" in drawn
     drawn = svg(rank_diagram(Ranking({"a1": 1.25, "b2": 1.75, "c3": 3.0}, 1.2, 4)))

@@ -1,4 +1,4 @@
-"""Label inference (mpfedcon.md §5.1, §6 item 10)."""
+"""Label inference (docs/papers/mpfedcon.md §5.1, §6 item 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attacks themselves (mpfedcon.md §5.3, §6 item 11), on a small picture from which L-BFGS converges in a few iterations."""
+"""The attacks themselves (docs/papers/mpfedcon.md §5.3, §6 item 11), on a small picture from which L-BFGS converges in a few iterations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.leakage import Attempt, Effort, dummies, feature_distance, gradient_distance, reconstruct
-from raffed.attacks.protocol import DEFENDED, MARKS, RECOGNISABLE, Outcome, attack, chosen_images, summary, victim
+from raffed.attacks.protocol import DEFENDED, MARKS, RECOGNISABLE, AttackOutcome, attack, chosen_images, summary, victim
 from raffed.attacks.settings import FIGURE_10, PAIRS, TABLE_4, Setting
-from raffed.core.errors import UsageError
 from raffed.core.params import Params
+from raffed.errors import UsageError
 from raffed.studies.leakage import PLANS
 
 SEED, LABEL = 3, 3
@@ -31,7 +31,7 @@ SMALL = picture(8, 1)
 
 
 @cache
-def done(name: str) -> Outcome:
+def done(name: str) -> AttackOutcome:
     return attack(BY_NAME[name], SMALL, LABEL, 10, 0, SEED, QUICK)
 
 
@@ -148,10 +148,10 @@ def test_the_victims_convolutions_are_the_same_for_every_number_of_layers_above(
     assert [len(list(victim((1, 8, 8), 10, 0, n).parameters())) for n in (1, 2, 3)] == [8, 10, 12]
 
 
-def outcome(errors: list[float], diverged: bool = False, said: int = 0) -> Outcome:
+def outcome(errors: list[float], diverged: bool = False, said: int = 0) -> AttackOutcome:
     x = torch.zeros(1, 12, 12)
     attempt = Attempt(x + errors[-1] ** 0.5, 0, math.inf if diverged else 1.0, tuple(errors))
-    return Outcome(attempt, x, 0, {"attack": said})
+    return AttackOutcome(attempt, x, 0, {"attack": said})
 
 
 def test_the_summary_has_medians_at_the_marks_and_shares_over_images() -> None:
@@ -186,9 +186,9 @@ def test_images_are_drawn_from_the_seed_and_more_of_them_begin_with_the_same() -
 
 @pytest.mark.slow
 def test_on_a_larger_coloured_picture_too() -> None:
-    """11, with 3 × 16 × 16 and the sheet's bounds; DLG has no label to be told, MpFedcon's optimised label is chance.
+    """§6 no. 11, with 3 × 16 × 16 and the bounds stated there; DLG has no label to be told, MpFedcon's optimised label is chance.
 
-    The sheet's five restarts: whether a single one of L-BFGS converges hangs on the processor's rounding.
+    The five restarts of §5.3: whether a single one of L-BFGS converges hangs on the processor's rounding.
     """
     large, effort = picture(16, 3), Effort(iterations=100, restarts=5)
     ends = {

@@ -1,4 +1,4 @@
-"""The attacker sees what the method's Wires carry, and nothing else (mpfedcon.md §5)."""
+"""The attacker sees what the method's Wires carry, and nothing else (docs/papers/mpfedcon.md §5)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from raffed.attacks.protocol import victim
 from raffed.attacks.upload import Observed, observed
-from raffed.core.errors import UsageError
-from raffed.core.network import Network
+from raffed.core.training.network import Network
+from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.methods.memory import ClassSums
 from tests.tiny import leaves, same_bits
@@ -85,7 +85,7 @@ def test_mpfedcon_sends_the_representation_of_a_single_image_under_its_label() -
     sums = next(iter(found.upload.slots.values()))
     assert isinstance(sums, ClassSums)
     assert sums.count.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
-    trained = net.initial.but(w=net.initial.w.joined(found.upload.w, net.initial.w.names))
+    trained = net.initial.replace(w=net.initial.w.joined(found.upload.w, net.initial.w.names))
     torch.testing.assert_close(sums.total[4], net.apply(trained, X[None])[1][0], rtol=1e-5, atol=1e-6)
 
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raffed.core.local import Local
-from raffed.data.transforms import prepare
-from raffed.experiments.roster import draw_participants
+from raffed.config.training import Local
+from raffed.data.transforms import prepare_images
+from raffed.experiments.participation import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.contestant import Contestant
 from tests.benchmarks.workloads import initial_net
@@ -21,7 +21,7 @@ from tests.benchmarks.workloads import initial_net
 def client_tensors(setup: Setup, client: int) -> tuple[Tensor, Tensor]:
     """A client's prepared images [n, C, H, W] and labels [n]."""
     dataset, part = setup.dataset, setup.partition.train[client]
-    return prepare(dataset.x_train[part], setup.transform, dataset.max_value), torch.from_numpy(dataset.y_train[part])
+    return prepare_images(dataset.x_train[part], setup.transform, dataset.max_value), torch.from_numpy(dataset.y_train[part])
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor, local: Local, fused: bool = False) -> int:

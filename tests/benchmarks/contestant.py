@@ -89,7 +89,7 @@ def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
     """Of these weights on the global test set, in chunks that fit into any memory."""
     import torch
 
-    from raffed.data.transforms import prepare
+    from raffed.data.transforms import prepare_images
     from tests.benchmarks.workloads import initial_net
 
     net = initial_net(setup)
@@ -99,7 +99,7 @@ def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
     correct = 0
     with torch.no_grad():
         for start in range(0, len(labels), 1000):
-            x = prepare(images[start : start + 1000].copy(), setup.transform, setup.dataset.max_value)
+            x = prepare_images(images[start : start + 1000].copy(), setup.transform, setup.dataset.max_value)
             correct += int((net(x)[0].argmax(1).numpy() == labels[start : start + 1000]).sum())
     return correct / len(labels)
 
@@ -116,7 +116,7 @@ def _bare(fused: bool) -> Callable[[Lines, Workload], None]:
 
 def _raffed(ray: bool, stacked: bool = False, precision: str = "fp32") -> Callable[[Lines, Workload], None]:
     def run(lines: Lines, workload: Workload) -> None:
-        from raffed.core.config import Numerics
+        from raffed.config.run import Numerics
         from tests.benchmarks import ours
 
         setup = workload.setup()

@@ -24,9 +24,9 @@ from rich.table import Table
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.experiments.run import conduct_at
-from raffed.runtime.ray_launch import launched
-from raffed.runtime.ray_start import RaySession
-from raffed.runtime.setup import prepare
+from raffed.runtime.ray_backend.launch import launched
+from raffed.runtime.ray_backend.session import RaySession
+from raffed.runtime.setup import prepare_run
 from tests.benchmarks.memory import tree
 
 WARM = 0.2  # of all rounds
@@ -61,7 +61,7 @@ def endured(method: str, rounds: int, samples: int) -> list[dict[str, float]]:
         local=Local(lr=0.05, batch_size=32, epochs=1),
         federation=Federation(rounds, participation=0.5, eval_every=50), runtime=Runtime(actors=2, checkpoint_every=100),
     )  # fmt: skip
-    setup, every, found = prepare(config), max(rounds // samples, 1), []
+    setup, every, found = prepare_run(config), max(rounds // samples, 1), []
     with tempfile.TemporaryDirectory() as folder, RaySession(None) as session:
         session.wait()
         path, last = Path(folder) / "run", (0, time.perf_counter())

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import Tensor, nn
 
-from raffed.experiments.roster import draw_participants
+from raffed.experiments.participation import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import client_tensors, train
 from tests.benchmarks.contestant import Contestant, Lines, serve

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from raffed import Data, Model, Numerics
-from raffed.experiments.roster import draw_participants
+from raffed.experiments.participation import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks import ours
 from tests.benchmarks.bare import client_tensors, train

@@ -26,10 +26,10 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from raffed.core.config import Numerics
-from raffed.core.sgd import Solver, fused_step
-from raffed.experiments.roster import draw_participants
-from raffed.runtime.process import begin_training
+from raffed.config.run import Numerics
+from raffed.core.training.sgd import Solver, fused_step
+from raffed.experiments.participation import draw_participants
+from raffed.runtime.machine import begin_training
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import Floor, client_tensors
 from tests.benchmarks.ours import Raffed, in_process
@@ -70,7 +70,7 @@ def passes(setup: Setup, clients: list[Batches], *, low: bool = False, update: b
 
 
 def stacked_passes(setup: Setup, clients: list[Batches]) -> Block:
-    """Forward and backward of all clients' batches that have one size at once, as `raffed.core.stacked` groups them."""
+    """Forward and backward of all clients' batches that have one size at once, as `raffed.core.stacked.executor` groups them."""
     net = initial_net(setup).train()
     params, buffers = stack_module_state([net] * len(clients))
     leaves = {name: p.detach().requires_grad_() for name, p in params.items()}

@@ -11,14 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from raffed.core.config import Numerics
-from raffed.core.fold import Partial
+from raffed.config.run import Numerics
+from raffed.core.aggregation.accumulator import PartialSum
 from raffed.experiments.checkpoint import VAULTS
-from raffed.experiments.federation import Federation
+from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
-from raffed.runtime.base import Asked, Job, Report
+from raffed.runtime.api import Asked, RoundOrder
 from raffed.runtime.placement import Resources, make_plan
-from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.reports import Report
+from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup
 from tests.benchmarks.contestant import Contestant
 from tests.benchmarks.workloads import BenchmarkSetup
@@ -33,10 +34,10 @@ class Counted:
         self._runtime = runtime
         self.steps = 0
 
-    def train(self, job: Job) -> Asked[tuple[Partial, list[Report]]]:
+    def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         asked = self._runtime.train(job)
 
-        def trained() -> tuple[Partial, list[Report]]:
+        def trained() -> tuple[PartialSum, list[Report]]:
             partial, reports = asked()
             self.steps = sum(report.steps for report in reports)
             return partial, reports
@@ -53,7 +54,7 @@ class Raffed(Contestant):
         path = Path(self._folder.name) / "run"
         self._runtime = start(setup, path / VAULTS)
         self._counted = Counted(self._runtime)
-        self._federation = Federation(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
+        self._federation = RoundLoop(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
 
     def round(self) -> int:
         self._federation.step()
@@ -76,9 +77,9 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
     """Client actors that have loaded torch and their data; on this machine's first GPU if the setup gives each a share of one."""
     import ray
 
-    from raffed.runtime.ray_driver import start_actor
-    from raffed.runtime.ray_own import QUIET_RAY
-    from raffed.runtime.ray_pool import RayPool
+    from raffed.runtime.ray_backend.actor_pool import RayPool
+    from raffed.runtime.ray_backend.driver import start_actor
+    from raffed.runtime.ray_backend.own_ray import QUIET_RAY
 
     os.environ.update(QUIET_RAY)
     gpus = 1 if setup.config.runtime.gpu_fraction else 0
@@ -91,5 +92,5 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
     return pool
 
 
-def in_process(setup: Setup, vaults: Path) -> SerialRuntime:
-    return SerialRuntime(setup, vaults)
+def in_process(setup: Setup, vaults: Path) -> SerialBackend:
+    return SerialBackend(setup, vaults)

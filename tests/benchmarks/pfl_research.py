@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.experiments.roster import draw_participants
+from raffed.experiments.participation import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import client_tensors
 from tests.benchmarks.contestant import Contestant, Lines, serve

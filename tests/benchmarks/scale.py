@@ -62,13 +62,13 @@ def synthetic(clients: int, drawn: int, model: Model, cohort: int, side: int = 8
 
 def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -> dict[str, Any]:
     """Median seconds of a round after two, and this process's peak memory."""
-    from raffed.experiments.federation import Federation as Run
+    from raffed.experiments.federation import RoundLoop as Run
     from raffed.experiments.folder import RunFolder
-    from raffed.runtime.serial import SerialRuntime
+    from raffed.runtime.serial import SerialBackend
 
     setup = synthetic(clients, drawn, model, cohort)
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(setup, SerialRuntime(setup), RunFolder(Path(folder) / "run", setup))
+        run = Run(setup, SerialBackend(setup), RunFolder(Path(folder) / "run", setup))
         seconds = []
         for _ in range(rounds + 2):
             began = time.perf_counter()
@@ -83,8 +83,8 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from raffed.experiments.run import conduct_at
-    from raffed.runtime.ray_launch import launched
-    from raffed.runtime.ray_start import RaySession
+    from raffed.runtime.ray_backend.launch import launched
+    from raffed.runtime.ray_backend.session import RaySession
     from tests.benchmarks.memory import sampled
 
     model, side, classes = (SMALL, 8, 10) if small else (Model("femnist_cnn"), 28, 62)

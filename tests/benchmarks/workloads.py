@@ -20,7 +20,7 @@ from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
 from raffed.models import MODELS, ModelInfo, build
 from raffed.models.net import Net
-from raffed.runtime.setup import Setup, prepare
+from raffed.runtime.setup import Setup, prepare_run
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Workload:
 
     def setup(self) -> BenchmarkSetup:
         register()
-        setup = prepare(self.config)
+        setup = prepare_run(self.config)
         partition, dataset = _all_digits(setup) if self.all_digits else (setup.partition, setup.dataset)
         return BenchmarkSetup(self.config, dataset, partition)
 

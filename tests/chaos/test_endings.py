@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from raffed.experiments.sweep import read_sweep
+from raffed.experiments.tuning.folder import read_sweep
 from raffed.results.runfile import read_run
-from raffed.runtime.keeper import Process, processes
+from raffed.runtime.ray_backend.keeper import Process, processes
 
 RAFFED = [sys.executable, "-m", "raffed"]
 SMALL = ["--split", "p4c5", "--epochs", "1"]

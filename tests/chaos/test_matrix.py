@@ -21,7 +21,7 @@ import pytest
 
 import raffed
 from raffed import RunConfig
-from raffed.core.errors import DiskFullError
+from raffed.errors import DiskFullError
 from raffed.methods import build_method
 from raffed.results.runfile import read_run
 from tests.chaos.actors import Fault, Marks, StruckActor
@@ -213,10 +213,10 @@ def struck(config: RunConfig, path: Path, plan: tuple[Fault, ...]) -> dict[str, 
 
     from raffed.experiments.run import conduct_at
     from raffed.runtime.placement import Resources, make_plan
-    from raffed.runtime.ray_pool import RayPool
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.ray_backend.actor_pool import RayPool
+    from raffed.runtime.setup import prepare_run
 
-    setup = prepare(config)
+    setup = prepare_run(config)
     homes = make_plan(setup.config, 10, Resources(2, 0, 2**40))
     told = ray.put(setup)
 

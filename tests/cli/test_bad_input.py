@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import raffed
-from raffed.core.config import Data, Federation, RunConfig, Runtime
-from raffed.core.errors import UsageError
+from raffed.config.run import Data, Federation, RunConfig, Runtime
+from raffed.errors import UsageError
 from raffed.results import read_metrics, read_run
-from raffed.runtime.setup import prepare
+from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli, shell
 from tests.forging import resealed
 
@@ -97,8 +97,8 @@ def test_a_gpu_is_refused_where_there_is_none(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_only_a_cluster_elsewhere_may_have_gpus_that_are_not_here() -> None:
     with pytest.raises(UsageError, match="no GPU"):
-        prepare(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5)))
-    prepare(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5, address="ray://cluster:10001")))
+        prepare_run(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5)))
+    prepare_run(RunConfig(runtime=Runtime(execution="ray", gpu_fraction=0.5, address="ray://cluster:10001")))
 
 
 def test_a_damaged_data_file_is_named_with_both_sums(cli: Cli, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from raffed.cli.characters import NAME, WORDS, print_everywhere
-from raffed.core.errors import UsageError
-from raffed.experiments.toml import read_toml
+from raffed.config.toml import read_toml
+from raffed.errors import UsageError
 
 ENCODINGS = ("ascii", "cp1252", "latin-1", "cp437", "shift_jis")
 SHOWN = """

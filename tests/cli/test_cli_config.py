@@ -12,11 +12,11 @@ import pytest
 import raffed
 from raffed.cli.config import args_for, assignments, placed, read_config, read_value
 from raffed.cli.running import compared, free_folder
-from raffed.core.config import Data, Federation, RunConfig, Runtime
-from raffed.core.errors import UsageError
-from raffed.core.faults import Faults
-from raffed.core.local import Local
-from raffed.core.privacy import Privacy
+from raffed.config.faults import Faults
+from raffed.config.privacy import Privacy
+from raffed.config.run import Data, Federation, RunConfig, Runtime
+from raffed.config.training import Local
+from raffed.errors import UsageError
 
 TOML = """
 method = "fedmr"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raffed.data.catalogue import DATASETS
-from raffed.experiments import doctor
+from raffed.experiments import diagnostics
 from tests.cli.conftest import Cli
 
 
@@ -53,8 +53,8 @@ def test_a_missing_library_is_essential(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
 
 def test_little_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "free_memory", lambda: 2e8)
-    (note,) = [one for one in doctor._machine() if one.what == "memory free"]
+    monkeypatch.setattr(diagnostics, "free_memory", lambda: 2e8)
+    (note,) = [one for one in diagnostics._machine() if one.what == "memory free"]
     assert note.state == "note"
     assert "serial" in note.advice
 

@@ -13,13 +13,13 @@ import pytest
 import raffed
 from raffed import Data, Faults, Federation, RunConfig, Runtime
 from raffed.results.runfile import read_run
-from raffed.runtime import logs
+from raffed.runtime import json_logs
 from tests.cli.conftest import QUICK, Cli
 
 
 def test_a_run_takes_a_plan_masks_and_json_logs(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout holds the events, stderr a JSON line a round with the run's id; the plan stands in run.json."""
-    monkeypatch.setenv(logs.VARIABLE, "")  # put back afterwards
+    monkeypatch.setenv(json_logs.VARIABLE, "")  # put back afterwards
     logger = logging.getLogger("raffed")
     before = logger.handlers[:], logger.level, logger.propagate
     (tmp_path / "plan.toml").write_text('straggle = 1.0\nat = "drop 0@1"\n')
@@ -30,7 +30,7 @@ def test_a_run_takes_a_plan_masks_and_json_logs(cli: Cli, tmp_path: Path, monkey
     finally:
         logger.handlers[:], logger.propagate = before[0], before[2]
         logger.setLevel(before[1])
-        logs.of_run("")
+        json_logs.of_run("")
     assert done.code == 0, done.err
     about = read_run(out)
     assert (about["config"]["faults"]["at"], about["config"]["privacy"]["clip"]) == ("drop 0@1", 5.0)
@@ -84,7 +84,7 @@ def test_a_format_of_logs_that_is_not_there_is_refused(
     cli: Cli, argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(logs.VARIABLE, "jsn")
+    monkeypatch.setenv(json_logs.VARIABLE, "jsn")
     done = cli(*argv)
     assert (done.code, done.out) == (2, "")
     assert "RAFFED_LOG = 'jsn'" in done.err

@@ -12,10 +12,10 @@ import pytest
 
 from raffed.cli.listing import described
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
-from raffed.core.config import RunConfig
-from raffed.core.errors import UnknownNameError
+from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
+from raffed.errors import UnknownNameError
 from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell

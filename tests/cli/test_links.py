@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed.core.config import RunConfig
-from raffed.core.errors import DataFileError, RunFolderError
+from raffed.config.run import RunConfig
 from raffed.data import datasets
+from raffed.errors import DataFileError, RunFolderError
 from raffed.results import lock, write_json
 from raffed.results.atomic import replacing
 from raffed.results.tree import check_tree
-from raffed.runtime.vault_store import save_record
+from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
 from tests.forging import edited
 from tests.fuzz.harness import in_time
@@ -165,16 +165,16 @@ def test_a_folder_at_a_file_url_is_looked_through_before_anything_is_sent_there(
 
 def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tmp_path: Path) -> None:
     """Every writer of a run's files, alone, without the look through the folder before."""
-    from raffed.core.boundary import Vault
+    from raffed.core.messages import ClientState
     from raffed.core.params import Params
     from raffed.data.partition import Partition, make_partition, parse_split
-    from raffed.runtime.vault_store import load_record
+    from raffed.runtime.record_codec import load_record
 
     made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y_train, 10, None, 0)
     writers: dict[str, Callable[[Path], object]] = {
         "a.json": lambda path: write_json(path, {}),
         "b.npz": made.save,
-        "c": lambda path: save_record(Vault(Params({}), Params({}), {}), path),
+        "c": lambda path: save_record(ClientState(Params({}), Params({}), {}), path),
     }
     before = contents(outside)
     for name, write in writers.items():
@@ -186,7 +186,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     with replacing(tmp_path / "d") as temp:
         assert not temp.is_symlink()
     assert contents(outside) == before
-    assert load_record(tmp_path / "c", Vault).slots == {}
+    assert load_record(tmp_path / "c", ClientState).slots == {}
 
 
 def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_verify_downloads_nothing_whatever_the_folder_says(
     raffed.run(small(rounds=1), tmp_path / "run")
 
     def stranger(about: dict[str, object]) -> None:
-        about.update(config=config.spelt().as_dict(), identity=config.identity())
+        about.update(config=config.canonical().as_dict(), identity=config.identity())
 
     edited(tmp_path / "run" / "run.json", stranger)
     before = contents(tmp_path)

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.core.errors import RunFolderError
-from raffed.experiments.ended import mark_interrupted
+from raffed.errors import RunFolderError
+from raffed.experiments.endings import mark_interrupted
 from raffed.results import lock, read_run
 from raffed.results.runfile import write_json
 from tests.cli.conftest import QUICK, Cli

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.core.config import RunConfig
-from raffed.core.errors import NumericsError
-from raffed.experiments.item_file import write_item
-from raffed.experiments.registry import MEASURES, find_item
-from raffed.experiments.reproduce import Job, Speed, carry_out, jobs, seconds_left, state, within_budget
+from raffed.config.run import RunConfig
+from raffed.errors import NumericsError
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.items import MEASURES
+from raffed.experiments.reproduction.planner import (
+    PlannedRun,
+    Speed,
+    execute_runs,
+    planned_runs,
+    seconds_left,
+    state,
+    within_budget,
+)
 from raffed.methods import METHODS
 from tests.cli.conftest import Cli, shell
 
@@ -41,10 +50,10 @@ def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
 ) -> None:
     item = find_item("map/table2")
     only = ["famnist lenet", "fedavg,fedrs"]
-    assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
+    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
     without = {name: method for name, method in METHODS.items() if name != "fedrs"}
-    monkeypatch.setattr("raffed.experiments.registry.METHODS", without)
-    assert [job.left_out for job in jobs(item, "smoke", tmp_path, only, seeds=1)] == ["", "missing: method fedrs"]
+    monkeypatch.setattr("raffed.experiments.reproduction.items.METHODS", without)
+    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", "missing: method fedrs"]
 
 
 def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
@@ -71,9 +80,9 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
 
 def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
     item = find_item("fedmr/table6")
-    part = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))
+    part = write_item(item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))
     assert json.loads(part.read_text())["averages"] == []
-    whole = write_item(item, "smoke", tmp_path, jobs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
+    whole = write_item(item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
     assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
 
 
@@ -81,19 +90,19 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
     """VGG8-BN is too large for the proxy; claims on the average go with it, and without it are not made."""
     item = find_item("map/table3-aggregation")
     for scale, columns in {"proxy": 2, "full": 3}.items():
-        about = json.loads(write_item(item, scale, tmp_path, jobs(item, scale, tmp_path, [], seeds=1)).read_text())
+        about = json.loads(write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], seeds=1)).read_text())
         assert [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]] == [("mean", columns, 3)]
         assert len(about["claims"]) == 9
-    about = json.loads(write_item(item, "proxy", tmp_path, jobs(item, "proxy", tmp_path, ["famnist"], seeds=1)).read_text())
+    about = json.loads(write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, ["famnist"], seeds=1)).read_text())
     assert about["averages"] == about["claims"] == []
 
 
 def test_columns_with_measures_of_their_own_say_what_each_is(tmp_path: Path) -> None:
     item = find_item("gldp/claims")
-    about = json.loads(write_item(item, "proxy", tmp_path, jobs(item, "proxy", tmp_path, [], seeds=1)).read_text())
+    about = json.loads(write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, [], seeds=1)).read_text())
     assert [text.partition(":")[0] for text in about["unit"].split("; ")] == ["a_glo", "a_loc", "a_sel", "a_sel_drop"]
     one = find_item("gldp/table2")
-    said = json.loads(write_item(one, "proxy", tmp_path, jobs(one, "proxy", tmp_path, [], seeds=1)).read_text())
+    said = json.loads(write_item(one, "proxy", tmp_path, planned_runs(one, "proxy", tmp_path, [], seeds=1)).read_text())
     assert said["unit"] == MEASURES["a_glo"]
 
 
@@ -113,7 +122,7 @@ def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_tables_of_what_is_finished_run_and_probe_nothing(reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raffed.experiments.reproduce._probed", lambda config: pytest.fail("probed"))
+    monkeypatch.setattr("raffed.experiments.reproduction.planner._probed", lambda config: pytest.fail("probed"))
     done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
     assert done.code == 0, done.err
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.err
@@ -130,7 +139,7 @@ def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
 
 
 def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
-    found = jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
+    found = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
     assert len(found) == 4
     timed = [replace(job, seconds=seconds) for job, seconds in zip(found, (50.0, 60.0, 40.0, 5.0), strict=True)]
     assert [job.left_out for job in within_budget(timed, 100.0)] == ["", "does not fit into the budget", "", ""]
@@ -140,15 +149,15 @@ def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> No
 def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of four is estimated at 10 s and takes 30: of 45 s, one is all that fits."""
     clock = [0.0]
-    monkeypatch.setattr("raffed.experiments.reproduce.time.monotonic", lambda: clock[0])
-    found = [replace(job, seconds=10.0) for job in jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)]
-    ran: list[Job] = []
+    monkeypatch.setattr("raffed.experiments.reproduction.planner.time.monotonic", lambda: clock[0])
+    found = [replace(job, seconds=10.0) for job in planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)]
+    ran: list[PlannedRun] = []
 
-    def run(job: Job) -> None:
+    def run(job: PlannedRun) -> None:
         ran.append(job)
         clock[0] += 30.0
 
-    after = carry_out(found, run, 45.0)
+    after = execute_runs(found, run, 45.0)
     assert len(ran) == 1
     assert [bool(job.left_out) for job in after] == [False, True, True, True]
 
@@ -176,7 +185,7 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
 
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:
     """FedMR's p5c2 on digits: five clients; 1,442 - 288 tested = 1,154 samples in batches of 16, two rounds of one epoch."""
-    job = jobs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[0]
+    job = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[0]
     found = seconds_left(job, Speed(step=0.01, evaluation=1.0))
     steps = found / 2 - 1.0
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)

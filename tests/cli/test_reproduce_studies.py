@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raffed.experiments.registry import Item, find_item
-from raffed.experiments.reproduce import state, study_folder, study_jobs, within_budget
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.items import Item
+from raffed.experiments.reproduction.planner import planned_studies, state, study_folder, within_budget
 from raffed.studies import STUDIES, StudyInfo
 from tests.cli.conftest import Cli
 
@@ -60,7 +61,7 @@ def test_json_tells_of_a_study_line_by_line(tmp_path: Path, cli: Cli) -> None:
 def test_a_study_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     item = Item("map", "fig99", "t", study="phrenology")
     assert item.missing() == ("study phrenology",)
-    assert [job.left_out for job in study_jobs(item, "smoke", tmp_path, 1)] == ["missing: study phrenology"]
+    assert [job.left_out for job in planned_studies(item, "smoke", tmp_path, 1)] == ["missing: study phrenology"]
     monkeypatch.setitem(STUDIES, "phrenology", STUDIES["averaged_classifiers"])
     assert item.missing() == ()
 
@@ -71,9 +72,9 @@ def test_a_study_is_left_out_where_its_data_or_the_time_for_it_are_not_there(
     seconds = {"smoke": 60.0, "proxy": 600.0, "full": 6000.0}
     monkeypatch.setitem(STUDIES, "phrenology", StudyInfo("t", seconds, {"full": ("mnist",)}))
     item = Item("map", "fig99", "t", study="phrenology")
-    full = study_jobs(item, "full", tmp_path, 1, root=str(tmp_path))
+    full = planned_studies(item, "full", tmp_path, 1, root=str(tmp_path))
     assert "train-images-idx3-ubyte" in full[0].left_out
-    found = within_budget(study_jobs(item, "smoke", tmp_path, 2), 100.0)
+    found = within_budget(planned_studies(item, "smoke", tmp_path, 2), 100.0)
     assert [job.left_out for job in found] == ["", "does not fit into the budget"]
 
 

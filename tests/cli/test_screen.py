@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from raffed.cli.screen import BarScreen
-from raffed.experiments.federation import RoundEvent
+from raffed.experiments.events import RoundEvent
 
 
 @pytest.mark.parametrize("width", [24, 40, 80, 120])

@@ -15,8 +15,8 @@ import pytest
 from raffed.cli.screen import LineScreen
 from raffed.results import read_metrics, read_run
 from raffed.results.sweep_file import read_sweep
-from raffed.runtime.ray_start import RaySession
-from raffed.runtime.serial import SerialRuntime
+from raffed.runtime.ray_backend.session import RaySession
+from raffed.runtime.serial import SerialBackend
 from tests.cli.conftest import QUICK, Cli
 
 MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
@@ -112,13 +112,13 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
             _signal_at(patched, done, signal.SIGTERM)
             cli("run", *MAP, "--out", out)
     with monkeypatch.context() as patched:
-        trained = SerialRuntime.train
+        trained = SerialBackend.train
 
-        def train(self: SerialRuntime, *args: Any) -> Any:
+        def train(self: SerialBackend, *args: Any) -> Any:
             os.kill(os.getpid(), signal.SIGTERM)
             return trained(self, *args)
 
-        patched.setattr(SerialRuntime, "train", train)
+        patched.setattr(SerialBackend, "train", train)
         stopped = cli("resume", out) if done else cli("run", *MAP, "--out", out)
     assert stopped.code == 143
     assert f"raffed resume {out}" in stopped.err

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ray.job_submission import JobStatus
 
-from raffed.core.errors import UsageError
-from raffed.runtime import ray_jobs
-from raffed.runtime.ray_jobs import Jobs, Order
+from raffed.errors import UsageError
+from raffed.runtime.ray_backend import jobs
+from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 from tests.cli.conftest import Cli
 
 OUT = ["--out", "s3://bucket/runs/a"]
@@ -60,8 +60,8 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     made = Server()
-    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", made)
-    monkeypatch.setattr(ray_jobs.asyncio, "sleep", _no_sleep)
+    monkeypatch.setattr(jobs, "JobSubmissionClient", made)
+    monkeypatch.setattr(jobs.asyncio, "sleep", _no_sleep)
     return made
 
 
@@ -187,7 +187,7 @@ def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.Mon
     def refuses(address: str | None) -> None:
         raise ConnectionError("Failed to connect")
 
-    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", refuses)
+    monkeypatch.setattr(jobs, "JobSubmissionClient", refuses)
     with pytest.raises(UsageError, match="RAY_AUTH_TOKEN_PATH"):
         Jobs("http://127.0.0.1:1")
 
@@ -195,4 +195,4 @@ def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.Mon
 def test_the_environment_of_a_job_names_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dashboard shows a job's environment to everybody who may look."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
-    assert "verysecret" not in str(Order(["python"]).runtime_env())
+    assert "verysecret" not in str(JobOrder(["python"]).runtime_env())

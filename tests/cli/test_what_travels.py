@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from raffed.core.errors import UsageError
-from raffed.runtime import ray_jobs
+from raffed.errors import UsageError
 from raffed.runtime.job_files import DATA, packed, parcel_of
-from raffed.runtime.ray_jobs import Order
+from raffed.runtime.ray_backend import jobs
+from raffed.runtime.ray_backend.jobs import JobOrder
 from raffed.runtime.secret_files import secret_contents
 from tests.cli.conftest import Cli
 
@@ -100,7 +100,7 @@ def test_ray_s_own_packaging_sends_exactly_what_was_listed(planted: Path, tmp_pa
             create_package(path, package, include_gitignore=True, excludes=excludes)
         arrived["package"] = names(package)
 
-    environment = Order(["x"], packed(parcel_of(planted), tmp_path)).runtime_env()
+    environment = JobOrder(["x"], packed(parcel_of(planted), tmp_path)).runtime_env()
     upload_working_dir_if_needed(environment, include_gitignore=True, upload_fn=take)
     assert arrived["package"] == sorted(TRAVELS)
     assert environment["working_dir"].startswith("gcs://")
@@ -127,7 +127,7 @@ class NoServer:
 
 
 def test_a_dry_run_calls_no_server(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", NoServer)
+    monkeypatch.setattr(jobs, "JobSubmissionClient", NoServer)
     done = cli("submit", "--dry-run", "run", *OUT)
     assert done.code == 0
     assert "sent: no file, the command alone" in done.out
@@ -212,7 +212,7 @@ def test_a_file_that_changes_after_it_was_listed_stops_the_sending(planted: Path
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", NoServer)
+    monkeypatch.setattr(jobs, "JobSubmissionClient", NoServer)
 
 
 def large(root: Path) -> Path:
@@ -245,7 +245,7 @@ def test_more_than_50_mb_are_sent_with_yes(cli: Cli, tmp_path: Path, monkeypatch
             sent.append({"names": names(Path(given["runtime_env"]["working_dir"]))})
             return "job"
 
-    monkeypatch.setattr(ray_jobs, "JobSubmissionClient", Server)
+    monkeypatch.setattr(jobs, "JobSubmissionClient", Server)
     done = cli("submit", "--yes", "--no-wait", "--working-dir", large(tmp_path), "run", *OUT)
     assert done.code == 0, done.err
     assert sent == [{"names": ["a.txt", "b.txt"]}]

@@ -199,7 +199,7 @@ def test_every_command_that_the_page_and_the_manifests_give_is_one_that_raffed_t
             inner = next(i for i, word in enumerate(words) if word in SUBMITTED)
             group.commands["submit"].make_context("submit", words[1:])
             if not any(word.endswith(".toml") for word in words):
-                checked(words[inner], words[inner + 1 :])
+                checked(words[inner], words[inner + 1 :], group)
         else:
             group.commands[words[0]].make_context(words[0], words[1:])
         checked_here += 1

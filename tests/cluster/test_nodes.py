@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.experiments.toml import parse_toml
+from raffed.config.toml import parse_toml
 from tests.cluster.nodes import ROOT, Cluster
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ import json
 from raffed import Data, RunConfig, Runtime
 from raffed.runtime.placement import Plan
 from raffed.runtime.setup import prepare
-from raffed.runtime.ray_actor import ClientActor
+from raffed.runtime.ray_backend.client_actor import ClientActor
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
 def where(actor):

@@ -7,21 +7,22 @@ import math
 from pathlib import Path
 
 import pytest
+from raffed.analysis.reproduction.verdicts import printed_value, printed_values
 
-from analysis.reproductions import printed_value, printed_values
-from raffed.experiments.item_file import write_item
-from raffed.experiments.papers.fedmr_claims import AHEAD, FEW_MANY, NOT_KEPT
-from raffed.experiments.registry import Item, Term, items
-from raffed.experiments.reproduce import jobs
+from raffed.experiments.papers.fedmr.claims import AHEAD, FEW_MANY, NOT_KEPT
+from raffed.experiments.reproduction.catalogue import items
+from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.items import ClaimTerm, Item
+from raffed.experiments.reproduction.planner import planned_runs
 
 OF_FEDMR = ("fedmr/table1", "fedmr/table5", "fedmr/table6", "fedmr/table7")
 OF_GLDP = ("gldp/claims", "gldp/table1", "gldp/table2", "gldp/table3", "gldp/table4-selected")
 PRINTED = (*OF_FEDMR, *OF_GLDP, "mpfedcon/claims", "mpfedcon/table1", "mpfedcon/table2")
 SIZES = dict(zip(OF_FEDMR, ((81, 51), (5, 3), (13, 7), (19, 19)), strict=True))  # at full and at proxy scale
-NOISE = 0.5  # points, experiments-fedmr.md §5
+NOISE = 0.5  # points, docs/papers/fedmr.md §E5
 
 
-def value(item: Item, term: Term) -> float:
+def value(item: Item, term: ClaimTerm) -> float:
     """What is printed for a term's cell, or for its row's average."""
     _, row, column, *_ = term
     places = {(cell.row, cell.column): cell.printed for cell in item.cells}
@@ -29,7 +30,7 @@ def value(item: Item, term: Term) -> float:
     return printed_value(item.paper, places[row, column])
 
 
-def left_side(item: Item, terms: tuple[Term, ...]) -> float:
+def left_side(item: Item, terms: tuple[ClaimTerm, ...]) -> float:
     return sum(term[0] * value(item, term) for term in terms)
 
 
@@ -86,7 +87,7 @@ def test_the_sizes_that_the_texts_state_are_claimed_of_the_right_cells_and_at_fu
     counted = {}
     for item in (fourth, selected, gains):
         for scale in ("full", "proxy"):
-            path = write_item(item, scale, tmp_path, jobs(item, scale, tmp_path, [], 1))
+            path = write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], 1))
             counted[item.key, scale] = len(json.loads(path.read_text())["claims"])
     assert counted == {
         ("gldp/fig4", "full"): 6, ("gldp/fig4", "proxy"): 0, ("gldp/table4-selected", "full"): 1,
@@ -133,7 +134,7 @@ def test_half_of_the_gain_is_claimed_kept_in_all_columns_but_the_one_that_prints
 def test_the_claims_of_the_columns_that_a_scale_has_are_in_the_item_s_file(key: str, tmp_path: Path) -> None:
     item = items()[key]
     for scale, wanted in zip(("full", "proxy"), SIZES[key], strict=True):
-        about = json.loads(write_item(item, scale, tmp_path, jobs(item, scale, tmp_path, [], 1)).read_text())
+        about = json.loads(write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], 1)).read_text())
         assert len({claim["text"] for claim in about["claims"]}) == len(about["claims"]) == wanted
     assert not {"SVHN", "CIFAR100"} & {word for claim in about["claims"] for term in claim["terms"] for word in term[2].split()}
 

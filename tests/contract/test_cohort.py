@@ -17,12 +17,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
-from raffed.core.local import Local
-from raffed.core.method import Method, Pass
-from raffed.core.network import Network
-from raffed.core.stacked_records import stacked_records
-from raffed.core.ticks import Tick, schedule
+from raffed.config.training import Local
+from raffed.core.method import Method
+from raffed.core.parts import Pass
+from raffed.core.stacked.records import stacked_records
+from raffed.core.stacked.schedule import StackedStep, stacked_steps
+from raffed.core.training.network import Network
+from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedmr import fedmr
@@ -161,7 +162,7 @@ sizes = st.lists(st.lists(st.tuples(st.integers(1, 5)), max_size=8), min_size=1,
 @given(sizes)
 def test_the_schedule_takes_every_member_through_its_batches_in_order(own: list[list[tuple[int, ...]]]) -> None:
     at = [0] * len(own)
-    for tick in schedule(own):
+    for tick in stacked_steps(own):
         assert list(tick.members) == sorted(set(tick.members))
         for member, step in zip(tick.members, tick.steps, strict=True):
             assert step == at[member]
@@ -172,12 +173,12 @@ def test_the_schedule_takes_every_member_through_its_batches_in_order(own: list[
 
 def test_clients_wait_so_that_their_short_batches_meet() -> None:
     """Three clients with batches 4 4 2, 4 2 and 4 4 2: one waits with its 2 until the others have made their second 4."""
-    ticks = list(schedule([[(4,), (4,), (2,)], [(4,), (2,)], [(4,), (4,), (2,)]]))
-    assert ticks == [Tick((0, 1, 2), (0, 0, 0), (4,)), Tick((0, 2), (1, 1), (4,)), Tick((0, 1, 2), (2, 1, 2), (2,))]
+    ticks = list(stacked_steps([[(4,), (4,), (2,)], [(4,), (2,)], [(4,), (4,), (2,)]]))
+    assert ticks == [StackedStep((0, 1, 2), (0, 0, 0), (4,)), StackedStep((0, 2), (1, 1), (4,)), StackedStep((0, 1, 2), (2, 1, 2), (2,))]
 
 
 def test_one_round_of_equal_clients_has_as_many_ticks_as_one_client_has_steps() -> None:
-    assert len(list(schedule([[(16,), (16,), (3,)]] * 50))) == 3
+    assert len(list(stacked_steps([[(16,), (16,), (3,)]] * 50))) == 3
 
 
 def test_memories_that_cannot_be_stacked_are_refused_by_name() -> None:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from raffed.core.boundary import Private, Wire
-from raffed.core.frozen import fields_of
+from raffed.core.messages import Private, Wire
 from raffed.core.params import Params
+from raffed.core.record import fields_of
 from raffed.core.round import ClientRound
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, leaves, network, over_methods, same_bits
@@ -61,7 +61,7 @@ def test_the_order_of_clients_in_a_round_does_not_matter(name: str) -> None:
 
 @over_methods
 def test_a_client_that_is_not_drawn_keeps_its_vault_bit_for_bit(name: str) -> None:
-    """G3."""
+    """docs/papers/baselines.md G3."""
     tiny = made(name).run(2, [0, 1, 2, 3])
     before = dict(tiny.vaults)
     copies = {c: [t.clone() for t in leaves(v)] for c, v in before.items()}
@@ -186,7 +186,7 @@ def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
         # known flags of prototypes stay true once all classes were seen, so change is asked of the slot, reading of each field
         assert not same_bits(wire, before[slot])
         for at in range(len(leaves(wire))):
-            other = sent.but(slots={**sent.slots, slot: perturbed(wire, at)})
+            other = sent.replace(slots={**sent.slots, slot: perturbed(wire, at)})
             assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), f"{slot}: tensor {at} is never read"
 
 

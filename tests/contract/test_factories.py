@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raffed.core.errors import UnknownNameError, UsageError
 from raffed.core.method import Method
+from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 

@@ -1,4 +1,4 @@
-"""FedMR's tables and figure 4 as runs: what experiments-fedmr.md §1 to §4 says, written out here by hand."""
+"""FedMR's tables and figure 4 as runs: what docs/papers/fedmr.md §E1 to §E4 says, written out here by hand."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from raffed.experiments.registry import Cell, find_item
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.items import Cell
 
 Place = tuple[str, str]
-WHERE = {  # §1: data set → name here, network
+WHERE = {  # §E1: data set → name here, network
     "FMNIST": ("fashion-mnist", "resnet18"),
     "SVHN": ("svhn", "resnet18"),
     "CIFAR10": ("cifar10", "resnet18"),
     "CIFAR100": ("cifar100", "wrn28"),
     "ISIC2019": ("isic2019", "efficientnet_b0"),
 }
-SPLIT = {  # §2: as the tables print it → as it is typed here
+SPLIT = {  # §E2: as the tables print it → as it is typed here
     "P5C2": "p5c2", "P10C2": "p10c2", "P10C3": "p10c3", "P10C5": "p10c5", "P50C3": "p50c3", "P100C3": "p100c3",
     "P10C10": "p10c10", "P10C20": "p10c20", "P10C30": "p10c30", "P10C50": "p10c50", "P50C10": "p50c10", "P100C10": "p100c10",
     "IID": "iid:10", "Real": "natural", "balanced": "natural",
@@ -61,7 +62,7 @@ TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  
         {**SEVEN, "FedMR(intra)": ("fedmr", INTRA), "FedMR(inter+intra)": ("fedmr", {})},
         TENS[10:],
     ),
-    "table8": (  # baselines-fedmr §8: with prototypes, the cross-entropy is replaced as in FedProc
+    "table8": (  # docs/papers/baselines.md, Baselines with prototypes: with prototypes, the cross-entropy is replaced as in FedProc
         {
             "FedProx(without_prototypes)": ("fedprox", {}),
             "FedNova(without_prototypes)": ("fednova", {}),
@@ -83,7 +84,7 @@ TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  
         [*TENS, *HUNDREDS, "ISIC2019 Real"],
     ),
 }
-MEASURE = {  # fedmr.md §9 A10: headline = best over rounds
+MEASURE = {  # docs/papers/fedmr.md §9 A10: headline = best over rounds
     "table1": "accuracy_best", "table2": "accuracy_best", "table4": "rounds_to_baseline", "table5": "accuracy_best",
     "table6": "accuracy_best", "table7": "eigenvalue_variance", "table8": "accuracy_best", "fig4": "accuracy_best",
 }  # fmt: skip
@@ -114,7 +115,7 @@ def test_every_cell_is_the_method_data_split_and_network_that_the_sheet_names(na
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_item_reads_the_measure_that_the_sheet_names(name: str) -> None:
-    """ISIC2019's balanced accuracy beside the plain one (§1)."""
+    """ISIC2019's balanced accuracy beside the plain one (§E1)."""
     item = find_item(f"fedmr/{name}")
     assert item.measure == MEASURE[name]
     own = {(column, cell.measure) for (_, column), cell in cells(name).items() if cell.measure}

@@ -1,4 +1,4 @@
-"""What the sheet says of figure 3 and adds to the tables (experiments-gldp-mpfedcon.md, part B: G-F3, G-X1, G-X2)."""
+"""Figure 3 and what is added to the tables (docs/papers/gldp.md §EB, G-X1 and G-X2)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from raffed.analysis.metrics.measures import measures
+from raffed.analysis.metrics.stages import VISITS, a_sel, forgetting
+from raffed.analysis.reproduction.verdicts import printed_value
+from raffed.analysis.runs.load import load_runs
 
 import raffed
-from analysis.load import load_runs
-from analysis.measures import measures
-from analysis.reproductions import printed_value
-from analysis.stages import VISITS, a_sel, forgetting
-from raffed.core.config import RunConfig
-from raffed.core.local import Local
+from raffed.config.run import RunConfig
+from raffed.config.training import Local
 from raffed.data.splits import parse_split
 from raffed.data.stages import Stages
 from raffed.data.transforms import transform_for
-from raffed.experiments.registry import SCALES, Cell, find_item
+from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.items import Cell
+from raffed.experiments.reproduction.scales import SCALES
 from raffed.methods.fedic import fedic
 from raffed.methods.gldp import LP
 from raffed.runtime.setup import _style
@@ -36,8 +38,8 @@ def cells(name: str) -> dict[Place, Cell]:
 
 def test_every_run_of_gldp_s_tables_and_figures_has_the_common_settings() -> None:
     """Part B, common: ResNet-18, SGD 0.01, weight decay 1e-4, batch 32 (Tiny-ImageNet 128), 30 local epochs, K = 50 rounds of M
-    exchanges, 10 participants of 100 or 20; gldp.md A10: momentum 0.5, no augmentation; §7: the last 10 rounds are surveyed;
-    baselines §8: FEDIC has 100, 10, 5 images a class."""
+    exchanges, 10 participants of 100 or 20; docs/papers/gldp.md A10: momentum 0.5, no augmentation; §7: the last 10 rounds are surveyed;
+    docs/papers/baselines.md, FEDIC: it has 100, 10, 5 images a class."""
     labelled = {"cifar10": 100, "cifar100": 10, "tiny-imagenet": 5}
     names = ("table1", "table2", "table3", "table4-global", "table4-selected", "fig3", "fig4", "claims", "order")
     runs = [cell.config for name in names for cell in find_item(f"gldp/{name}").cells]
@@ -127,7 +129,7 @@ DEFAULT = {"lam": 0.5, "beta": 0.5, "lp": "feature_softmax_sample", "gp": "class
 
 
 def test_settings_are_varied_one_at_a_time_from_the_default_over_the_sheet_s_grids() -> None:
-    """G-X2 and gldp.md §9: λ 0, .25, .5, .75, 1; β 0, .1, .5, .9, 1; T .5, 1, 2; §4: LP's forms; §5: gp=per_sample; A4: t 1, 5,
+    """G-X2 and docs/papers/gldp.md §9: λ 0, .25, .5, .75, 1; β 0, .1, .5, .9, 1; T .5, 1, 2; §4: LP's forms; §5: gp=per_sample; A4: t 1, 5,
     10, 14 with t + s = 30."""
     found = cells("gldp/settings")
     columns = [f"{task} {metric}" for task in TASKS for metric in ("A_glo", "A_sel")]

@@ -1,4 +1,7 @@
-"""The layers (style.md §5): imports point one way, and Ray is imported where Ray is used and nowhere else."""
+"""The layers: imports point downwards, no two files import each other, and Ray is imported where Ray is used.
+
+Every import counts: at the top of a file, inside a function, and under `TYPE_CHECKING`.
+"""
 
 from __future__ import annotations
 
@@ -11,103 +14,186 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BELOW: dict[str, set[str]] = {  # layer → raffed's layers it may import
-    "core": {"core"},
-    "methods": {"core", "methods"},
-    "models": {"core", "models"},
-    "data": {"core", "data"},
-    "results": {"core", "results"},
-    "runtime": {"core", "methods", "models", "data", "runtime"},
-    "attacks": {"core", "methods", "models", "attacks"},
-    "studies": {"core", "methods", "models", "data", "results", "runtime", "attacks", "studies"},
-    "experiments": {"core", "methods", "models", "data", "results", "runtime", "studies", "experiments"},
+BESIDE = ("analysis", "tune_spaces", "cluster")  # raffed.analysis and so on, which stand beside raffed/ in the repository
+FOUNDATION = {"errors", "config.validation", "core.seeds"}  # free of torch when imported
+BELOW: dict[str, set[str]] = {  # layer → the layers that it may import; a dotted name is one module of a layer
+    "errors": set(),
+    "config": {"errors"},
+    "core": {"errors", "config"},
+    "methods": {"errors", "config", "core"},
+    "models": {"errors", "config", "core"},
+    "data": FOUNDATION,
+    "results": FOUNDATION,
+    "runtime": {"errors", "config", "core", "methods", "models", "data"},
+    "attacks": {"errors", "config", "core", "methods", "models"},
+    "studies": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "attacks"},
+    "tune_spaces": {"errors", "config"},
+    "experiments": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies", "tune_spaces"},
+    "analysis": {"results"},
+    "cluster": set(),
 }
-SOURCES = sorted((ROOT / "raffed").rglob("*.py"))
+RAY_PACKAGES = ("raffed.runtime.ray_backend", "raffed.experiments.tuning")
+
+
+def name_of(path: Path) -> str:
+    """The dotted name under which a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts if parts[0] == "raffed" else ("raffed", *parts))
+
+
+FILES = {name_of(path): path for top in ("raffed", *BESIDE) for path in sorted((ROOT / top).rglob("*.py"))}
+
+
+def base_of(name: str, path: Path, node: ast.ImportFrom) -> str:
+    """The module that `from … import` names, also where it is relative."""
+    if not node.level:
+        return str(node.module)
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    kept = package[: len(package) - node.level + 1]
+    return ".".join([*kept, node.module] if node.module else kept)
 
 
 @lru_cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@lru_cache
-def imported(path: Path) -> set[str]:
-    """Dotted names of everything a file imports anywhere in it: at the top, in functions, for type checking."""
-    names: set[str] = set()
-    for node in ast.walk(tree(path)):
+def imported(name: str) -> frozenset[str]:
+    """Dotted names of the modules that a file imports, anywhere in it."""
+    path, found = FILES[name], set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            # What a wheel takes in under another name imports its own files by their place; raffed by their full name.
-            assert node.level == 0 or not path.is_relative_to(ROOT / "raffed"), f"{path}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "raffed" else {str(node.module)}
-    return names
+            base = base_of(name, path, node)
+            inner = {f"{base}.{alias.name}" for alias in node.names}
+            found |= (inner & FILES.keys()) | ({base} if inner - FILES.keys() else set())
+    return frozenset(found - {name})
 
 
-def layer(path: Path) -> str:
-    inside = path.relative_to(ROOT / "raffed").parts
-    return inside[0] if len(inside) > 1 else ""
+def ours(name: str) -> set[str]:
+    """The modules of raffed that a file imports."""
+    return {target for target in imported(name) if target in FILES}
 
 
-def roots(path: Path) -> set[str]:
-    return {name.partition(".")[0] for name in imported(path)}
+def roots(name: str) -> set[str]:
+    return {target.partition(".")[0] for target in imported(name)}
+
+
+def layer(name: str) -> str:
+    """`core` for raffed.core.params; "" for raffed itself and for what starts it."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[-1] != "__main__" and parts[1] != "_checkout" else ""
+
+
+def in_layer(wanted: str) -> list[str]:
+    return [name for name in FILES if layer(name) == wanted]
 
 
 def test_every_file_of_the_package_was_looked_at() -> None:
     """A gate counts what it checked."""
-    assert len(SOURCES) >= 60
-    assert set(BELOW) | {"cli", ""} == {layer(p) for p in SOURCES}
-    assert all(sum(layer(p) == name for p in SOURCES) >= 5 for name in BELOW)
+    assert len(FILES) >= 280
+    assert set(BELOW) | {"cli", ""} >= {layer(name) for name in FILES}
+    assert all(in_layer(name) for name in BELOW)
 
 
 @pytest.mark.parametrize("name", BELOW)
 def test_a_layer_imports_nothing_above_it(name: str) -> None:
-    checked = 0
-    for path in (p for p in SOURCES if layer(p) == name):
-        for target in (t for t in imported(path) if t.partition(".")[0] == "raffed"):
-            assert target.split(".")[1] in BELOW[name], f"{path.relative_to(ROOT)} imports {target}"
-        checked += 1
-    assert checked >= 5
+    wrong = []
+    for file in in_layer(name):
+        for target in ours(file) - {"raffed"}:
+            inside = target.removeprefix("raffed.")
+            allowed = layer(target) in (BELOW[name] | {name}) or inside in BELOW[name]
+            wrong += [] if allowed else [f"{file} imports {target}"]
+    assert wrong == []
 
 
-def test_ray_is_imported_in_the_ray_runtime_and_the_tune_spaces_only() -> None:
-    users = {p.relative_to(ROOT).as_posix() for p in SOURCES if "ray" in roots(p)}
-    assert users
-    assert all(u.startswith("raffed/runtime/ray_") for u in users), users
-    assert not any("ray" in roots(p) for p in (ROOT / "analysis").rglob("*.py"))
-    assert any("ray" in roots(p) for p in (ROOT / "tune_spaces").rglob("*.py"))
+def test_no_two_files_import_each_other_not_even_by_way_of_others() -> None:
+    """Tarjan's algorithm: a strongly connected part of more than one file is a circle."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in ours(name):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            part = [stack.pop()]
+            while part[-1] != name:
+                part.append(stack.pop())
+            if len(part) > 1:
+                circles.append(sorted(part))
+
+    for name in FILES:
+        if name not in index:
+            visit(name)
+    assert circles == []
+
+
+def test_ray_is_imported_in_its_two_packages_only() -> None:
+    users = {name for name in FILES if "ray" in roots(name)}
+    assert len(users) >= 5
+    assert [name for name in sorted(users) if not name.startswith(RAY_PACKAGES)] == []
 
 
 def test_the_kernel_imports_torch_numpy_and_the_standard_library_only() -> None:
     """core/ is pure PyTorch: no Ray, no files, no clock. typing_extensions comes with torch."""
     allowed = set(sys.stdlib_module_names) | {"torch", "numpy", "raffed", "typing_extensions"}
-    for path in (p for p in SOURCES if layer(p) in ("core", "methods")):
-        assert roots(path) <= allowed, f"{path.relative_to(ROOT)}: {roots(path) - allowed}"
-    for path in (p for p in SOURCES if layer(p) == "core"):
-        assert not roots(path) & {"os", "pathlib", "time", "datetime", "socket", "random"}, path
+    for name in in_layer("core") + in_layer("methods"):
+        assert roots(name) <= allowed, f"{name}: {roots(name) - allowed}"
+    for name in in_layer("core"):
+        assert not roots(name) & {"os", "pathlib", "time", "datetime", "socket", "random"}, name
 
 
-def test_the_analysis_imports_no_torch_no_ray_and_of_raffed_the_reading_of_json_files_alone() -> None:
-    files = sorted((ROOT / "analysis").rglob("*.py"))
-    allowed = {"raffed.results.json_files", "raffed.results.sweep_file"}
-    assert len(files) >= 8
-    for path in files:
-        assert not roots(path) & {"torch", "ray"}, path
-        assert {name for name in imported(path) if name.startswith("raffed")} <= allowed, path
+def test_the_kernel_s_top_folder_is_small_enough_to_read() -> None:
+    assert len(list((ROOT / "raffed" / "core").glob("*.py"))) <= 14
+
+
+def test_the_analysis_imports_neither_torch_nor_ray() -> None:
+    files = in_layer("analysis")
+    assert len(files) >= 30
+    for name in files:
+        assert not roots(name) & {"torch", "ray"}, name
+
+
+def test_only_what_stands_checkout_raffed_imports_by_its_place() -> None:
+    """A wheel takes analysis/ and tune_spaces/ in as raffed.analysis and raffed.tune_spaces; raffed's own files use full names."""
+    for name, path in FILES.items():
+        relative = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom) and n.level]
+        assert not relative or name.split(".")[1] in BESIDE, f"{name}: relative import"
 
 
 def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
     """House rule 10, by name: torch.manual_seed and its like appear in core/seeds.py alone."""
     words = ("torch.manual_seed", "np.random.seed", "random.seed(", "default_generator", "cuda.manual_seed")
-    users = {p.relative_to(ROOT).as_posix() for p in SOURCES if any(word in p.read_text() for word in words)}
-    assert users == {"raffed/core/seeds.py"}
+    users = {name for name, path in FILES.items() if any(word in path.read_text(encoding="utf-8") for word in words)}
+    assert users <= {"raffed.core.seeds"}
 
 
 @pytest.mark.parametrize(
-    "module", ["raffed", "raffed.methods", "raffed.models", "raffed.core.config", "raffed.core.errors", "raffed.studies"]
+    "module",
+    ["raffed", "raffed.methods", "raffed.models", "raffed.config.run", "raffed.errors", "raffed.studies", "raffed.tune_spaces"],
 )
 def test_listing_names_loads_neither_torch_nor_ray(module: str) -> None:
     heavy = "{'torch', 'ray', 'torchvision', 'pandas'}"
     code = f"import sys, {module}; found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_stands_checkout_raffed_is_one_module_object(name: str) -> None:
+    """`import analysis` in a checkout is raffed.analysis itself, so that no class exists twice."""
+    code = f"import raffed, {name}, raffed.{name}; import sys; sys.exit(0 if {name} is raffed.{name} else 1)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_repository_s_other_folders_are_no_modules_of_raffed() -> None:
+    code = "import importlib.util as u, raffed, sys; sys.exit(str([n for n in ('tests', 'raffed', 'docs') if u.find_spec('raffed.' + n)]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr.strip() == "[]"

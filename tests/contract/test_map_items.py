@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from raffed.analysis.reproduction.verdicts import printed_value, printed_values
 
-from analysis.reproductions import printed_value, printed_values
-from raffed.core.errors import UsageError
-from raffed.experiments.papers.map import UNIFORM
-from raffed.experiments.papers.map_claims import EXCEPTIONS
-from raffed.experiments.papers.map_released import PRESETS, SETTINGS
-from raffed.experiments.registry import Claim, Item, find_item, items
-from raffed.experiments.released import as_released
+from raffed.errors import UsageError
+from raffed.experiments.papers.map.claims import EXCEPTIONS
+from raffed.experiments.papers.map.items import UNIFORM
+from raffed.experiments.papers.map.released import PRESETS, SETTINGS
+from raffed.experiments.reproduction.catalogue import find_item, items
+from raffed.experiments.reproduction.items import Claim, Item
+from raffed.experiments.reproduction.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.methods.source import described
@@ -107,7 +108,7 @@ def test_figure_12_is_run_as_the_sheet_s_section_6_says() -> None:
 
 @pytest.mark.parametrize("name", TABLES[:2])
 def test_printed_averages_are_those_of_the_printed_cells(name: str) -> None:
-    """experiments-map.md §4: all agree within ±0.05."""
+    """docs/papers/map.md §E4: all agree within ±0.05."""
     where = places(find_item(name))
     columns = list(dict.fromkeys(column for _, column in where if column != "Avg"))
     rows = list(dict.fromkeys(row for row, _ in where))
@@ -172,7 +173,7 @@ def test_settings_that_act_in_stage_2_alone_are_said_to_aggregate_as_the_default
 
 
 def test_the_released_code_tries_three_settings_of_every_row_that_has_any() -> None:
-    """baselines-map.md §15: three settings a cell; FedAvg, FedRep and FLDA are repeated."""
+    """docs/papers/baselines.md, Grids: three settings a cell; FedAvg, FedRep and FLDA are repeated."""
     item = as_released(find_item("map/table2"))
     assert (item.key, len(item.cells)) == ("map/table2-released", 8 * (20 * 3 + 3))
     runs = {cell.place: cell.config.identity() for cell in item.cells}
@@ -219,7 +220,7 @@ def test_released_runs_have_the_variants_weights_and_rates_of_the_released_code(
     ],
 )  # fmt: skip
 def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wanted: list[Any]) -> None:
-    """map.md §2.4, §3.6, §4, §5 and §1.5; baselines-map.md, the section of each and §15."""
+    """docs/papers/map.md §2.4, §3.6, §4, §5 and §1.5; docs/papers/baselines.md and baselines-personal.md, the section of each."""
     cells = [c for c in as_released(find_item("map/table2")).cells if (c.row, c.column) == (row, "FaMnist MLPNet")]
     found = [tuple(cell.config.args[name] for name in names.split()) for cell in cells]
     assert found == [one if isinstance(one, tuple) else (one,) for one in wanted]
@@ -242,7 +243,7 @@ def test_rows_that_are_the_same_numbers_in_raffed_are_no_claim_of_the_released_c
 
 
 def test_the_released_networks_have_the_sheet_s_parameter_counts() -> None:
-    """experiments-map.md §3: MLPNet [C] 1,985,920 and LeNet [C] 9,392 on 28x28; all other networks are the paper's."""
+    """docs/papers/map.md §E3: MLPNet [C] 1,985,920 and LeNet [C] 9,392 on 28x28; all other networks are the paper's."""
     item = as_released(find_item("map/table1"))
     models = {(cell.column, cell.config.model.name, str(cell.config.model.args)) for cell in item.cells}
     ours = {(cell.column, cell.config.model.name) for cell in find_item("map/table1").cells}

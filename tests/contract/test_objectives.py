@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.context import Context, Forward
 from raffed.core.method import Method
-from raffed.core.network import Network
 from raffed.core.params import Params, State
 from raffed.core.round import joined
-from raffed.core.training import shared_objective
+from raffed.core.training.network import Network
+from raffed.core.training.objective import shared_objective
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, module, network, over_methods, tree_stack
 
@@ -97,7 +97,7 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
 
 def as_double_context(k: Context, net: Network) -> Context:
     parts = {name: as_double(getattr(k, name)) for name in ("mine", "server", "start", "state")}
-    return k.but(net=net.apply, **parts)
+    return k.replace(net=net.apply, **parts)
 
 
 def companion_of(tiny: Tiny, client: int) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ def gradient_of_one(tiny: Tiny, slots: list[str], norm: bool, objective: Objecti
 
     def one(part: dict[str, Any]) -> Any:
         views = {
-            slot: k.but(class_counts=part["counts"], start=part["start"], state=part["start"], mine=part["mine"].get(slot))
+            slot: k.replace(class_counts=part["counts"], start=part["start"], state=part["start"], mine=part["mine"].get(slot))
             for slot, k in template.items()
         }
 
@@ -170,7 +170,7 @@ def agree(stacked: dict[str, Any], one: Callable[[dict[str, Any]], Any]) -> None
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_time(variant: str, norm: bool) -> None:
     """vmap of grad over stacked clients (own memories, counts, starts, weights, batches; one server message) against the
-    loop, to 1e-5. No branch, index or shape may depend on a tensor's value (design.md §1)."""
+    loop, to 1e-5. No branch, index or shape may depend on a tensor's value (docs/design.md §1)."""
     name, args = OBJECTIVES[variant]
     tiny = experienced(build_method(name, args), norm)
     slots = [slot for slot, _ in tiny.method.ingredients()]
@@ -202,7 +202,7 @@ def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
     k = entry(tiny, 0, "correction")
 
     def one(mine: Any, g: dict[str, Tensor]) -> dict[str, Tensor]:
-        return correction.gradient(Params(g), k.but(mine=mine)).tensors
+        return correction.gradient(Params(g), k.replace(mine=mine)).tensors
 
     together = vmap(one)(stacked["mine"]["correction"], stacked["w"])
     for client in range(4):
@@ -224,7 +224,7 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
         own = tiny.method.split.own(fresh.net.initial.w)
-        empty = fresh.visit(client).vault.but(v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
+        empty = fresh.visit(client).vault.replace(v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
         tiny.vaults[client] = empty
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:

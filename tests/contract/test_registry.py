@@ -8,19 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raffed.analysis.reproduction.item_views import CURVES, PICTURES
+from raffed.analysis.reproduction.verdicts import PRINTED, READERS, printed_value, printed_values
 
-from analysis.item_views import CURVES, PICTURES
-from analysis.reproductions import PRINTED, READERS, printed_value, printed_values
 from raffed import Data, Local, RunConfig
-from raffed.core.errors import UnknownNameError
 from raffed.data.catalogue import DATASETS
 from raffed.data.partition import DEFAULT_LOCAL_TEST
 from raffed.data.transforms import transform_for
-from raffed.experiments.item_file import write_item
-from raffed.experiments.papers.fedmr import CHOSEN
-from raffed.experiments.papers.fedmr import METHODS as FEDMR_METHODS
-from raffed.experiments.registry import MEASURES, PAPERS, SCALES, Item, chosen, find_item, items, lacking, smoke, stages_of
-from raffed.experiments.reproduce import jobs
+from raffed.errors import UnknownNameError
+from raffed.experiments.papers.fedmr.items import CHOSEN
+from raffed.experiments.papers.fedmr.items import METHODS as FEDMR_METHODS
+from raffed.experiments.reproduction.catalogue import PAPERS, chosen, find_item, items
+from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.items import MEASURES, Item, lacking
+from raffed.experiments.reproduction.planner import planned_runs
+from raffed.experiments.reproduction.scales import SCALES, smoke, stages_of
 from raffed.methods import METHODS, build_method
 from raffed.models import build
 
@@ -31,7 +33,7 @@ NOT_PRINTED = {"gldp/fig3": 72 - 2, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars
 def test_all_four_papers_have_their_tables_and_figures() -> None:
     """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once per measure.
     Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon; and of GLDP the order of stages
-    and settings, which its sheet adds."""
+    and settings, which docs/papers/gldp.md §EB adds."""
     assert len(KEYS) == 10 + 2 + 12 + 7 + 3 + 11 + 1
     assert {key.partition("/")[0] for key in KEYS} == set(PAPERS) == set(PRINTED)
     wanted = {"fedmr/table1": 8 * 20, "map/table1": 21 * 8, "map/table2": 23 * 8, "gldp/table1": 78, "mpfedcon/table1": 55}
@@ -85,7 +87,7 @@ def test_what_part_c_says_is_no_target_is_marked_and_nothing_else() -> None:
 
 def test_a_file_of_an_item_marks_what_is_no_target_and_says_nothing_of_the_rest(tmp_path: Path) -> None:
     item = items()["mpfedcon/table1"]
-    about = json.loads(write_item(item, "full", tmp_path, jobs(item, "full", tmp_path, [], 1)).read_text())
+    about = json.loads(write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)).read_text())
     marked = [cell for cell in about["cells"] if "target" in cell]
     assert len(about["cells"]) == len(item.cells)
     assert {cell["row"] for cell in marked} == {"FedProx", "SCAFFOLD"}
@@ -93,7 +95,7 @@ def test_a_file_of_an_item_marks_what_is_no_target_and_says_nothing_of_the_rest(
 
 
 def test_at_proxy_scale_per_fedavg_steps_at_the_rate_of_the_others() -> None:
-    """Its rates are its own; baselines-gldp-mpfedcon.md §5 compares at equal outer steps."""
+    """Its rates are its own; docs/papers/baselines-personal.md, Per-FedAvg compares at equal outer steps."""
     item = items()["mpfedcon/table1"]
     cell = next(cell for cell in item.cells if (cell.row, cell.column) == ("PerFedAvg", "CIFAR10 (100,5)"))
     small = item.at(cell, "proxy")
@@ -152,7 +154,7 @@ def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
 
 
 def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
-    """baselines-map.md §8 (α is the run's rate), §12 (FedRep: max(1, E // 3) epochs of the body); map.md §1.4 (counts for
+    """docs/papers/baselines-personal.md, Per-FedAvg (α is the run's rate), FedRep (max(1, E // 3) epochs of the body); docs/papers/map.md §1.4 (counts for
     complete classes), §7 no. 5 (norm 100; the local solvers' code does not clip; on Fashion-MNIST nothing
     reaches it, but with LeNet some methods would diverge)."""
     rows = {(cell.row, cell.column): cell.config for cell in items()["map/table2"].cells}
@@ -176,7 +178,7 @@ def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
 
 
 def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
-    """experiments-fedmr.md and fedmr.md §8: 100 and 400 rounds, ten participants of 50 or 100, ten epochs of whole
+    """docs/papers/fedmr.md §E1 and §8: 100 and 400 rounds, ten participants of 50 or 100, ten epochs of whole
     batches of 128; ISIC2019 in FLamby's preparation, its centres whole; at proxy scale the μ that were chosen for it."""
     rows = {(cell.row, cell.column): cell.config for cell in [*items()["fedmr/table1"].cells, *items()["fedmr/table2"].cells]}
     wanted = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10, drop_last=True)
@@ -186,7 +188,7 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     }  # fmt: skip
     for column, part in {"CIFAR10 P10C3": 1.0, "CIFAR10 P50C3": 0.2, "CIFAR100 P100C10": 0.1, "ISIC2019 Real": 1.0}.items():
         assert rows["FedMR", column].federation.participation == part
-    cost = items()["fedmr/fig4"].cells  # all data sets (sheet §4); its accuracies are of the tables' runs
+    cost = items()["fedmr/fig4"].cells  # all data sets (docs/papers/fedmr.md §E4); its accuracies are of the tables' runs
     assert len(cost) == len({(cell.row, cell.column) for cell in cost}) == 10 * (4 * 5 + 1)
     assert {cell.column.split()[0] for cell in cost} == {"FMNIST", "SVHN", "CIFAR10", "CIFAR100", "ISIC2019"}
     assert all(cell.config == rows[cell.row, cell.column] for cell in cost if cell.row in FEDMR_METHODS)
@@ -204,7 +206,7 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
 
 
 def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
-    """gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the client's prototypes."""
+    """docs/papers/gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the client's prototypes."""
     rows = {cell.row: cell.config for cell in items()["gldp/table2"].cells if cell.column == "CIFAR10 [20,4,5] IF50"}
     assert rows["GLDP-GP"].args["inference"] == "gp"
     assert replace(rows["GLDP-GP"], args={**rows["GLDP-GP"].args, "inference": "lp"}) == rows["GLDP-LP"]
@@ -223,7 +225,7 @@ def test_gldp_s_last_ablation_answers_by_the_head_as_fedrep_and_by_prototypes() 
 
 def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
     """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and figures against the round
-    ask after every one. Baselines §5: Per-FedAvg adapts for an epoch."""
+    ask after every one. docs/papers/baselines-personal.md: Per-FedAvg adapts for an epoch."""
     rows = {(cell.row, cell.column): cell.config for cell in items()["mpfedcon/table1"].cells}
     assert rows["MpFedcon", "CIFAR10 (100,5)"].args["encoder_epochs"] == 1.0
     assert rows["MpFedcon", "CIFAR100 (100,5)"].args["encoder_epochs"] == 5.0
@@ -241,7 +243,7 @@ def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -
 
 
 def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
-    """Part C, common: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a default: mpfedcon.md §4); 100
+    """docs/papers/mpfedcon.md §4: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a default: docs/papers/mpfedcon.md §4); 100
     rounds, 200 of FEMNIST and in table 2's second columns and table 3; M-F7/8: E in 1, 5, 10, 20."""
     names = ("table1", "table2", "table3", "table4", "fig6", "fig7", "fig8", "fig9", "claims")
     cells = [(name, cell) for name in names for cell in items()[f"mpfedcon/{name}"].cells]
@@ -262,7 +264,7 @@ def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
 
 
 def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
-    """Part C: CIFAR cropped and flipped; A5: ten letters, a tenth held out; mpfedcon.md §1: the encoders' parameters."""
+    """docs/papers/mpfedcon.md §EC: CIFAR cropped and flipped; §EA5: ten letters, a tenth held out; docs/papers/mpfedcon.md §1: the encoders' parameters."""
     rows = {cell.column: cell.config for cell in items()["mpfedcon/table1"].cells if cell.row == "MpFedcon"}
     sizes = {"CIFAR10 (100,2)": (10, 307_192), "CIFAR100 (100,20)": (100, 1_062_144), "FEMNIST (150,3)": (10, 533_248)}
     for column, (classes, encoder) in sizes.items():
@@ -299,7 +301,7 @@ def test_a_column_with_commas_in_its_name_can_be_chosen() -> None:
 
 
 def test_the_printed_numbers_are_those_of_the_sheets() -> None:
-    """Counts of the sheets: 466, 418, 303 rows; two cells read in the papers."""
+    """Counts of printed numbers: 466, 418, 303 rows; two cells read in the papers."""
     assert [len(printed_values(paper)) for paper in PAPERS] == [466, 418, 303 - 115, 115]
     assert printed_value("map", {"table": "I", "dataset": "FaMnist", "network": "LeNet", "method": "MAP",
                                  "metric": "aggregation_accuracy"}) == 88.4  # fmt: skip

@@ -1,4 +1,4 @@
-"""A run that was stopped, or whose process died, ends in the same bits as one that was not (map.md M6, baselines G1)."""
+"""A run that was stopped, or whose process died, ends in the same bits as one that was not (docs/papers/map.md §6 M6, docs/papers/baselines.md G1)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashe
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_gldp_s_snapshot_of_the_prototypes_comes_back_with_the_server_s_memory(after: int, tmp_path: Path) -> None:
-    """gldp.md A7: stopped inside a round of two stages and after one; what is sent is not what the server has."""
+    """docs/papers/gldp.md A7: stopped inside a round of two stages and after one; what is sent is not what the server has."""
     args = {"body_epochs": 1.0, "head_epochs": 1.0, "proto_snapshot": True}
     check(replace(BASE, method="gldp", args=args, data=Data(split="stages:6:3:2:if4")), tmp_path, after)
 

@@ -8,7 +8,7 @@ import pytest
 
 import raffed
 from raffed.core.divergence import explained
-from raffed.core.errors import NumericsError
+from raffed.errors import NumericsError
 from raffed.methods import METHODS, STRENGTHS, build_method
 from tests.runtime.conftest import small
 

@@ -6,12 +6,13 @@ import inspect
 from pathlib import Path
 
 import pytest
+from raffed.tune_spaces import load_space, points, values
 from ray import tune
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
+from raffed.experiments.tuning.grid import continuous
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
-from tune_spaces import continuous, load_space, points, values
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"
 HELPERS = {"__init__", "__main__", "ledger", "progress", "replay", "sweep", "trial"}
@@ -43,7 +44,7 @@ def test_there_is_no_space_without_a_method() -> None:
 
 
 def test_a_missing_space_names_the_file_to_write() -> None:
-    with pytest.raises(UsageError, match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: .*\} and"):
+    with pytest.raises(UsageError, match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and"):
         load_space("fednew")
 
 
@@ -53,7 +54,7 @@ def test_the_grids_of_the_papers_have_their_sizes() -> None:
     assert points(load_space("fedmr"))[1] == {"mu1": 0.001, "mu2": 0.1}
 
 
-GRIDS = {  # baselines-fedmr.md §9, fedmr.md §6
+GRIDS = {  # docs/papers/baselines.md, Grids, docs/papers/fedmr.md §6
     "fedprox": {"mu": [0.001, 0.01, 0.1, 1.0]},
     "moon": {"mu": [0.1, 1.0, 5.0]},
     "feddyn": {"alpha": [0.001, 0.01, 0.1]},
@@ -70,7 +71,7 @@ def test_the_grids_of_fedmr_s_comparison_are_the_sheets(name: str) -> None:
 
 
 def test_a_searcher_draws_between_the_ends_of_the_grid() -> None:
-    grid = {"a": tune.grid_search([0.001, 0.01]), "b": tune.grid_search([0.1, 0.5]), "c": tune.grid_search(["x", "y"])}
+    grid = {"a": [0.001, 0.01], "b": (0.1, 0.5), "c": tune.grid_search(["x", "y"])}
     space = continuous(grid)
     for _ in range(50):
         a, b, c = (space[key].sample() for key in "abc")

@@ -7,11 +7,10 @@ import difflib
 import pytest
 import torch
 
-from raffed.core.boundary import Broadcast, Upload
-from raffed.core.context import Context
-from raffed.core.method import Spec
-from raffed.core.network import Network
+from raffed.core.context import Context, Spec
+from raffed.core.messages import Broadcast, Upload
 from raffed.core.round import server_init
+from raffed.core.training.network import Network
 from raffed.methods import METHODS, build_method
 from raffed.methods.creff import FeatureGradients, RetrainedHead
 from raffed.methods.gldp import Remembered
@@ -37,7 +36,7 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
     assert [line.split()[0] for line in heads] == list(METHODS)
 
 
-# map.md §3.4, baselines-map.md §2, fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers; of client 1, which
+# docs/papers/map.md §3.4, docs/papers/baselines.md, SCAFFOLD, docs/papers/fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers; of client 1, which
 # holds two classes.
 G = CLASSES * WIDTH
 HELD = 2
@@ -52,17 +51,17 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "scars": (2 * P + B, 2 * P + B, P, P),
     "scamap": (2 * P + B, 2 * P + B, 2 * P + B + 1, P),
     "fedmr": (P + B + G + CLASSES, P + B + 1 + G + CLASSES, 0, G + CLASSES),  # flags down, counts up
-    "ditto": (P + B, P + B + 1, P + B, 0),  # baselines-map.md §10
+    "ditto": (P + B, P + B + 1, P + B, 0),  # docs/papers/baselines-personal.md, Ditto
     "dittors": (P + B, P + B + 1, P + B, 0),
-    "fedrod": (P + B, P + B + 1, HEAD, 0),  # §11
-    "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # §12
-    "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # baselines-gldp-mpfedcon.md §0
-    "fedproto": (G + CLASSES, HELD * (WIDTH + 1), P + B, G + CLASSES),  # baselines-map.md §9: |C_k| (d + 1)
-    # gldp.md §8: S (d + 1) up, with ids, no n (uniform means); the client keeps ν and Ĉ
+    "fedrod": (P + B, P + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedROD
+    "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
+    "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
+    "fedproto": (G + CLASSES, HELD * (WIDTH + 1), P + B, G + CLASSES),  # docs/papers/baselines-personal.md, FedProto: |C_k| (d + 1)
+    # docs/papers/gldp.md §8: S (d + 1) up, with ids, no n (uniform means); the client keeps ν and Ĉ
     "gldp": (P - HEAD + B + G + CLASSES, P - HEAD + B + HELD * (WIDTH + 1), HEAD + G + CLASSES, G + CLASSES),
-    # mpfedcon.md §3: S (d + 1) up and |D_i|; a network without a projection keeps its head
+    # docs/papers/mpfedcon.md §3: S (d + 1) up and |D_i|; a network without a projection keeps its head
     "mpfedcon": (P - HEAD + B + G + CLASSES, P - HEAD + B + 1 + HELD * (WIDTH + 1), HEAD, G + CLASSES),
-    # baselines-gldp-mpfedcon.md §0, §9: d C + C down, |C_k| (d C + C) up
+    # docs/papers/baselines-personal.md, first table, docs/papers/baselines.md, CReFF: d C + C down, |C_k| (d C + C) up
     "creff": (P + B + HEAD, P + B + 1 + HELD * (WIDTH * CLASSES + CLASSES), 0, HEAD),
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
@@ -104,7 +103,7 @@ def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
 def test_fedmrs_table_3_is_reproduced(
     model: str, shape: tuple[int, int, int], classes: int, trainable: int, total: int, with_prototypes: int
 ) -> None:
-    """fedmr.md §4: trainable + BatchNorm statistics + C·d for prototypes, one direction."""
+    """docs/papers/fedmr.md §4: trainable + BatchNorm statistics + C·d for prototypes, one direction."""
     net = Network(build(model, shape, classes, 0))
     sent: Broadcast = server_init(build_method("fedmr"), net.initial, Spec(classes, net.feature_dim, 10, 1)).broadcast()
     numbers = sent.numbers()
@@ -113,7 +112,7 @@ def test_fedmrs_table_3_is_reproduced(
     assert total + numbers["slots.term-InterClass.mean"] == with_prototypes
 
 
-BODY = 44_713_728  # gldp.md §8: 4 (11,168,832 + 9,600)
+BODY = 44_713_728  # docs/papers/gldp.md §8: 4 (11,168,832 + 9,600)
 
 
 def twenty_classes() -> Context:
@@ -129,7 +128,7 @@ def twenty_classes() -> Context:
 
 @pytest.mark.parametrize(("classes", "head"), [(10, 5_130), (100, 51_300), (200, 102_600)])
 def test_gldp_s_messages_with_resnet_18_have_the_sheet_s_bytes(classes: int, head: int) -> None:
-    """gldp.md §1, §8: the body both ways; up S · 512 floats and S ids: 40,960 B and 80 B for S = 20 of 100 classes."""
+    """docs/papers/gldp.md §1, §8: the body both ways; up S · 512 floats and S ids: 40,960 B and 80 B for S = 20 of 100 classes."""
     net, method = Network(build("resnet18", (3, 32, 32), classes, 0)), build_method("gldp")
     sent = server_init(method, net.initial, Spec(classes, 512, 20, 1)).broadcast()
     assert net.initial.w.numel() - sent.w.numel() == head
@@ -141,15 +140,15 @@ def test_gldp_s_messages_with_resnet_18_have_the_sheet_s_bytes(classes: int, hea
 
 
 def test_creff_s_class_gradients_have_the_sheet_s_bytes() -> None:
-    """baselines-gldp-mpfedcon.md §9: |C_k| (d C + C) floats, 51,300 a class with 100 classes: 4,104,000 B for 20 of them."""
+    """docs/papers/baselines.md, CReFF: |C_k| (d C + C) floats, 51,300 a class with 100 classes: 4,104,000 B for 20 of them."""
     _, told = FeatureGradients().finish(twenty_classes())
     assert told.nbytes() == 4_104_000
-    everything = told.but(holders=torch.ones(100, dtype=torch.int64))
+    everything = told.replace(holders=torch.ones(100, dtype=torch.int64))
     assert everything.nbytes() == 20_520_000
 
 
 def test_mpfedcon_s_messages_with_its_network_have_the_sheet_s_bytes() -> None:
-    """mpfedcon.md §3: encoder 307,192, 10 centres of 256 and a mask down; 5 centres, their ids and |D_i| up."""
+    """docs/papers/mpfedcon.md §3: encoder 307,192, 10 centres of 256 and a mask down; 5 centres, their ids and |D_i| up."""
     net, method = Network(build("cnn5", (3, 32, 32), 10, 0)), build_method("mpfedcon")
     sent = server_init(method, net.initial, Spec(10, 256, 100, 1)).broadcast()
     assert sent.nbytes() == 4 * 307_192 + 10_240 + 10

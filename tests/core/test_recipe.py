@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from raffed.core.errors import UsageError
-from raffed.core.method import Method, Part, Pass, Split, Term, in_part
+from raffed.core.ingredients import Term
+from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.core.parts import ParameterSplit, Part, Pass, in_part
 from raffed.core.server import Assign, Mean, ServerSGD
+from raffed.errors import UsageError
 from raffed.methods.fednova import PullAfterClipping
 from raffed.methods.fedproto import fedproto
 from raffed.methods.fedprox import Proximal
@@ -41,7 +43,7 @@ def test_a_correction_that_is_no_control_variate_and_a_term_that_notes_say_where
 
 
 def test_sizes_1_and_3_weigh_a_quarter_and_three_quarters_over_participants_only() -> None:
-    """baselines-fedmr.md §1 test 3."""
+    """docs/papers/baselines.md, FedAvg (3)."""
     assert Mean().weights([1, 3]) == [0.25, 0.75]
     assert Mean(by="clients").weights([1, 3]) == [0.5, 0.5]
     assert sum(Mean().weights([7, 11, 13])) == pytest.approx(1.0, abs=1e-15)
@@ -60,11 +62,11 @@ def test_a_server_rate_of_a_half_goes_half_the_way() -> None:
 
 
 def test_a_split_divides_the_names_into_shared_and_own_without_remainder() -> None:
-    split = Split(personal="head")
+    split = ParameterSplit(personal="head")
     assert split.shared(W).names == ("body.fc",)
     assert split.own(W).names == ("head.weight",)
-    assert Split().shared(W) is W
-    assert len(Split().own(W)) == 0
+    assert ParameterSplit().shared(W) is W
+    assert len(ParameterSplit().own(W)) == 0
 
 
 PARTS = {"body.encoder.fc": "base", "body.projection.fc": "top", "head.weight": "top", "body.conv": "base"}
@@ -80,7 +82,7 @@ def test_top_and_base_divide_every_network_and_are_head_and_body_without_a_proje
 
 def test_a_plain_pass_trains_by_the_cross_entropy_alone() -> None:
     """A pull of 1e6 would throw any step far off; in a plain pass it is not there, bit for bit."""
-    pulled = Tiny(Method("Pulled", terms=(Proximal(1e6),), passes=(Pass(plain=True), Pass(plain=True))))
+    pulled = Tiny(Method("Pulled", terms=(Proximal(1e6),), passes=(Pass(cross_entropy_only=True), Pass(cross_entropy_only=True))))
     bare = Tiny(Method("Bare", passes=(Pass(), Pass())))
     assert same_bits(pulled.visit(1).trained, bare.visit(1).trained)
 

@@ -16,9 +16,9 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from raffed.core.errors import DataFileError, UnknownNameError, UsageError
 from raffed.data import datasets
 from raffed.data.datasets import DATASETS, DataFile, Dataset, fewer, load_dataset
+from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -1,4 +1,4 @@
-"""`pXcY:duplicates`: the assignment of FedMR's released code, whose loop runs twice (fedmr.md §8 no. 2, switch A8)."""
+"""`pXcY:duplicates`: the assignment of FedMR's released code, whose loop runs twice (docs/papers/fedmr.md §8 no. 2, switch A8)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.core.errors import UsageError
 from raffed.data.partition import Partition, held_out, make_partition, parse_split
-from raffed.data.reserve import partition_beside
+from raffed.data.server_holdout import partition_beside
+from raffed.errors import UsageError
 
 LABELS = np.arange(1000, dtype=np.int64) % 10  # 100 of each class
 

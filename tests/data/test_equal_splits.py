@@ -1,15 +1,15 @@
-"""MpFedcon's splits: equal counts of S classes (A4), log-normal sizes of neighbouring classes (A5)."""
+"""MpFedcon's splits: equal counts of S classes (docs/papers/mpfedcon.md §EA4), log-normal sizes of neighbouring classes (§EA5)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from raffed.core.errors import UsageError
 from raffed.data import schemes
 from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.errors import UsageError
 
-SHEET = [  # A4: C, clients, classes, shards per class, images per shard train / test, per party train / test
+STATED = [  # §EA4: C, clients, classes, shards per class, images per shard train / test, per party train / test
     (10, 100, 2, 20, 250, 50, 500, 100),
     (10, 100, 5, 50, 100, 20, 500, 100),
     (10, 50, 5, 25, 200, 40, 1000, 200),
@@ -28,7 +28,7 @@ def equal(classes: int, clients: int, each: int, seed: int = 0, word: str = "") 
     return make_partition(parse_split(f"equal:{clients}:{each}{word}"), labels, classes, None, seed, None, tests)
 
 
-@pytest.mark.parametrize(("classes", "clients", "each", "k", "shard", "test_shard", "party", "test_party"), SHEET)
+@pytest.mark.parametrize(("classes", "clients", "each", "k", "shard", "test_shard", "party", "test_party"), STATED)
 def test_equal_splits_have_the_sheet_s_sizes(classes, clients, each, k, shard, test_shard, party, test_party) -> None:
     p, (labels, tests) = equal(classes, clients, each), cifar(classes)
     train = p.class_counts(labels)
@@ -53,7 +53,7 @@ def test_the_seed_decides_the_class_sets() -> None:
 
 def test_with_duplicates_a_third_of_the_clients_miss_a_class_of_their_five_as_in_fedrep_s_code() -> None:
     """Cutting a deck with every class 50 times: all five distinct with probability 10·9·8·7·6·50^5 / (500·499·498·497·496) =
-    0.309, so some 69 % have one twice; the sheet's 30 % counts the distinct ones. Binomial(1000, 0.691), five deviations."""
+    0.309, so some 69 % have one twice; the 30 % stated for FedRep's code counts the distinct ones. Binomial(1000, 0.691), five deviations."""
     labels, _ = cifar(10)
     held = []
     for seed in range(10):

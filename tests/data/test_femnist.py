@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import DataFileError
 from raffed.data.datasets import load_dataset
 from raffed.data.partition import make_partition, parse_split
+from raffed.errors import DataFileError
 
 
 def npz_arrays(**changes: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.core.errors import DataFileError
 from raffed.data.datasets import DATASETS, load_dataset
+from raffed.errors import DataFileError
 
 Images = dict[str, np.ndarray]  # path inside the data root → [H, W, 3]
 WNIDS = ("n02", "n10", "n01")

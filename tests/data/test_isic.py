@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.core.errors import DataFileError
 from raffed.data import isic
 from raffed.data.datasets import DATASETS, load_dataset
 from raffed.data.partition import make_partition, parse_split
+from raffed.errors import DataFileError
 
 HEADER = "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK,target,center,fold,fold2"
 ROWS = [  # image, target, centre, fold
@@ -49,7 +49,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarr
 
 
 def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> None:
-    """experiments-fedmr.md §1."""
+    """docs/papers/fedmr.md §E1."""
     assert list(isic.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
     assert [list(row) for row in isic.TRAIN_COUNTS] == [
         [2279, 3363, 2245, 606, 923, 97, 87, 330],

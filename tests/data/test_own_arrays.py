@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from raffed.core.errors import UsageError
 from raffed.data.datasets import Dataset, load_dataset
+from raffed.errors import UsageError
 
 X = np.arange(6 * 1 * 8 * 5, dtype=np.uint8).reshape(6, 1, 8, 5)
 Y = np.array([0, 1, 2, 0, 1, 2])

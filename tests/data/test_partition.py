@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data.datasets import Dataset
 from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST, SPLITS, Partition, make_partition, parse_split
+from raffed.errors import UsageError
 
 ALL = (
     "iid:7",

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data import partition_file
 from raffed.data.partition import Partition
+from raffed.errors import UsageError
 
 
 def stored(**changes: Any) -> bytes:

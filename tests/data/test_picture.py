@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from raffed.core.errors import UsageError
 from raffed.data.partition import Partition, make_partition, parse_split
 from raffed.data.picture import _canvas, _draw_counts, _round_numbers, draw_partition
+from raffed.errors import UsageError
 
 
 @pytest.mark.parametrize("text", ["p5c2", "incomplete:100", "iid:1"])

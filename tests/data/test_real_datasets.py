@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.core.errors import DataFileError
 from raffed.data.datasets import DATASETS, Dataset, load_dataset
+from raffed.errors import DataFileError
 
 
 @pytest.mark.realdata

@@ -1,4 +1,4 @@
-"""The schemes against the sheets of the two papers, and against the distributions they claim."""
+"""The schemes against docs/papers/map.md and fedmr.md, and against the distributions they claim."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data import schemes
+from raffed.errors import UsageError
 
-GOLDEN = [  # experiments-fedmr.md section 2: clients, classes, C, hash of the lists, times a class is owned
+GOLDEN = [  # docs/papers/fedmr.md §E2: clients, classes, C, hash of the lists, times a class is owned
     (5, 2, 10, "82f2251eb4bb0fe8", [1] * 10),
     (10, 2, 10, "69820e371426e431", [2, 1, 1, 1, 3, 2, 3, 3, 2, 2]),
     (10, 3, 10, "f237071db79fde68", [2, 2, 3, 2, 5, 2, 3, 3, 4, 4]),
@@ -142,7 +142,7 @@ def test_iid_clients_differ_by_at_most_one_sample_in_total_and_in_every_class(da
 
 
 def test_incomplete_number_of_classes_is_uniform_from_2_to_c() -> None:
-    """S4: 1000 clients, 9 equally likely values; chi-square with 8 degrees of freedom exceeds 26.1 once in 1000."""
+    """docs/papers/map.md §E2.3 S4: 1000 clients, 9 equally likely values; chi-square with 8 degrees of freedom exceeds 26.1 once in 1000."""
     labels = np.arange(200_000, dtype=np.int64) % 10
     parts = schemes.incomplete(labels, 10, 1000, seed=0)
     held = np.bincount([len(np.unique(labels[part])) for part in parts], minlength=11)[2:]
@@ -184,7 +184,7 @@ def test_incomplete_of_a_hundred_classes_has_the_statistics_of_the_sheet() -> No
 
 
 def test_incomplete_classes_of_a_client_are_nearly_balanced(cifar_labels: np.ndarray) -> None:
-    """The sheet: within-client max/min class ratio 1.35 for C = 10."""
+    """docs/papers/map.md §E2.1: within-client max/min class ratio 1.35 for C = 10."""
     ratios = []
     for part in schemes.incomplete(cifar_labels, 10, 100, seed=1):
         counts = np.bincount(cifar_labels[part])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data import stages
+from raffed.errors import UsageError
 
 
 def test_seats_by_largest_remainder_with_one_for_each_class_held() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data.splits import SPLITS, Split, parse_split
+from raffed.errors import UsageError
 
 
 @pytest.mark.parametrize(

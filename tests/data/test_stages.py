@@ -1,4 +1,4 @@
-"""GLDP's split [N, S, M]: the sheet's counts, slots and constraints, its test mixes, and when a client has which part."""
+"""GLDP's split [N, S, M]: the counts, slots and constraints of docs/papers/gldp.md §EA2, its test mixes, and when a client has which part."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UsageError
 from raffed.data import class_sets, schemes, stages
 from raffed.data.partition import Partition, Stages, make_partition, parse_split
+from raffed.errors import UsageError
 
-LONG_TAILS = [  # experiments-gldp-mpfedcon.md A1: C, n_max, IF, total, last class
+LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
     (10, 5000, 10, 20_431, 500), (10, 5000, 50, 13_996, 100), (10, 5000, 100, 12_406, 50),
     (100, 500, 10, 19_573, 50), (100, 500, 50, 12_608, 10), (100, 500, 100, 10_847, 5),
     (200, 500, 10, 39_072, 50), (200, 500, 50, 25_082, 10), (200, 500, 100, 21_549, 5),
@@ -24,13 +24,13 @@ CIFAR10_TAILS = {
     50: [5000, 3237, 2096, 1357, 878, 568, 368, 238, 154, 100],
     10: [5000, 3871, 2997, 2320, 1796, 1391, 1077, 834, 645, 500],
 }
-SLOTS = [  # A2, U = 100: S, IF, k
+SLOTS = [  # §EA2, U = 100: S, IF, k
     (4, 10, [98, 76, 59, 45, 35, 27, 21, 16, 13, 10]),
     (4, 50, [100, 100, 73, 47, 31, 20, 13, 8, 5, 3]),
     (4, 100, [100, 100, 81, 49, 29, 18, 11, 6, 4, 2]),
     (5, 100, [100, 100, 100, 82, 49, 30, 18, 11, 6, 4]),
 ]
-TABLES = [  # every setting of GLDP's tables 1-4: C, n_max, N, S, M, and the mean unit size in the sheet by IF
+TABLES = [  # every setting of GLDP's tables 1-4: C, n_max, N, S, M, and the mean unit size of §EA1 by IF
     (10, 5000, 100, 4, 1, {10: 204, 50: 140, 100: 124}),
     (10, 5000, 100, 5, 1, {10: 204, 50: 140, 100: 124}),
     (10, 5000, 20, 4, 5, {10: 204, 50: 140, 100: 124}),
@@ -131,7 +131,7 @@ def test_the_split_tables_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[4] == 5])
 def test_later_stages_bring_new_classes_but_for_the_few_the_sheet_counts(case: tuple[int, ...]) -> None:
-    """A2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for CIFAR-10 at 50 and 100."""
+    """§EA2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for CIFAR-10 at 50 and 100."""
     units, stale = drawn(*case)
     classes, n_max, clients, _, count, imbalance = case
     labels, found = labels_of(classes, n_max), 0
@@ -203,7 +203,7 @@ def test_the_parts_of_a_client_s_stages_are_its_list_and_a_stage_tests_on_all_up
 
 
 def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once() -> None:
-    """gldp.md test 15: K = 2, M = 3 are six exchanges: 1,2,3,1,2,3 or 1,1,2,2,3,3; two drawings of participants if inner."""
+    """docs/papers/gldp.md §10 no. 15: K = 2, M = 3 are six exchanges: 1,2,3,1,2,3 or 1,1,2,2,3,3; two drawings of participants if inner."""
     lengths = np.ones((1, 3), dtype=np.int64)
     inner, outer = Stages(lengths, lengths), Stages(lengths, lengths, "outer")
     assert [inner.at(t, 6) + 1 for t in range(6)] == [1, 2, 3, 1, 2, 3]

@@ -9,9 +9,9 @@ import torchvision.transforms.functional as vision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.core.errors import UnknownNameError, UsageError
 from raffed.data.catalogue import DATASETS
-from raffed.data.transforms import STYLES, TRANSFORMS, Transform, augment, prepare, transform_for
+from raffed.data.transforms import STYLES, TRANSFORMS, Transform, augment, prepare_images, transform_for
+from raffed.errors import UnknownNameError, UsageError
 
 COLOUR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 
@@ -27,12 +27,12 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_prepare_is_to_tensor_and_normalise() -> None:
     raw, t = images(3), Transform(**COLOUR)
     expected = [vision.normalize(vision.to_tensor(x.transpose(1, 2, 0)), t.mean, t.std) for x in raw]
-    torch.testing.assert_close(prepare(raw, t, 255), torch.stack(expected), rtol=0, atol=0)
+    torch.testing.assert_close(prepare_images(raw, t, 255), torch.stack(expected), rtol=0, atol=0)
 
 
 def test_the_largest_pixel_becomes_one_and_zero_becomes_minus_one_in_map_style() -> None:
     raw = np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1).repeat(28, 2).repeat(28, 3)
-    got = prepare(raw, transform_for("famnist", "map"), 255)
+    got = prepare_images(raw, transform_for("famnist", "map"), 255)
     assert got.shape == (2, 1, 32, 32)
     assert got[0].unique().tolist() == [-1.0]
     assert got[1].unique().tolist() == [1.0]
@@ -40,13 +40,13 @@ def test_the_largest_pixel_becomes_one_and_zero_becomes_minus_one_in_map_style()
 
 def test_digits_are_scaled_by_16() -> None:
     raw = np.full((1, 1, 8, 8), 8, dtype=np.uint8)
-    assert prepare(raw, transform_for("digits", "map"), 16).unique().tolist() == [0.5]
+    assert prepare_images(raw, transform_for("digits", "map"), 16).unique().tolist() == [0.5]
 
 
 def test_resizing_2_to_4_pixels_interpolates_a_quarter_of_the_way() -> None:
     """align_corners=False: output pixel centres lie at -1/4, 1/4, 3/4, 5/4 of the input's, clamped at the ends."""
     raw = np.array([0, 4], dtype=np.uint8).reshape(1, 1, 1, 2).repeat(2, 2)
-    got = prepare(raw, Transform(size=4), 4)
+    got = prepare_images(raw, Transform(size=4), 4)
     assert got[0, 0].tolist() == [[0.0, 0.25, 0.75, 1.0]] * 4
 
 
@@ -55,7 +55,7 @@ def test_prepare_copies_read_only_images_and_takes_any_number_of_them(n: int) ->
     raw = images(n, channels=1, side=28)
     raw.setflags(write=False)
     before = raw.copy()
-    got = prepare(raw, transform_for("mnist", "map"), 255)
+    got = prepare_images(raw, transform_for("mnist", "map"), 255)
     assert got.shape == (n, 1, 32, 32)
     assert got.dtype == torch.float32
     np.testing.assert_array_equal(raw, before)
@@ -66,7 +66,7 @@ def test_prepare_copies_read_only_images_and_takes_any_number_of_them(n: int) ->
 )
 def test_prepare_refuses_other_shapes_and_types(raw: np.ndarray) -> None:
     with pytest.raises(UsageError, match=r"wanted uint8 \(n, 3, H, W\)"):
-        prepare(raw, Transform(**COLOUR), 255)
+        prepare_images(raw, Transform(**COLOUR), 255)
 
 
 def test_augment_without_anything_to_do_returns_x_itself_and_leaves_the_generator() -> None:
@@ -83,7 +83,7 @@ def every_crop(raw: np.ndarray, t: Transform) -> torch.Tensor:
     side, shifts = raw.shape[-1], range(2 * t.crop_padding + 1)
     crops = [vision.crop(padded, top, left, side, side) for top in shifts for left in shifts]
     crops += [vision.hflip(crop) for crop in crops] if t.flip else []
-    return prepare(torch.stack(crops).numpy(), t, 255)
+    return prepare_images(torch.stack(crops).numpy(), t, 255)
 
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
@@ -92,7 +92,7 @@ def test_every_augmented_image_is_one_of_torchvisions_crops_and_all_of_them_occu
     t = Transform(**COLOUR, crop_padding=2, padding_mode=mode, flip=flip)
     raw = images(1, side=8)
     possible = every_crop(raw[0], t)
-    many = augment(prepare(raw, t, 255).expand(2000, -1, -1, -1), t, generator())
+    many = augment(prepare_images(raw, t, 255).expand(2000, -1, -1, -1), t, generator())
     equal = (many[:, None] == possible[None]).flatten(2).all(dim=2)
     assert equal.any(dim=1).all(), "nothing but crops"
     assert equal.any(dim=0).all(), f"all {len(possible)} of them"
@@ -100,7 +100,7 @@ def test_every_augmented_image_is_one_of_torchvisions_crops_and_all_of_them_occu
 
 def test_images_of_a_batch_are_cropped_and_flipped_independently() -> None:
     t = transform_for("cifar10", "map")
-    got = augment(prepare(images(1), t, 255).expand(64, -1, -1, -1), t, generator())
+    got = augment(prepare_images(images(1), t, 255).expand(64, -1, -1, -1), t, generator())
     assert len(got.flatten(1).unique(dim=0)) > 40
 
 
@@ -113,8 +113,8 @@ def test_half_of_the_images_are_flipped() -> None:
 
 def test_zero_padding_is_black_and_not_grey() -> None:
     t = Transform(**COLOUR, crop_padding=4)
-    white = prepare(np.full((200, 3, 32, 32), 255, np.uint8), t, 255)
-    black = prepare(np.zeros((1, 3, 1, 1), np.uint8), t, 255)
+    white = prepare_images(np.full((200, 3, 32, 32), 255, np.uint8), t, 255)
+    black = prepare_images(np.zeros((1, 3, 1, 1), np.uint8), t, 255)
     got = augment(white, t, generator())
     assert torch.equal(torch.minimum(got.amin(dim=(0, 2, 3)), black.flatten()), black.flatten())
     assert got.amin(dim=(0, 2, 3)).tolist() == black.flatten().tolist()
@@ -124,7 +124,7 @@ def test_zero_padding_is_black_and_not_grey() -> None:
 @given(seed=st.integers(0, 2**32), style=st.sampled_from(["map", "fedmr"]))
 def test_the_same_generator_gives_the_same_bits_and_x_is_left_alone(seed: int, style: str) -> None:
     t = transform_for("cifar100", style)
-    x = prepare(images(5, seed=seed % 1000), t, 255)
+    x = prepare_images(images(5, seed=seed % 1000), t, 255)
     before = x.clone()
     assert torch.equal(augment(x, t, generator(seed)), augment(x, t, generator(seed)))
     assert torch.equal(x, before)
@@ -133,7 +133,7 @@ def test_the_same_generator_gives_the_same_bits_and_x_is_left_alone(seed: int, s
 def test_augmenting_takes_one_draw_of_the_batch_from_the_generator() -> None:
     random = generator()
     t = transform_for("cifar100", "fedmr")
-    augment(prepare(images(6), t, 255), t, random)
+    augment(prepare_images(images(6), t, 255), t, random)
     reference = generator()
     torch.rand((6, 4), generator=reference, dtype=torch.float64)
     assert torch.equal(random.get_state(), reference.get_state())
@@ -145,8 +145,8 @@ def test_rotation_is_torchvisions_nearest_rotation_of_the_raw_image(width: int) 
     raw = images(20, side=48)[:, :, :32, :width].copy()
     angles = (2 * torch.rand((20, 4), generator=generator(), dtype=torch.float64)[:, 3] - 1) * 15
     turned = [vision.rotate(torch.from_numpy(x), float(a), fill=[0.0]) for x, a in zip(raw, angles, strict=True)]
-    expected = prepare(torch.stack(turned).numpy(), t, 255)
-    got = augment(prepare(raw, t, 255), t, generator())
+    expected = prepare_images(torch.stack(turned).numpy(), t, 255)
+    got = augment(prepare_images(raw, t, 255), t, generator())
     agree = (got == expected).all(dim=1).float().mean()
     assert agree > 0.995, "all but pixels on the border between two neighbours"
     assert -15 <= angles.min() < -10
@@ -172,7 +172,7 @@ def test_plain_neither_augments_nor_moves_a_pixel() -> None:
         assert not t.augments
         assert t.prepared_shape(info.shape) == info.shape
         raw = np.full((1, *info.shape), 51, np.uint8)
-        assert prepare(raw, t, 255).unique().tolist() == pytest.approx([0.2])
+        assert prepare_images(raw, t, 255).unique().tolist() == pytest.approx([0.2])
 
 
 def test_the_papers_constants() -> None:
@@ -189,12 +189,12 @@ def test_the_papers_constants() -> None:
     assert not any(TRANSFORMS[name, style].flip for name in ("femnist", "mnist", "svhn", "digits") for style in STYLES)
 
 
-FEDMR = {  # experiments-fedmr.md §1: mean, std, crop padding, its mode, flip, rotation in degrees, centre
+FEDMR = {  # docs/papers/fedmr.md §E1: mean, std, crop padding, its mode, flip, rotation in degrees, centre
     "fashion-mnist": ((0.0,), (1.0,), 0, "zeros", False, 0.0, None),
     "svhn": ((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614), 0, "zeros", False, 0.0, None),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), 4, "reflect", True, 0.0, None),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 4, "zeros", True, 15.0, None),
-    "isic2019": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0, "zeros", False, 0.0, 200),  # ImageNet's; see `Heavy`
+    "isic2019": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0, "zeros", False, 0.0, 200),  # ImageNet's; see `FlambyAugment`
 }
 
 
@@ -203,7 +203,7 @@ def test_fedmrs_constants_are_the_sheets_by_value(name: str) -> None:
     t = transform_for(name, "fedmr")
     assert (t.mean, t.std, t.crop_padding, t.padding_mode, t.flip, t.rotation_degrees, t.centre) == FEDMR[name]
     assert t.size is None
-    assert (t.heavy is None) == (name != "isic2019")
+    assert (t.flamby is None) == (name != "isic2019")
 
 
 def test_unknown_styles_and_impossible_transforms_are_refused() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.core.config import Data, Federation, RunConfig
-from raffed.core.errors import UsageError
+from raffed.config.run import Data, Federation, RunConfig
 from raffed.data.datasets import load_dataset
 from raffed.data.partition import Partition, held_out, make_partition, parse_split
-from raffed.runtime.setup import prepare
+from raffed.errors import UsageError
+from raffed.runtime.setup import prepare_run
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def test_a_share_above_nine_tenths_is_refused_by_name() -> None:
 def test_where_no_client_can_hold_a_sample_out_the_run_is_refused() -> None:
     """1,442 samples, one each: a validation set of nothing would have no accuracy."""
     with pytest.raises(UsageError, match=r"data\.validation = 0\.2: no client has two training samples"):
-        prepare(RunConfig(data=Data("digits", "iid:1442", validation=0.2)))
+        prepare_run(RunConfig(data=Data("digits", "iid:1442", validation=0.2)))
 
 
 def test_data_that_come_in_stages_have_no_validation_part() -> None:
     with pytest.raises(UsageError, match=r"data\.validation = 0\.2: clients whose data come in stages"):
-        prepare(RunConfig(data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)))
+        prepare_run(RunConfig(data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)))

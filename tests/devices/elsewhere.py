@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from raffed.core import dropout, seeds
+from raffed.core import seeds
+from raffed.core.training import seeded_dropout
 
 NAME = "elsewhere"
 _kept: list[Any] = []
@@ -121,7 +122,7 @@ def install(put: Callable[[Any, str, Any], None]) -> torch.device:
     and generators of its own. Dropout's numbers are drawn on the CPU and moved, so that they are those of a run on the CPU.
     """
     register()
-    plain, drawn = torch.tensor, dropout.draw
+    plain, drawn = torch.tensor, seeded_dropout.draw
     owners: dict[int, torch.device] = {}
     generators: list[torch.Generator] = []  # kept, so that no other gets the number of one that is gone
 
@@ -138,5 +139,5 @@ def install(put: Callable[[Any, str, Any], None]) -> torch.device:
 
     put(torch, "tensor", tensor)
     put(seeds, "generator_on", generator_on)
-    put(dropout, "draw", draw)
+    put(seeded_dropout, "draw", draw)
     return torch.device(f"{NAME}:0")

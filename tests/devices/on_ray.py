@@ -19,16 +19,16 @@ from ray.runtime_env import RuntimeEnv
 
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
-from raffed.runtime import ray_actor, ray_driver
 from raffed.runtime.placement import Resources, make_plan
-from raffed.runtime.ray_own import QUIET_RAY
-from raffed.runtime.ray_pool import RayPool
-from raffed.runtime.setup import prepare
+from raffed.runtime.ray_backend import client_actor, driver
+from raffed.runtime.ray_backend.actor_pool import RayPool
+from raffed.runtime.ray_backend.own_ray import QUIET_RAY
+from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import on, small
 
 
 @ray.remote
-class ActorElsewhere(ray_actor.ClientActor.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined]
+class ActorElsewhere(client_actor.ClientActor.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined]
     """A client actor on the device that is none."""
 
     def _device(self) -> str:
@@ -49,12 +49,12 @@ def main(method: str, path: Path) -> None:
         runtime_env=RuntimeEnv(env_vars={"PYTHONPATH": os.getcwd()}),
     )  # fmt: skip
     try:
-        setup = prepare(on(small(method), execution="ray", gpu_fraction=0.5, address="auto"))  # "auto": none is looked for here
+        setup = prepare_run(on(small(method), execution="ray", gpu_fraction=0.5, address="auto"))  # "auto": none is looked for here
         plan = make_plan(setup.config, 10, Resources(2, 1, 2**40))
-        ray_driver.ClientActor = ActorElsewhere  # type: ignore[misc,assignment]
+        driver.ClientActor = ActorElsewhere  # type: ignore[misc,assignment]
         reference = ray.put(setup)
-        actors = [ray_driver.start_actor(reference, plan, number, path / "vaults") for number in range(len(plan.homes))]
-        pool = RayPool(setup, reference, plan, path / "vaults", actors, ray_driver.start_actor)
+        actors = [driver.start_actor(reference, plan, number, path / "vaults") for number in range(len(plan.homes))]
+        pool = RayPool(setup, reference, plan, path / "vaults", actors, driver.start_actor)
         for _ in conduct_at(setup, path, False, pool, lambda: False):
             pass
         about = read_run(path)

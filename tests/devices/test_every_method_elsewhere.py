@@ -16,21 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
-from raffed.core.boundary import Upload, Vault, Wire
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.clip_and_noise import add_noise
+from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.context import ClientData
-from raffed.core.fold import Fold
-from raffed.core.guard import noisy
-from raffed.core.network import Network
+from raffed.core.messages import ClientState, Upload, Wire
 from raffed.core.params import Params
-from raffed.core.sums import PointSum
+from raffed.core.training.network import Network
 from raffed.experiments import federation
 from raffed.experiments.folder import RunFolder
 from raffed.methods import METHODS, build_method
-from raffed.runtime.base import Entry, Job, Share
-from raffed.runtime.host import Host
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import Setup, prepare
-from raffed.studies import STUDIES, Work, carry_out
+from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import ClientWorker
+from raffed.studies import STUDIES, Work, execute_study
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.tiny import NOISY, Tiny, clients, leaves, module, over_methods, same_bits
 
@@ -63,25 +63,25 @@ VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
 }
 
 
-class Posting(SerialRuntime):
+class Posting(SerialBackend):
     """One process that posts what a host answers, as actors do: a tensor of the device cannot travel. All vaults but the one used
     last are on disk, where there is no device."""
 
     def __init__(self, setup: Setup, vaults: Path, device: torch.device | str) -> None:
         super().__init__(setup, vaults)
-        self._host = Host(setup, vaults, device)
+        self._host = ClientWorker(setup, vaults, device)
         self._host.store.limit = 1
 
-    def train(self, job: Job) -> Any:
+    def train(self, job: RoundOrder) -> Any:
         asked = super().train(job)
         return lambda: pickle.loads(pickle.dumps(asked()))
 
 
 def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[Any, ...]:
     """Hashes of every round's weights and of the last vaults, and what a watcher saw, but for the time it took."""
-    setup = prepare(config)
+    setup = prepare_run(config)
     runtime = Posting(setup, path / "vaults", device)
-    run = federation.Federation(setup, runtime, RunFolder(path / "run", setup))
+    run = federation.RoundLoop(setup, runtime, RunFolder(path / "run", setup))
     events = [replace(event, seconds=0.0) for event in run.next(config.federation.rounds)]
     digests = runtime.vault_digests(run.versions)
     runtime.close()
@@ -115,7 +115,7 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(name: str, cohort: bool,
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(name: str, tmp_path: Path, device: torch.device) -> None:
     for place, where in (("here", "cpu"), ("there", str(device))):
-        carry_out(Work(name, "smoke", 0, tmp_path / place, device=where))
+        execute_study(Work(name, "smoke", 0, tmp_path / place, device=where))
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.parquet"))
     assert files
     for file in files:
@@ -127,12 +127,12 @@ def test_layers_that_clients_keep_are_summed_wherever_they_lie(
     first_here: bool, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     """One vault in memory, another read back from disk."""
-    host = Host(prepare(replace(BASE, method="fedrep")), None, device)
+    host = ClientWorker(prepare_run(replace(BASE, method="fedrep")), None, device)
     own = [Params({"head.weight": torch.full((2, 3), value)}).clone() for value in (1.0, 5.0)]
     where = [own[0], own[1].to(device)] if first_here else [own[0].to(device), own[1]]
-    monkeypatch.setattr(host.store, "get", lambda client, version: Vault(where[client], Params({}), {}))
+    monkeypatch.setattr(host.store, "get", lambda client, version: ClientState(where[client], Params({}), {}))
     total = PointSum()
-    total.merge(host.own_layers(Share(((Entry(0, 0.5, 1), Entry(1, 0.5, 1)),), False)))
+    total.merge(host.own_layers(ActorShare(((ParticipantOrder(0, 0.5, 1), ParticipantOrder(1, 0.5, 1)),), False)))
     assert total.value(own[0])["head.weight"].tolist() == [[3.0] * 3] * 2
 
 
@@ -144,7 +144,7 @@ class OneByOne(Wire):
 
 def test_messages_that_are_not_summed_are_brought_back(device: torch.device) -> None:
     w = Params({"w": torch.ones(2)}).clone().to(device)
-    fold = Fold()
+    fold = UploadAccumulator()
     fold.add(0, 1.0, Upload(1, w, Params({}), {"slot": OneByOne(torch.ones(3).to(device))}), "test")
     [(_, note)] = fold.export().each["slot"]
     assert type(note.value) is Tensor  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_messages_that_are_not_summed_are_brought_back(device: torch.device) -> 
 
 def test_noise_of_a_client_is_the_cpus(device: torch.device) -> None:
     point = Params({"w": torch.zeros(3, 2)}).clone()
-    here, there = (noisy(one, 0.5, torch.Generator().manual_seed(1)) for one in (point, point.to(device)))
+    here, there = (add_noise(one, 0.5, torch.Generator().manual_seed(1)) for one in (point, point.to(device)))
     assert type(there["w"]) is Elsewhere
     assert torch.equal(here["w"], there["w"].cpu())
 

@@ -12,9 +12,9 @@ import torch
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.context import ClientData
-from raffed.core.network import Network
+from raffed.core.training.network import Network
 from raffed.methods import build_method
-from raffed.runtime.process import deterministic_kernels
+from raffed.runtime.machine import deterministic_kernels
 from tests.tiny import NOISY, Tiny, clients, module, over_methods, same_bits
 
 if not torch.cuda.is_available():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import raffed
-from raffed.core.config import RunConfig
+from raffed.config.run import RunConfig
 from tests.fuzz.harness import Source
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from raffed.cli import main
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 
 SECONDS = 60.0  # no input may keep raffed busy for longer; the machine may be slow
 

@@ -18,18 +18,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raffed.cli.config import read_config
-from raffed.core.boundary import Vault
-from raffed.core.config import RunConfig
+from raffed.config.run import RunConfig
+from raffed.core.messages import ClientState
 from raffed.data.datasets import load_dataset
 from raffed.data.femnist import SIDE, load_femnist
 from raffed.data.partition import Partition, make_partition
 from raffed.data.splits import SPLITS, parse_split
+from raffed.experiments.checks import check_names
 from raffed.experiments.folder import check_unedited, run_config
-from raffed.experiments.names import check_names
-from raffed.experiments.sweep_folder import SweepFolder, stored_request
+from raffed.experiments.tuning.folder import SweepFolder, stored_request
 from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
-from raffed.runtime.vault_store import load_record, load_server
+from raffed.runtime.record_codec import load_record, load_server
 from tests.fuzz.harness import Source, exits_cleanly, refused_or_done
 from tests.fuzz.mutations import ODD_NUMBERS, ODD_TEXTS, as_json, changed, damaged, values
 
@@ -199,7 +199,7 @@ def fuzz_checkpoint(data: st.DataObject, source: Source) -> None:
     refused_or_done(lambda: check_unedited(run))
     refused_or_done(lambda: run_config(run))
     refused_or_done(lambda: load_server(run / "checkpoints/round-000002/server.safetensors"))
-    refused_or_done(lambda: load_record(vault, Vault))
+    refused_or_done(lambda: load_record(vault, ClientState))
 
 
 def fuzz_resume(data: st.DataObject, source: Source) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raffed.core.boundary import Summable
-from raffed.core.frozen import Frozen, fields_of
+from raffed.core.messages import Summable
 from raffed.core.params import Params
+from raffed.core.record import Record, fields_of
 from raffed.methods import METHODS, build_method
 from tests.tiny import CLASSES, FEATURES, WIDTH, Tiny, network
 
@@ -56,7 +56,7 @@ def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
         held = sum(1 for number in fields[value.rows].tolist() if number)
         for name, inner in fields.items():
             yield told(f"{path}.{type(value).__name__}.{name}", inner, held, name in value.labels)
-    elif isinstance(value, Frozen):
+    elif isinstance(value, Record):
         for name, inner in fields_of(value).items():
             yield from rows(f"{path}.{type(value).__name__}.{name}" if path else name, inner)
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Laws between methods, bit for bit over rounds with partial participation (style.md §6, baselines-map.md §16).
+"""Laws between methods, bit for bit over rounds with partial participation (docs/design.md §11, docs/papers/baselines.md, Equalities).
 
 One seed gives all methods the same split, participants and batches, so a coefficient of 0 must not change a single bit.
 """
@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.core.method import Method, Pass
+from raffed.core.method import Method
+from raffed.core.parts import Pass
 from raffed.core.server import Mean
 from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
@@ -95,7 +96,7 @@ def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5, 0.9])
 def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha(alpha: float, setting: str) -> None:
-    """R6 as a law."""
+    """docs/papers/map.md §6 R6 as a law."""
     full = clients(((0, 1, 2),) * 4, (8, 10, 6, 11))
     mine, plain = SETTINGS[setting](fedrs(alpha)), SETTINGS[setting](fedavg())
     mine.data, plain.data = full, full
@@ -109,7 +110,7 @@ def fedavg_with_plain_sgd() -> Method:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_its_second_is_not(setting: str) -> None:
-    """baselines-map.md §2 (c). Round 2 differs for a client that was there in round 1 and for a new one alike."""
+    """docs/papers/baselines.md, SCAFFOLD (c). Round 2 differs for a client that was there in round 1 and for a new one alike."""
     mine, plain = SETTINGS[setting](scaffold()), SETTINGS[setting](fedavg_with_plain_sgd())
     mine.step([0, 1])
     plain.step([0, 1])
@@ -124,7 +125,7 @@ def test_scars_with_alpha_1_is_scaffold_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("mu1", [0.0, 0.1])
 def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: float) -> None:
-    """fedmr.md §10 test 9: no prototypes, no inter-class term."""
+    """docs/papers/fedmr.md §10 test 9: no prototypes, no inter-class term."""
     both, intra = Tiny(fedmr(mu1, 1.0)), Tiny(fedmr(mu1, 0.0))
     both.step([0, 1, 2, 3])
     intra.step([0, 1, 2, 3])
@@ -135,7 +136,7 @@ def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: flo
 
 
 def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> None:
-    """fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
+    """docs/papers/fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
     before = torch.get_rng_state()
     mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
     plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)

@@ -11,9 +11,9 @@ import torch
 
 import raffed
 from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.errors import UsageError
-from raffed.core.fates import damaged, fates, refused
-from raffed.core.faults import Fate
+from raffed.config.faults import ParticipantFault
+from raffed.core.aggregation.fault_injection import damaged, draw_faults, is_refused
+from raffed.errors import UsageError
 from raffed.experiments.run import RunResult
 from raffed.methods import build_method
 from tests.tiny import PLAIN, Tiny
@@ -107,29 +107,29 @@ def test_a_plan_resumes_to_the_same_bits(tmp_path: Path) -> None:
 def test_a_damaged_upload_is_refused_and_a_sound_one_is_not(how: str) -> None:
     for method in ("fedavg", "scaffold", "fedproto"):
         upload = Tiny(build_method(method, {}), local=replace(PLAIN, momentum=0.0)).step([0])[0].upload
-        assert not refused(upload, keep=False)
-        assert refused(damaged(upload, how, 0, 0, 0), keep=False)
+        assert not is_refused(upload, keep=False)
+        assert is_refused(damaged(upload, how, 0, 0, 0), keep=False)
 
 
 def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None:
     """10,000 clients: shares within 4 standard deviations; the stream of one kind does not move with another's probability."""
-    found = fates(Faults(drop=0.2, straggle=0.5), 0, 0, range(10_000))
+    found = draw_faults(Faults(drop=0.2, straggle=0.5), 0, 0, range(10_000))
     dropped = {client for client, fate in found.items() if fate.outcome == "dropped"}
-    slow = {client for client, fate in found.items() if fate.effort < 1}
+    slow = {client for client, fate in found.items() if fate.completed_fraction < 1}
     assert abs(len(dropped) - 2000) < 4 * 40
     assert abs(len(slow & dropped) - 1000) < 4 * 30
-    alone = fates(Faults(straggle=0.5), 0, 0, range(10_000))
-    assert {client for client, fate in alone.items() if fate.effort < 1} == slow
-    assert fates(Faults(drop=0.2), 0, 1, range(10_000)) != fates(Faults(drop=0.2), 0, 0, range(10_000))
+    alone = draw_faults(Faults(straggle=0.5), 0, 0, range(10_000))
+    assert {client for client, fate in alone.items() if fate.completed_fraction < 1} == slow
+    assert draw_faults(Faults(drop=0.2), 0, 1, range(10_000)) != draw_faults(Faults(drop=0.2), 0, 0, range(10_000))
 
 
 def test_the_earlier_kind_holds_and_lists_are_rounds_from_one() -> None:
     plan = Faults(at="late 1@2-3, corrupt 1@3, straggle 1@3", straggle_share=0.25)
     dice = (0.5, 0.5, 0.5, 0.5)
     assert [plan.fate(round, 1, dice) for round in range(4)] == [
-        Fate(), Fate("late"), Fate("late", 0.25), Fate(),
+        ParticipantFault(), ParticipantFault("late"), ParticipantFault("late", 0.25), ParticipantFault(),
     ]  # fmt: skip
-    assert plan.fate(1, 2, dice) == Fate()
+    assert plan.fate(1, 2, dice) == ParticipantFault()
 
 
 @pytest.mark.parametrize(

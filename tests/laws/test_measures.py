@@ -9,7 +9,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="p5c4"),

@@ -13,12 +13,12 @@ import torch
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.experiments.federation import Federation as Rounds
+from raffed.experiments.federation import RoundLoop as Rounds
 from raffed.experiments.folder import RunFolder
-from raffed.runtime.base import Tally
-from raffed.runtime.host import make_network
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import prepare
+from raffed.runtime.reports import ScoreCounts
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import prepare_run
+from raffed.runtime.worker import make_network
 
 BASE = RunConfig(
     data=Data("digits", "incomplete:10"), model=Model("mlp", {"hidden": [16]}), local=Local(lr=0.1, batch_size=16, epochs=1),
@@ -31,17 +31,17 @@ def rows_of(**changes: Any) -> pd.DataFrame:
 
 
 def test_a_tally_less_a_part_of_it_is_the_rest() -> None:
-    whole, part = Tally((3, 2), (4, 5), (4, 5), 7.0, 6), Tally((1, 2), (1, 3), (2, 2), 2.0, 3)
+    whole, part = ScoreCounts((3, 2), (4, 5), (4, 5), 7.0, 6), ScoreCounts((1, 2), (1, 3), (2, 2), 2.0, 3)
     rest = whole - part
     assert (rest.accuracy, rest.n, rest.loss) == (2 / 5, 5, 5.0)
     assert rest + part == whole
 
 
 def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_not_seen(tmp_path: Any) -> None:
-    """baselines-map.md §3: on the images outside U, counted here by hand."""
+    """docs/papers/baselines.md, FedDF: on the images outside U, counted here by hand."""
     args = {"server_steps": 20, "public": 100, "server_lr": 0.01}
-    setup = prepare(replace(BASE, method="feddf", args=args))
-    rounds = Rounds(setup, SerialRuntime(setup), RunFolder(tmp_path / "run", setup))
+    setup = prepare_run(replace(BASE, method="feddf", args=args))
+    rounds = Rounds(setup, SerialBackend(setup), RunFolder(tmp_path / "run", setup))
     rounds.step()
     images, labels = setup.test_set()
     net = make_network(setup)
@@ -66,7 +66,7 @@ def test_a_server_that_has_seen_all_test_images_or_none_has_no_clean_score() -> 
 
 @pytest.mark.parametrize("method", ["feddyn", "feddc"])
 def test_a_server_that_extrapolates_is_scored_at_the_mean_and_at_the_point_that_it_sends(method: str) -> None:
-    """baselines-fedmr.md §6: both are logged; asked for the broadcast point alone, that is the accuracy."""
+    """docs/papers/baselines.md, FedDyn: both are logged; asked for the broadcast point alone, that is the accuracy."""
     both, sent = rows_of(method=method), rows_of(method=method, args={"score": "broadcast"})
 
     def values(rows: pd.DataFrame, metric: str) -> list[float]:
@@ -84,7 +84,7 @@ def scores(rows: pd.DataFrame, model: str, metric: str) -> dict[tuple[int, int],
 
 
 def test_without_stage_2_the_private_score_is_the_trained_model_s_and_without_inheritance_the_personal_one_s() -> None:
-    """M3: with stage-2 rate 0, ω^per = ω_k; with μ = 0 the HPM is ω^per."""
+    """docs/papers/map.md §6 M3: with stage-2 rate 0, ω^per = ω_k; with μ = 0 the HPM is ω^per."""
     still = rows_of(method="map", args={"lr_scale": 0.0}, federation=Federation(3, 0.3))
     assert scores(still, "personal", "accuracy_private") == scores(still, "local", "accuracy")
     own = rows_of(method="map", args={"mu": 0.0, "least": 20}, federation=Federation(3, 0.3))

@@ -1,4 +1,4 @@
-"""A personal slot never changes w: MAP's server is FedRS's, ScaMAP's is ScaRS's, bit for bit (map.md §6 M1).
+"""A personal slot never changes w: MAP's server is FedRS's, ScaMAP's is ScaRS's, bit for bit (docs/papers/map.md §6 M1).
 
 The sharpest law there is: it catches uploading stage 2, a shared optimiser, a leaking random stream and in-place edits of ω_k.
 """
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from raffed.config.training import Local
 from raffed.core.context import ClientData
-from raffed.core.local import Local
 from raffed.core.method import Method
-from raffed.core.network import Network
+from raffed.core.training.network import Network
 from raffed.methods.fedrs import fedrs
 from raffed.methods.map import map_, scamap, scars
 from raffed.models import build
@@ -87,7 +87,7 @@ def test_but_the_private_model_does_depend_on_every_one_of_its_parameters(change
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_scoring_the_private_models_in_between_changes_nothing(pair: str, setting: str) -> None:
-    """G4 in memory: apply every model that is scored, after every client."""
+    """docs/papers/baselines.md G4 in memory: apply every model that is scored, after every client."""
     quiet, watched = (SETTINGS[setting](PAIRS[pair][0]()) for _ in range(2))
     for _ in range(2):
         quiet.step()

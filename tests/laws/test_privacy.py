@@ -13,12 +13,13 @@ import torch
 import raffed
 from raffed import Data, Faults, Privacy, RunConfig
 from raffed.core import seeds
-from raffed.core.errors import UsageError
-from raffed.core.fold import Fold
-from raffed.core.guard import Mask, clipped, noisy
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
+from raffed.core.aggregation.masking import Mask
 from raffed.core.params import Params
+from raffed.errors import UsageError
 from raffed.methods import build_method
-from raffed.runtime.vault_store import load_server
+from raffed.runtime.record_codec import load_server
 from tests.laws.test_faults import config
 from tests.tiny import PLAIN, Tiny, same_bits
 
@@ -44,19 +45,19 @@ def test_no_noise_and_a_limit_that_no_update_reaches_change_no_bit() -> None:
 def test_an_update_of_norm_five_is_scaled_to_the_limit() -> None:
     """w = (1, 1) + (3, 4): to S = 2.5 half of the way is left, (1, 1) + (1.5, 2); in both directions."""
     start = point(1.0, 1.0)
-    assert clipped(point(4.0, 5.0), start, 2.5)["body.w"].tolist() == [2.5, 3.0]
-    assert clipped(point(-2.0, -3.0), start, 2.5)["body.w"].tolist() == [-0.5, -1.0]
+    assert clip_update(point(4.0, 5.0), start, 2.5)["body.w"].tolist() == [2.5, 3.0]
+    assert clip_update(point(-2.0, -3.0), start, 2.5)["body.w"].tolist() == [-0.5, -1.0]
     short = point(4.0, 5.0)
-    assert clipped(short, start, 5.0) is short
+    assert clip_update(short, start, 5.0) is short
 
 
 def test_noise_has_its_deviation_and_no_mean() -> None:
     """20,000 numbers: the mean within 4 σ/√n, the deviation within 4 σ/√(2n)."""
     zero = Params({"body.w": torch.zeros(200, 50), "head.w": torch.zeros(10_000)})
-    noise = torch.cat([t.flatten() for t in noisy(zero, 3.0, seeds.generator(0, "privacy")).tensors.values()]).double()
+    noise = torch.cat([t.flatten() for t in add_noise(zero, 3.0, seeds.generator(0, "privacy")).tensors.values()]).double()
     assert abs(float(noise.mean())) < 4 * 3.0 / math.sqrt(20_000)
     assert abs(float(noise.std()) - 3.0) < 4 * 3.0 / math.sqrt(40_000)
-    assert noisy(zero, 0.0, seeds.generator(0, "privacy")) is zero
+    assert add_noise(zero, 0.0, seeds.generator(0, "privacy")) is zero
 
 
 @opacus
@@ -92,16 +93,16 @@ def test_masks_cancel_and_a_masked_upload_tells_nothing_of_what_it_hides() -> No
     tiny = Tiny(build_method("scaffold", {}), local=replace(PLAIN, momentum=0.0))
     uploads = {client: done.upload for client, done in tiny.step(range(4)).items()}
 
-    def masked(client: int, seed: int) -> Fold:
-        fold = Fold()
+    def masked(client: int, seed: int) -> UploadAccumulator:
+        fold = UploadAccumulator()
         fold.add(client, 0.25, uploads[client], "test")
-        fold.hide(Mask(seed, 0, client, range(4)))
+        fold.add_mask(Mask(seed, 0, client, range(4)))
         return fold
 
-    plain = Fold()
+    plain = UploadAccumulator()
     plain.add_all(range(4), [0.25] * 4, list(uploads.values()), "test")
     for order in ((0, 1, 2, 3), (3, 1, 0, 2)):
-        total = Fold()
+        total = UploadAccumulator()
         for client in order:
             total.merge(masked(client, 5).export())
         assert same_bits(total.finish(tiny.server), plain.finish(tiny.server))
@@ -110,7 +111,7 @@ def test_masks_cancel_and_a_masked_upload_tells_nothing_of_what_it_hides() -> No
     assert other.w is not None
     assert (one.w != other.w).mean() > 0.99
     assert (one.sums["correction"][1][0] != other.sums["correction"][1][0]).mean() > 0.99
-    alone = Fold()
+    alone = UploadAccumulator()
     alone.add(2, 0.25, uploads[2], "test")
     assert abs(alone.export().w).max() < 2**50  # type: ignore[operator]
     assert 0.25 < (abs(one.w.astype(float)) > 2.0**62).mean() < 0.75  # of 64 bits, so half of them are above 2^62
@@ -126,7 +127,7 @@ def test_masks_are_refused_where_the_server_needs_each_upload() -> None:
 def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(noise: float, rounds: int, delta: float) -> None:
     """Rounds of Gaussian mechanisms: RDP(a) = T a / (2σ²), converted (Canonne et al. 2020) and minimised over a; and the exact
     δ(ε) of N(0, σ²/T) (Balle & Wang 2018, Theorem 8) is at most δ there, but not at 0.85 ε: valid, and not wasteful."""
-    from raffed.experiments.accountant import epsilon
+    from raffed.experiments.privacy_accountant import epsilon
 
     found = epsilon(noise, rounds, delta)
     orders = [1 + step / 200 for step in range(1, 40_000)]
@@ -148,7 +149,7 @@ def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(noise: float, rou
 @opacus
 def test_rows_tell_epsilon_of_the_client_that_took_part_most() -> None:
     """Everybody in both rounds: two mechanisms for all; with client 3 alone in the second, two for it."""
-    from raffed.experiments.accountant import epsilon
+    from raffed.experiments.privacy_accountant import epsilon
 
     rows = raffed.run(guarded(clip=1.0, noise=3.0, faults=Faults(at=", ".join(f"drop {c}@2" for c in range(10) if c != 3))))
     found = rows.to_pandas().query("metric in ['epsilon', 'epsilon_poisson']").set_index(["round", "metric"])["value"]

@@ -35,12 +35,12 @@ def test_at_rate_0_the_controls_keep_their_equations_without_the_displacement() 
     """SCAFFOLD: c_i⁺ = c_i − c. FedDC: h_k stays, c_k⁺ = c_k − c/ω_k, and −c is sent; ω = 3 · 4/12 = 1 and 3 · 4/6 = 2."""
     still, own, server = State(point(3.0, 3.0), Params({})), point(1.0, -2.0), point(0.5, 4.0)
     k = bare_context(start=still, state=still, steps=6, lr_sum=0.0, momentum=0.9)
-    control, sent = ControlVariate().finish(k.but(mine=ClientControl(own), server=ServerControl(server)))
+    control, sent = ControlVariate().finish(k.replace(mine=ClientControl(own), server=ServerControl(server)))
     assert control.c["body.w"].tolist() == [0.5, -6.0]
     assert sent.dc["body.w"].tolist() == [-0.5, -4.0]
-    k = k.but(mine=ClientDrift(point(7.0, 8.0), own), server=ServerCorrection(server))
+    k = k.replace(mine=ClientDrift(point(7.0, 8.0), own), server=ServerCorrection(server))
     for beta, (samples, weight) in itertools.product(("a_norm", "steps"), ((12, 1.0), (6, 2.0))):
-        drift, delta = DriftControl(0.1, beta).finish(k.but(spec=replace(k.spec, samples=samples)))
+        drift, delta = DriftControl(0.1, beta).finish(k.replace(spec=replace(k.spec, samples=samples)))
         assert drift.h["body.w"].tolist() == [7.0, 8.0]
         assert drift.c["body.w"].tolist() == [1.0 - 0.5 / weight, -2.0 - 4.0 / weight]
         assert delta.dc["body.w"].tolist() == [-0.5, -4.0]

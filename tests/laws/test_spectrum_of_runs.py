@@ -1,4 +1,4 @@
-"""Table 7's four readings, from a run's final weights to its rows (experiments-fedmr.md §3), worked out again with NumPy."""
+"""Table 7's four readings, from a run's final weights to its rows (docs/papers/fedmr.md §E3), worked out again with NumPy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core import seeds, spectrum
+from raffed.core import seeds
+from raffed.core.measures import feature_spectrum
 from raffed.core.params import State
 from raffed.data import transforms
-from raffed.runtime.host import make_network
-from raffed.runtime.setup import Setup, prepare
-from raffed.runtime.vault_store import load_server
+from raffed.runtime.record_codec import load_server
+from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import make_network
 
 Array = npt.NDArray[np.float64]
 RUN = RunConfig(
@@ -49,7 +50,7 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
     server = load_server(folder / "final.safetensors")
     data, own = setup.dataset, setup.partition.train[0]
     images, labels = (data.x_test, data.y_test) if part == "test" else (data.x_train[own], data.y_train[own])
-    x = transforms.prepare(images, setup.transform, setup.dataset.max_value)
+    x = transforms.prepare_images(images, setup.transform, setup.dataset.max_value)
     z = make_network(setup).apply(State(server.w, server.b), x)[1]
     return z.double().numpy(), labels
 
@@ -58,13 +59,13 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
 def test_all_readings_are_of_the_final_weights(batch: int, top: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in batches of 128
     there is none of one class, in batches of 16 there are two."""
-    monkeypatch.setattr(spectrum, "BATCH", batch)
-    monkeypatch.setattr(spectrum, "TOP", top)
+    monkeypatch.setattr(feature_spectrum, "BATCH", batch)
+    monkeypatch.setattr(feature_spectrum, "TOP", top)
     rows = raffed.run(RUN, out=tmp_path / "run").to_pandas()
     rows = rows[rows["metric"].str.startswith("eigenvalue_variance")]
     rows = rows[(rows["model"] == "global") | (rows["client"] == 0)]  # without the mean over the one client
     found = {(row.model, row.metric): (row.value, row.n) for row in rows.itertuples()}
-    setup = prepare(RUN)
+    setup = prepare_run(RUN)
     z, y = features(setup, tmp_path / "run", "test")
     order = seeds.rng(3, "spectrum").permutation(len(z))
     z, y = z[order], y[order]

@@ -117,7 +117,7 @@ def test_participants_are_scored_in_surveyed_rounds_though_the_global_test_is_ra
 
 @pytest.mark.parametrize("method", ["map", "fedphp", "scamap"])
 def test_a_client_that_never_took_part_has_no_private_model_and_scores_as_the_global_one(method: str) -> None:
-    """map.md §3.5; of six clients one takes part in each of two rounds, so at least four never did."""
+    """docs/papers/map.md §3.5; of six clients one takes part in each of two rounds, so at least four never did."""
     config = replace(BASE, federation=Federation(rounds=2, participation=0.17, survey=1))
     rows = raffed.run(replace(config, method=method)).to_pandas()
     visited = set(rows[(rows["split"] == "train") & rows["client"].notna()]["client"].astype(int))

@@ -1,4 +1,4 @@
-"""`federation.weighting`: the weights of the mean, whatever the method's (map.md §7 no. 3: "Keep a switch")."""
+"""`federation.weighting`: the weights of the mean, whatever the method's (docs/papers/map.md §7 no. 3: "Keep a switch")."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.errors import UsageError
-from raffed.runtime.setup import prepare
+from raffed.errors import UsageError
+from raffed.runtime.setup import prepare_run
 
 BASE = RunConfig(
     data=Data("digits", "incomplete:6"), model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1),
@@ -30,13 +30,13 @@ def test_asking_for_the_method_s_own_weights_changes_no_bit_and_others_do() -> N
 def test_where_all_clients_have_as_many_samples_both_are_one() -> None:
     """1437 digits are no multiple of 3 · 10, so the law needs a split of equal sizes: n_k / Σ n is 1/|S| to the last bit."""
     split = "equal:5:4"
-    sizes = prepare(replace(BASE, data=replace(BASE.data, split=split))).sizes
+    sizes = prepare_run(replace(BASE, data=replace(BASE.data, split=split))).sizes
     assert len(set(sizes)) == 1
     assert weighed("samples", split=split) == weighed("clients", split=split)
 
 
 def test_fedavg_with_uniform_means_is_fedavgm_without_momentum_to_rounding() -> None:
-    """baselines-map.md §16: FedAvgM(β = 0, η_g = 1) = FedAvg, whatever the weights of the mean."""
+    """docs/papers/baselines.md, Equalities: FedAvgM(β = 0, η_g = 1) = FedAvg, whatever the weights of the mean."""
     uniform = replace(BASE, federation=replace(BASE.federation, weighting="clients"))
     one = raffed.run(uniform)
     two = raffed.run(replace(BASE, method="fedavgm", args={"beta": 0.0, "weighting": "clients"}))
@@ -52,14 +52,14 @@ def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs
     """FedNova's τ_eff has the same weights; the drift of FedDyn and FedDC is a mean over all clients, from uniform means."""
     (other,) = {"samples", "clients"} - {own}
     with pytest.raises(UsageError, match=f"{title} counts on the weights '{own}'"):
-        prepare(replace(BASE, method=method, federation=Federation(2, weighting=other)))
-    prepare(replace(BASE, method=method, federation=Federation(2, weighting=own)))
+        prepare_run(replace(BASE, method=method, federation=Federation(2, weighting=other)))
+    prepare_run(replace(BASE, method=method, federation=Federation(2, weighting=own)))
 
 
 def test_methods_that_count_on_no_weights_take_either() -> None:
     """FedDyn as MAP's code has it keeps no drift; SCAFFOLD's controls have a mean of their own."""
     for method, args in (("feddyn", {"preset": "authors"}), ("scaffold", {})):
-        prepare(replace(BASE, method=method, args=args, federation=Federation(2, weighting="samples")))
+        prepare_run(replace(BASE, method=method, args=args, federation=Federation(2, weighting="samples")))
 
 
 def test_a_weighting_that_there_is_not_is_refused() -> None:

@@ -44,7 +44,7 @@ def test_fedavg_and_every_method_at_0_give_the_same_weights_after_every_round(tm
 
 @pytest.mark.parametrize(("with_personal", "without"), [("map", "fedrs"), ("scamap", "scars")])
 def test_the_servers_of_map_and_scamap_are_those_of_fedrs_and_scars(with_personal: str, without: str, tmp_path: Path) -> None:
-    """M1 with a BatchNorm net."""
+    """docs/papers/map.md §6 M1 with a BatchNorm net."""
     mine = rounds_of(tmp_path, with_personal, BATCHNORM, lam=0.5, transfer="mmd")
     assert mine == rounds_of(tmp_path, without, BATCHNORM)
 
@@ -56,7 +56,7 @@ JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent
 
 @pytest.mark.parametrize("method", JUDGED_BY_MORE)
 def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(method: str) -> None:
-    """G4, with a BatchNorm net."""
+    """docs/papers/baselines.md G4, with a BatchNorm net."""
     args = {"server_steps": 3, "public": 20} if method == "feddf" else {}
     config = replace(BATCHNORM, method=method, args=args, data=replace(BATCHNORM.data, local_test=0.2))
     seldom = replace(config, federation=replace(config.federation, eval_every=2))
@@ -67,18 +67,18 @@ def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_va
 
 
 def test_every_method_has_the_same_split() -> None:
-    """S5: the hash of all index lists, whatever the method; but for those that take labelled images out of the pool first."""
+    """docs/papers/map.md §E2.3 S5: the hash of all index lists, whatever the method; but for those that take labelled images out of the pool first."""
     from raffed.methods import METHODS, build_method
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import prepare_run
 
-    reserving = {name for name in METHODS if build_method(name).server.wants().labelled}
-    found = {prepare(replace(BASE, method=name)).partition.sha256() for name in METHODS if name not in reserving}
+    reserving = {name for name in METHODS if build_method(name).server.required_data().labelled}
+    found = {prepare_run(replace(BASE, method=name)).partition.sha256() for name in METHODS if name not in reserving}
     assert len(found) == 1
     assert reserving == {"fedic"}
 
 
 def test_scores_do_not_depend_on_alpha_where_weights_do_not() -> None:
-    """R5: with rate 0 the model never moves, so every accuracy and test loss is the same for α = 0.1 and 1."""
+    """docs/papers/map.md §6 R5: with rate 0 the model never moves, so every accuracy and test loss is the same for α = 0.1 and 1."""
     still = replace(BASE, method="fedrs", local=replace(BASE.local, lr=0.0))
     scores = []
     for alpha in (0.1, 1.0):
@@ -90,7 +90,7 @@ def test_scores_do_not_depend_on_alpha_where_weights_do_not() -> None:
 
 
 def test_the_personal_score_of_a_single_model_method_is_the_local_one_after_training() -> None:
-    """baselines-map.md §14: FedAvg's Def. 2 is ω_k after local training; MAP's is not."""
+    """docs/papers/baselines.md §0, Definition 2: FedAvg's Def. 2 is ω_k after local training; MAP's is not."""
     for method, equal in (("fedavg", True), ("map", False)):
         rows = raffed.run(replace(BASE, method=method)).to_pandas()
         rows = rows[(rows["split"] == "local_test") & (rows["metric"] == "accuracy") & rows["client"].notna()]
@@ -102,7 +102,7 @@ def test_the_personal_score_of_a_single_model_method_is_the_local_one_after_trai
 
 @pytest.mark.parametrize("split", ["stages:20:4:1:if5", "stages:4:4:5:if5"])
 def test_gldp_by_its_clients_own_prototypes_is_above_chance(split: str) -> None:
-    """experiments-gldp-mpfedcon.md, part D: t = 1, s = 2, K = 3. A client knows four classes at least: chance is 1/4 or less."""
+    """docs/papers/gldp.md §ED: t = 1, s = 2, K = 3. A client knows four classes at least: chance is 1/4 or less."""
     stages = int(split.split(":")[3])
     config = RunConfig(
         method="gldp", args={"body_epochs": 1.0, "head_epochs": 2.0}, data=Data(split=split),

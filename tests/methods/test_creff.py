@@ -1,4 +1,4 @@
-"""CReFF (baselines-gldp-mpfedcon.md §9)."""
+"""CReFF (docs/papers/baselines.md, CReFF)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from raffed.core.method import Received
+from raffed.core.context import Received
 from raffed.core.params import Params, State
-from raffed.core.round import scored
+from raffed.core.round import evaluated_broadcast
 from raffed.methods.creff import (
     ClassGradients,
     ClassifierRetraining,
@@ -153,8 +153,8 @@ def test_the_distance_ignores_the_scale_of_the_goal() -> None:
 def test_without_retraining_the_scored_model_is_fedavgs_and_with_it_only_the_head_differs() -> None:
     """(5)."""
     none, some = small(match_steps=0, retrain_epochs=0).run(2), small().run(2)
-    assert same_bits(scored(none.method, none.server).w, none.server.w)
-    found = scored(some.method, some.server).w
+    assert same_bits(evaluated_broadcast(none.method, none.server).w, none.server.w)
+    found = evaluated_broadcast(some.method, some.server).w
     for n in found.names:
         assert torch.equal(found[n], some.server.w[n]) != n.startswith("head."), n
 

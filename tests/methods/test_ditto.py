@@ -1,4 +1,4 @@
-"""Ditto and DittoRS (baselines-map.md §10, baselines-gldp-mpfedcon.md §4)."""
+"""Ditto and DittoRS (docs/papers/baselines-personal.md, Ditto)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.maths import smooth_pull
+from raffed.core.losses import smooth_pull
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.methods.ditto import PersonalModel, PulledModel, ditto, dittors
@@ -114,7 +114,7 @@ def test_the_personal_model_depends_on_its_own_epochs_alone() -> None:
 
 
 def test_dittors_restricts_the_shared_training_only() -> None:
-    """style.md §4: personal passes use the plain softmax, so v_i in round 1 is Ditto's."""
+    """docs/design.md §9: personal passes use the plain softmax, so v_i in round 1 is Ditto's."""
     mine, plain = Tiny(dittors(1.0, alpha=0.1)).run(1, [0, 1]), Tiny(ditto(1.0)).run(1, [0, 1])
     assert same_bits(own(mine, 0), own(plain, 0))
     assert not same_bits(mine.server.w, plain.server.w)

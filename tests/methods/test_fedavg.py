@@ -1,4 +1,4 @@
-"""FedAvg (baselines-fedmr.md §1 tests 1-5; baselines-map.md G5, G6)."""
+"""FedAvg (docs/papers/baselines.md, FedAvg (1)-(5), and G5, G6, G7)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raffed.core.local import Local
+from raffed.config.training import Local
 from raffed.core.params import State
 from raffed.core.seeds import generator
-from raffed.core.sgd import batch_stream
+from raffed.core.training.sgd import batch_stream
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedprox import fedprox
 from tests.tiny import PLAIN, Tiny, clients, module, network, same_bits
@@ -21,7 +21,7 @@ FULL_BATCH = Local(lr=0.3, momentum=0.0, weight_decay=0.0, batch_size=64, epochs
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_one_client_holding_everything_is_centralised_sgd_with_momentum_reset_every_round(norm: bool) -> None:
-    """§1 (1), G5: torch.optim.SGD made anew every E epochs, on the batches of the derived stream."""
+    """(1), G5: torch.optim.SGD made anew every E epochs, on the batches of the derived stream."""
     data = clients(owned=((0, 1, 2),), sizes=(18,))
     local = replace(PLAIN, epochs=2, batch_size=5)
     tiny = Tiny(fedavg(), net=network(norm), data=data, local=local).run(3)
@@ -49,7 +49,7 @@ def test_the_average_of_a_single_client_is_its_model_bit_for_bit() -> None:
 
 
 def test_one_full_batch_step_is_one_gradient_step_on_the_pooled_loss() -> None:
-    """§1 (2): Σ p_k (w − η∇f_k) = w − η∇f with f the mean over all samples."""
+    """(2): Σ p_k (w − η∇f_k) = w − η∇f with f the mean over all samples."""
     tiny = Tiny(fedavg(), local=FULL_BATCH)
     start, net = tiny.net.initial, module()
     tiny.step([0, 1, 2, 3])
@@ -60,7 +60,7 @@ def test_one_full_batch_step_is_one_gradient_step_on_the_pooled_loss() -> None:
 
 
 def test_only_participants_are_averaged_by_their_share_of_the_participants_samples() -> None:
-    """§1 (3): clients 0 and 2 hold 8 and 6 samples: 8/14 and 6/14."""
+    """(3): clients 0 and 2 hold 8 and 6 samples: 8/14 and 6/14."""
     tiny = Tiny(fedavg())
     done = tiny.step([0, 2])
     wanted = done[0].upload.w * (8 / 14) + done[2].upload.w * (6 / 14)
@@ -77,13 +77,13 @@ def test_batchnorms_statistics_are_averaged_like_the_weights() -> None:
 
 
 def test_clients_that_do_not_move_leave_the_model_where_it_is() -> None:
-    """§1 (4), to 2^-45 a client: η = 0."""
+    """(4), to 2^-45 a client: η = 0."""
     tiny = Tiny(fedavg(), local=replace(PLAIN, lr=0.0)).run(3)
     torch.testing.assert_close(tiny.server.w.flat, tiny.net.initial.w.flat, rtol=1e-7, atol=1e-12)
 
 
 def test_two_rounds_of_one_epoch_are_not_one_round_of_two_with_momentum() -> None:
-    """§1 (5): the velocity is forgotten between rounds. Full batches, one client, so the order plays no part."""
+    """(5): the velocity is forgotten between rounds. Full batches, one client, so the order plays no part."""
     data = clients(owned=((0, 1, 2),), sizes=(12,))
 
     def ends(momentum: float, rounds: int, epochs: int) -> State:

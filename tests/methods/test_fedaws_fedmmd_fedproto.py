@@ -1,4 +1,4 @@
-"""FedAwS, FedMMD and FedProto (baselines-map.md §5, §1, §9)."""
+"""FedAwS, FedMMD and FedProto (docs/papers/baselines.md, FedAwS, FedMMD, docs/papers/baselines-personal.md, FedProto)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.method import Received
+from raffed.core.context import Received
 from raffed.core.params import Params
 from raffed.core.round import ClientRound
 from raffed.core.seeds import generator
-from raffed.core.sgd import batch_stream
+from raffed.core.training.sgd import batch_stream
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import Spreadout, fedaws, spreadout
 from raffed.methods.fedmmd import fedmmd
@@ -209,7 +209,7 @@ def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_pro
     (slope,) = torch.autograd.grad(loss, z)
     nothing = torch.zeros(4, dtype=torch.float64)
     torch.testing.assert_close(slope, 0.3 * torch.stack([first / 2, second, nothing, first / 2, nothing]))
-    nobody = term.loss(forward(z, y), bare_context(server=told.but(known=torch.zeros(3, dtype=torch.bool))))
+    nobody = term.loss(forward(z, y), bare_context(server=told.replace(known=torch.zeros(3, dtype=torch.bool))))
     assert float(nobody.detach()) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""FedDC (baselines-fedmr.md §7)."""
+"""FedDC (docs/papers/baselines.md, FedDC)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.errors import NumericsError
 from raffed.core.params import Params, State
+from raffed.errors import NumericsError
 from raffed.methods.feddc import Beta, ClientDrift, DriftControl, ServerCorrection, feddc
 from raffed.methods.feddyn import Drift, feddyn
 from raffed.methods.fedprox import fedprox

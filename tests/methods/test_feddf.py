@@ -1,4 +1,4 @@
-"""FedDF (baselines-map.md §3)."""
+"""FedDF (docs/papers/baselines.md, FedDF)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch import Tensor
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.boundary import Upload
-from raffed.core.errors import Preset
-from raffed.core.fold import Fold
-from raffed.core.method import Received
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.context import Received
+from raffed.core.messages import Upload
 from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerData
+from raffed.errors import Preset
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
 from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
@@ -108,9 +108,9 @@ def test_distillation_moves_the_student_towards_the_ensemble() -> None:
     mine, plain = Tiny(feddf(300, 1e-2), local=local), Tiny(fedavg(), local=local)
     sent = [one.upload for one in plain.step([0, 1, 2, 3]).values()]
     mine.step([0, 1, 2, 3])
-    z = sum(mine.net.apply(mine.net.initial.but(w=one.w), public)[0] for one in sent) / 4
+    z = sum(mine.net.apply(mine.net.initial.replace(w=one.w), public)[0] for one in sent) / 4
     target = ensemble_target(z, 1.0)
-    students = [t.net.apply(t.net.initial.but(w=t.server.w), public)[0].log_softmax(-1) for t in (mine, plain)]
+    students = [t.net.apply(t.net.initial.replace(w=t.server.w), public)[0].log_softmax(-1) for t in (mine, plain)]
     distilled, mean = (float(F.kl_div(z, target, reduction="batchmean")) for z in students)
     assert distilled < mean / 3
 
@@ -129,10 +129,10 @@ def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks
     for keep in (True, False):
         parts = []
         for client, one in done.items():
-            fold = Fold(keep)
+            fold = UploadAccumulator(keep)
             fold.add(client, 0.5, one.upload, "test")
             parts.append(fold.export())
-        whole = Fold()
+        whole = UploadAccumulator()
         for part in parts:
             whole.merge(part)
         received = whole.finish(tiny.server)[2]
@@ -142,23 +142,23 @@ def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks
 
 
 def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
-    """(d): with the test labels turned round the same images are drawn and the same weights come of them; S7: none of them is
+    """(d): with the test labels turned round the same images are drawn and the same weights come of them; docs/papers/map.md §E2.3 S7: none of them is
     anybody's training image."""
-    from raffed.experiments.federation import Federation as Rounds
+    from raffed.experiments.federation import RoundLoop as Rounds
     from raffed.experiments.folder import RunFolder
-    from raffed.runtime.serial import SerialRuntime
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.serial import SerialBackend
+    from raffed.runtime.setup import prepare_run
 
     config = RunConfig(
         method="feddf", args={"server_steps": 5, "public": 40}, data=Data(split="dirichlet:6:0.3"),
         model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5),
         runtime=Runtime(execution="serial"),
     )  # fmt: skip
-    setup, hashes, drawn = prepare(config), [], []
+    setup, hashes, drawn = prepare_run(config), [], []
     turned = replace(setup, dataset=replace(setup.dataset, y_test=setup.dataset.y_test[::-1].copy()))
     for one in (setup, turned):
         with tempfile.TemporaryDirectory() as folder:
-            rounds = Rounds(one, SerialRuntime(one), RunFolder(Path(folder) / "run", one))
+            rounds = Rounds(one, SerialBackend(one), RunFolder(Path(folder) / "run", one))
             list(rounds.next(2))
             hashes.append(rounds.round_hashes)
             assert rounds._public is not None
@@ -175,18 +175,18 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
 def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a_seed() -> None:
     """(e): drawn by (seed, "public"), without labels (d)."""
     from raffed.experiments.server_data import public_images
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import prepare_run
 
     config = RunConfig(data=Data(split="dirichlet:6:0.3"), seed=3)
-    one, two = (public_images(prepare(replace(config, method=m)), 50) for m in ("feddf", "fedavg"))
+    one, two = (public_images(prepare_run(replace(config, method=m)), 50) for m in ("feddf", "fedavg"))
     assert one is not None
     assert two is not None
     assert torch.equal(one, two)
     assert one.shape[0] == 50
-    other = public_images(prepare(replace(config, seed=4)), 50)
+    other = public_images(prepare_run(replace(config, seed=4)), 50)
     assert other is not None
     assert not torch.equal(one, other)
-    assert public_images(prepare(config), 0) is None
+    assert public_images(prepare_run(config), 0) is None
 
 
 def test_a_whole_run_is_reproducible_and_differs_from_fedavgs() -> None:
@@ -204,25 +204,25 @@ def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
     rule = feddf(public=123).server
     assert isinstance(rule, EnsembleDistillation)
     assert rule.each
-    assert rule.wants() == ServerData(images=123)
-    assert feddf(server_steps=0).server.wants() == ServerData()
+    assert rule.required_data() == ServerData(images=123)
+    assert feddf(server_steps=0).server.required_data() == ServerData()
     assert leaves(server_context()) == []
 
 
 def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round() -> None:
-    """baselines-map.md §3: round 1 is FedAvg's, bit for bit, round 2 is not."""
+    """docs/papers/baselines.md, FedDF: round 1 is FedAvg's, bit for bit, round 2 is not."""
     from raffed.experiments.server_data import public_images
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import prepare_run
 
     method = feddf(5, public=3, preset="authors")
     mine, plain = Tiny(method, net=network(True)), Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True))
     assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
     assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
-    setup = prepare(RunConfig(data=Data(split="dirichlet:6:0.3")))
-    images = public_images(setup, method.server.wants().images)
+    setup = prepare_run(RunConfig(data=Data(split="dirichlet:6:0.3")))
+    images = public_images(setup, method.server.required_data().images)
     assert images is not None
     assert len(images) == len(setup.test_set()[1])
-    assert feddf(0, preset="authors").server.wants() == ServerData()
+    assert feddf(0, preset="authors").server.required_data() == ServerData()
 
 
 def batches_of(preset: Preset, images: int, batch: int, steps: int) -> list[list[int]]:

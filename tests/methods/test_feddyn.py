@@ -1,12 +1,11 @@
-"""FedDyn (baselines-fedmr.md §6)."""
+"""FedDyn (docs/papers/baselines.md, FedDyn)."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from raffed.core.context import Forward
-from raffed.core.method import Spec
+from raffed.core.context import Forward, Spec
 from raffed.core.params import Params, State
 from raffed.methods.feddyn import ClientDual, Drift, DriftCorrected, feddyn
 from raffed.methods.fedprox import fedprox
@@ -45,7 +44,7 @@ def test_on_the_quadratics_server_and_active_mean_find_the_optimum_and_duals_its
     """(4): 5 SGD steps at 0.02, α = 1; θ = active mean = −2/3, −αλ = (−5/3, 4, −7/3)."""
     tiny = quadratics(feddyn(1.0, scaled=False), lr=0.02, steps=5, momentum=momentum).run(90, [0, 1, 2])
     assert x_of(tiny.server.w) == pytest.approx(OPTIMUM, abs=2e-4)
-    assert x_of(tiny.method.server.scored(tiny.server.slots["server"], tiny.server.w)) == pytest.approx(OPTIMUM, abs=2e-4)
+    assert x_of(tiny.method.server.evaluation_weights(tiny.server.slots["server"], tiny.server.w)) == pytest.approx(OPTIMUM, abs=2e-4)
     assert [-x_of(dual(tiny, k)) for k in range(3)] == pytest.approx(GRADIENTS, abs=5e-3)
 
 
@@ -73,7 +72,7 @@ def test_with_exact_local_solves_a_small_alpha_is_slow(alpha: float, drawn: int,
         own, theta = rule.step(own, theta, found, server_context(count=drawn, spec=Spec(1, 1, 3, drawn)))
     assert float(theta["x"]) == pytest.approx(point, abs=within)
     if point == OPTIMUM:
-        assert float(rule.scored(own, theta)["x"]) == pytest.approx(point, abs=within)
+        assert float(rule.evaluation_weights(own, theta)["x"]) == pytest.approx(point, abs=within)
         assert [-alpha * float(one.dual["x"]) for one in duals] == pytest.approx(GRADIENTS, abs=1e-3)
 
 
@@ -129,7 +128,7 @@ def test_what_is_scored_is_the_active_mean_or_on_request_the_broadcast_point() -
         rule = DriftCorrected(score)
         own, out = rule.step(rule.init(w), w, mean, server_context())
         assert float(out["w"]) == 3.0  # 2x̄ − θ⁰
-        assert float(rule.scored(own, out)["w"]) == value
+        assert float(rule.evaluation_weights(own, out)["w"]) == value
 
 
 def test_the_history_is_private_and_never_broadcast() -> None:

@@ -1,4 +1,4 @@
-"""FEDIC (baselines-gldp-mpfedcon.md §8)."""
+"""FEDIC (docs/papers/baselines.md, FEDIC)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.errors import UsageError
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData
 from raffed.data.partition import Partition, make_partition, parse_split
-from raffed.data.reserve import partition_beside, reserved
+from raffed.data.server_holdout import draw_server_holdout, partition_beside
+from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedic import AdamMemory, Calibration, Seen, adam, distillation, fedic, new_gates, seen, shares, teacher
 from tests.tiny import CLASSES, Tiny, client_data, network, same_bits, server_context
@@ -39,8 +39,8 @@ def test_without_steps_of_the_server_it_is_fedavg_bit_for_bit() -> None:
     """(1)."""
     mine, plain = small(copy_steps=0, gate_steps=0, distil_steps=0).run(3), Tiny(fedavg(), net=network(True)).run(3)
     assert same_bits([mine.server.w, mine.server.b], [plain.server.w, plain.server.b])
-    assert fedic(distil_steps=0).server.wants() == ServerData()
-    assert fedic(public=7, labelled=3).server.wants() == ServerData(images=7, labelled=3)
+    assert fedic(distil_steps=0).server.required_data() == ServerData()
+    assert fedic(public=7, labelled=3).server.required_data() == ServerData(images=7, labelled=3)
 
 
 def test_identical_clients_have_equal_shares_and_their_mixture_is_their_own_logits() -> None:
@@ -74,8 +74,8 @@ def test_with_rho_0_the_student_does_not_depend_on_the_teacher() -> None:
         one, two = small(rho=rho).run(1, [0, 1]), small(rho=rho)
         own = two.server.slots["server"]
         assert isinstance(own, Calibration)
-        moved = own.but(gates=Params({**own.gates.tensors, "c": torch.tensor([9.0])}).clone())
-        two.server = two.server.but(slots={"server": moved})
+        moved = own.replace(gates=Params({**own.gates.tensors, "c": torch.tensor([9.0])}).clone())
+        two.server = two.server.replace(slots={"server": moved})
         two.run(1, [0, 1])
         assert same_bits(one.server.w, two.server.w) == same
 
@@ -94,8 +94,8 @@ def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
         tiny = Tiny(fedic(copy_steps, 0, 200, 1e-2, rho=1.0))
         own = tiny.server.slots["server"]
         assert isinstance(own, Calibration)
-        closed = own.but(gates=Params({**own.gates.tensors, "c": torch.tensor([-50.0])}).clone())
-        tiny.server = tiny.server.but(slots={"server": closed})
+        closed = own.replace(gates=Params({**own.gates.tensors, "c": torch.tensor([-50.0])}).clone())
+        tiny.server = tiny.server.replace(slots={"server": closed})
         losses.append(on_the_labelled(tiny.run(1, [0, 1, 2])))
     plain = on_the_labelled(Tiny(fedavg()).run(1, [0, 1, 2]))
     assert losses[0] < plain / 2
@@ -103,7 +103,7 @@ def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
 
 
 def test_the_three_optimisers_have_the_sheet_s_steps_rates_and_decays_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """§8: copy, calibrator, student: 100 steps of Adam at 1e-3, decay 2e-4 for the two networks and none for the calibrator;
+    """Copy, calibrator, student: 100 steps of Adam at 1e-3, decay 2e-4 for the two networks and none for the calibrator;
     batches of 20 of A, in the last also 128 of U."""
     called: list[tuple[int, float, float]] = []
     drawn: list[tuple[int, int]] = []
@@ -188,10 +188,10 @@ def whole_run(method: str, **args: int) -> RunConfig:
 def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
     """(5); and methods that ask for nothing have the split that they always had."""
     from raffed.experiments.server_data import labelled_images
-    from raffed.runtime.setup import prepare
+    from raffed.runtime.setup import prepare_run
 
-    setup, plain = prepare(whole_run("fedic", labelled=7)), prepare(whole_run("fedavg"))
-    own = reserved(setup.dataset.y_train, 10, 7, 0)
+    setup, plain = prepare_run(whole_run("fedic", labelled=7)), prepare_run(whole_run("fedavg"))
+    own = draw_server_holdout(setup.dataset.y_train, 10, 7, 0)
     p = setup.partition
     assert np.bincount(setup.dataset.y_train[own]).tolist() == [7] * 10
     assert not np.intersect1d(own, np.concatenate([*p.train, *p.test])).size
@@ -208,7 +208,7 @@ def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
 def test_a_long_tail_is_cut_from_what_the_server_leaves() -> None:
     """100 of 500 samples a class are the server's: n_max = 400, and at imbalance 4 the tenth class has 100."""
     y, y_test = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 200)
-    own = reserved(y, 10, 100, seed=1)
+    own = draw_server_holdout(y, 10, 100, seed=1)
     p = partition_beside(own, parse_split("stages:2:5:2:if4"), y, 10, None, 1, None, y_test)
     counts = p.class_counts(y).sum(0)
     assert counts.max() <= 400
@@ -223,7 +223,7 @@ def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_o
     y, y_test = np.repeat(np.arange(10), 60), np.repeat(np.arange(10), 40)
     whole = make_partition(parse_split(text), y, 10, None, 3, None, y_test)
     whole.save(tmp_path / "p.npz")
-    own = reserved(y, 10, 5, seed=1)
+    own = draw_server_holdout(y, 10, 5, seed=1)
     p = partition_beside(own, parse_split(f"file:{tmp_path}/p.npz"), y, 10, None, 1, None, y_test)
     for client in range(whole.num_clients):
         for stage in (None,) if whole.stages is None else (None, 0, 1):
@@ -236,7 +236,7 @@ def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_o
 
 def test_a_class_that_would_be_taken_whole_is_refused_with_its_size() -> None:
     with pytest.raises(UsageError, match="wants 5 samples of class 0, which has 5"):
-        reserved(np.repeat(np.arange(3), 5), 3, 5, 0)
+        draw_server_holdout(np.repeat(np.arange(3), 5), 3, 5, 0)
 
 
 def test_a_whole_run_is_reproducible_and_its_checkpoint_holds_the_servers_memory() -> None:

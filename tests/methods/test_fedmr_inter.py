@@ -1,4 +1,4 @@
-"""FedMR's inter-class margin, its prototypes and its variants (fedmr.md §10 tests 6-8, §2.2, §3, §7)."""
+"""FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2, §3, §7)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.errors import UsageError
-from raffed.core.method import Spec
+from raffed.core.context import Spec
 from raffed.core.params import Params
-from raffed.core.training import shared_objective
+from raffed.core.training.objective import shared_objective
+from raffed.errors import UsageError
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
 from raffed.methods.memory import ClassSums, Prototypes
 from tests.tiny import CLASSES, NOISY, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
@@ -235,7 +235,7 @@ def test_the_local_objective_is_eq_5() -> None:
     z = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000  # far from ε; far from g: hinge 0
     g = Prototypes(torch.tensor([[2500.0, 2500.0], [9e4, 9e4], [0.0, 0.0]]), HAVE)
     four = forward(z, torch.zeros(4, dtype=torch.int64), logits=torch.zeros(4, 3))
-    value = shared_objective(method, {slot: k.but(server=g) for slot in views})(four, 0)
+    value = shared_objective(method, {slot: k.replace(server=g) for slot in views})(four, 0)
     assert float(value) == pytest.approx(math.log(3) + 0.3 * 2.25, abs=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""FedMR's intra-class loss (fedmr.md §10 tests 2-5, §2.1, §2.3)."""
+"""FedMR's intra-class loss (docs/papers/fedmr.md §10 no. 2-5, §2.1, §2.3)."""
 
 from __future__ import annotations
 

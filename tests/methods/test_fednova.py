@@ -1,4 +1,4 @@
-"""FedNova (baselines-fedmr.md §4)."""
+"""FedNova (docs/papers/baselines.md, FedNova)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.boundary import Server, Upload
-from raffed.core.fold import Fold
-from raffed.core.maths import momentum_sum
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.losses import momentum_sum
+from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.sgd import Solver, sgd
+from raffed.core.training.sgd import Solver, sgd
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, counted_sum, fednova
 from raffed.methods.fedopt import fedavgm
@@ -113,7 +113,7 @@ def limit(lr: float, momentum: float, nova: bool, rounds: int = 110, start: floa
     w = tiny.net.initial.w + Params({"head.weight": torch.tensor([[start, 0.0]])})
     quadratic = tiny.method.terms[-1]
     for _ in range(rounds):
-        fold = Fold()
+        fold = UploadAccumulator()
         for client, tau in enumerate(taus):
             start = State(w, Params({}))
             end = sgd(tiny.net, start, lambda f, _: quadratic.loss(f, bare_context()), tiny.data[client],
@@ -122,7 +122,7 @@ def limit(lr: float, momentum: float, nova: bool, rounds: int = 110, start: floa
                              class_counts=torch.tensor([1]))  # fmt: skip
             sent = update.outgoing(end.w, k) if nova else end.w
             fold.add(client, 0.5, Upload(1, sent, Params({}), {"message": update.finish(k)[1]}), "test")
-        mean, _, received = fold.finish(Server(0, w, Params({}), {}))
+        mean, _, received = fold.finish(ServerState(0, w, Params({}), {}))
         w = rule.step(None, w, mean, server_context(count=2, samples=2, received=received))[1] if nova else mean
     return float(w["head.weight"][0, 0])
 

@@ -1,4 +1,4 @@
-"""FedAvgM, FedAdagrad, FedAdam, FedYogi (baselines-map.md §4)."""
+"""FedAvgM, FedAdagrad, FedAdam, FedYogi (docs/papers/baselines.md, FedOpt)."""
 
 from __future__ import annotations
 

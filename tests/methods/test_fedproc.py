@@ -1,4 +1,4 @@
-"""FedProc and "baseline + prototypes" (baselines-fedmr.md §3 and §8)."""
+"""FedProc and "baseline + prototypes" (docs/papers/baselines.md, FedProc and Baselines with prototypes)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_round_0_and_rounds_from_t_on_are_fedavg_bit_for_bit() -> None:
     plain.step([0, 1, 2, 3])
     assert same_bits(mine.server.w, plain.server.w)
     assert not same_bits(mine.visit(1).trained, plain.visit(1).trained)
-    late, plain_late = (tiny.server.but(round=2).broadcast() for tiny in (mine, plain))
+    late, plain_late = (tiny.server.replace(round=2).broadcast() for tiny in (mine, plain))
     assert same_bits(mine.visit(1, broadcast=late).trained, plain.visit(1, broadcast=plain_late).trained)
 
 
@@ -42,7 +42,7 @@ def test_round_0_and_rounds_from_t_on_are_fedavg_bit_for_bit() -> None:
 def test_the_cross_entropy_takes_over_linearly(t: int, alpha: float) -> None:
     """α_t = t/T with T = 10: CE + term = α CE + (1 − α) L_pc."""
     k = bare_context(server=Prototypes(C, ALL), round=t)
-    k = k.but(spec=replace(k.spec, rounds=10))
+    k = k.replace(spec=replace(k.spec, rounds=10))
     logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     f = forward(Z, Y, logits)
     wanted = alpha * k.ce(f) + (1 - alpha) * prototype_contrast(Z, Y, C, ALL)
@@ -104,7 +104,7 @@ def test_at_rate_0_the_prototypes_are_the_class_means_of_all_the_data() -> None:
 
 
 def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_without_augmentation() -> None:
-    """§3: class sums of the final local model, clients' bare data; client 1 holds five of class 1 and five of class 2."""
+    """FedProc (5): class sums of the final local model, clients' bare data; client 1 holds five of class 1 and five of class 2."""
     tiny = Tiny(fedproc(), net=network(norm=True), augment=NOISY, local=replace(PLAIN, lr=0.1))
     done = tiny.visit(1)
     sums = done.upload.slots["term-PrototypeContrast"]
@@ -117,14 +117,14 @@ def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_wit
 
 
 def test_fedavg_with_prototypes_is_fedproc_bit_for_bit() -> None:
-    """§8."""
+    """Baselines with prototypes."""
     one = Tiny(Method("FedAvg", terms=prototype_terms("fedproc"))).run(3)
     assert same_bits(one.everything(), Tiny(fedproc()).run(3).everything())
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_baseline_with_prototypes_is_the_baseline_where_alpha_is_1_and_another_where_not(name: str) -> None:
-    """§8: T = 1 makes α_t ≡ 1."""
+    """Baselines with prototypes: T = 1 makes α_t ≡ 1."""
     make = BASELINES[name]
     plain, with_them = Tiny(make(), rounds=1).run(3), Tiny(make(prototypes="fedproc"), rounds=1).run(3)  # type: ignore[operator]
     assert same_bits(plain.server.w, with_them.server.w)
@@ -133,7 +133,7 @@ def test_a_baseline_with_prototypes_is_the_baseline_where_alpha_is_1_and_another
 
 
 def test_fednova_with_prototypes_and_equal_steps_is_fedproc() -> None:
-    """§8, to float accuracy."""
+    """Baselines with prototypes, to float accuracy."""
     data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
     mine, proc = Tiny(fednova("fedproc"), data=data).run(3), Tiny(fedproc(), data=data).run(3)
     torch.testing.assert_close(mine.server.w.flat, proc.server.w.flat, rtol=1e-4, atol=1e-5)

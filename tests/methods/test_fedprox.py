@@ -1,4 +1,4 @@
-"""FedProx (baselines-fedmr.md §2 tests 1-5)."""
+"""FedProx (docs/papers/baselines.md, FedProx (1)-(5))."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from raffed.config.training import Local
 from raffed.core.context import ClientData, Forward
-from raffed.core.errors import UsageError
-from raffed.core.local import Local
-from raffed.core.network import Network
 from raffed.core.params import Params, State
-from raffed.core.sgd import Solver, sgd
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import Solver, sgd
+from raffed.errors import UsageError
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.models.net import Net
 from tests.tiny import Tiny, bare_context, forward, network
@@ -20,7 +20,7 @@ ONE = ClientData(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.ten
 
 
 def test_the_gradient_of_the_term_is_mu_times_the_displacement_in_both_directions() -> None:
-    """§2 (5): w − w⁰ = (2, −3, 0), μ = 0.4 ⇒ loss 0.2·13 = 2.6, gradient (0.8, −1.2, 0)."""
+    """(5): w − w⁰ = (2, −3, 0), μ = 0.4 ⇒ loss 0.2·13 = 2.6, gradient (0.8, −1.2, 0)."""
     w0 = Params({"w": torch.tensor([1.0, 1.0, 5.0])}).clone()
     w = Params({"w": torch.tensor([3.0, -2.0, 5.0], requires_grad=True)})
     k = bare_context(start=State(w0, Params({})))
@@ -32,13 +32,13 @@ def test_the_gradient_of_the_term_is_mu_times_the_displacement_in_both_direction
 
 @pytest.mark.parametrize(("g", "moved"), [(2.0, -3.3856260), (-2.0, 3.3856260)])
 def test_a_constant_gradient_gives_the_closed_form_displacement(g: float, moved: float) -> None:
-    """§2 (3): θ_τ − θ_0 = −(g/μ)(1 − (1 − ημ)^τ); g = ±2, μ = 0.1, η = 0.05, τ = 37 (verified on the sheet)."""
+    """(3): θ_τ − θ_0 = −(g/μ)(1 − (1 − ημ)^τ); g = ±2, μ = 0.1, η = 0.05, τ = 37 (checked independently)."""
     done = pulled(g, momentum=0.0, rate=0.05, steps=37)
     assert done == pytest.approx(moved, rel=1e-5)
 
 
 def test_the_terms_gradient_passes_through_the_momentum_buffer() -> None:
-    """§0: g = 1, μ = 0.1, η = 0.01, ρ = 0.9, 100 steps: −6.3137 inside the buffer, −8.6983 outside (verified there)."""
+    """docs/papers/baselines.md §0: g = 1, μ = 0.1, η = 0.01, ρ = 0.9, 100 steps: −6.3137 inside the buffer, −8.6983 outside (verified there)."""
     assert pulled(1.0, momentum=0.9, rate=0.01, steps=100) == pytest.approx(-6.3137, abs=2e-4)
 
 
@@ -58,7 +58,7 @@ def pulled(g: float, momentum: float, rate: float, steps: int) -> float:
 
 
 def test_the_first_local_step_does_not_depend_on_mu_and_the_second_does() -> None:
-    """§2 (2): the pull is zero at w = w⁰."""
+    """(2): the pull is zero at w = w⁰."""
     local = Local(lr=0.2, momentum=0.0, weight_decay=0.0, batch_size=64)
 
     def after(mu: float, epochs: int) -> Params:
@@ -71,7 +71,7 @@ def test_the_first_local_step_does_not_depend_on_mu_and_the_second_does() -> Non
 
 
 def test_exact_local_solves_have_the_sample_weighted_fixed_point_of_the_sheet() -> None:
-    """§2 (4), QT: f_k = ½h_k(x − b_k)², h = (1, 3, 0.5), b = (1, −2, 4), p = (.2, .3, .5), μ = 1:
+    """(4), QT: f_k = ½h_k(x − b_k)², h = (1, 3, 0.5), b = (1, −2, 4), p = (.2, .3, .5), μ = 1:
     w* = Σp h b/(h+μ) / Σp h/(h+μ) = 0.6440678. Local minima are found with raffed's own term and loop."""
     h, b, p = (1.0, 3.0, 0.5), (1.0, -2.0, 4.0), (0.2, 0.3, 0.5)
     net = Network(Net(nn.Identity(), nn.Linear(1, 1, bias=False)))
@@ -92,7 +92,7 @@ def test_exact_local_solves_have_the_sample_weighted_fixed_point_of_the_sheet() 
 
 
 def test_the_pull_does_not_touch_batchnorms_statistics() -> None:
-    """baselines-fedmr.md §2: θ are the trainable parameters; the first step's statistics are FedAvg's for any μ."""
+    """docs/papers/baselines.md, FedProx: θ are the trainable parameters; the first step's statistics are FedAvg's for any μ."""
     local = Local(lr=0.2, momentum=0.0, weight_decay=0.0, batch_size=64, epochs=1)
     strong = Tiny(fedprox(100.0), net=network(norm=True), local=local).visit(0).trained
     plain = Tiny(fedprox(0.0), net=network(norm=True), local=local).visit(0).trained
@@ -100,7 +100,7 @@ def test_the_pull_does_not_touch_batchnorms_statistics() -> None:
 
 
 def test_the_authors_preset_pulls_by_the_difference_over_the_elements_and_the_tensors() -> None:
-    """baselines-map.md §10: w − w⁰ = (0.5, −0.5) and (0.25) in two tensors, μ = 0.4: 0.4·0.5/(2·2) and 0.4·0.25/2, both 0.05."""
+    """Preset "authors" by hand: w − w⁰ = (0.5, −0.5) and (0.25) in two tensors, μ = 0.4: 0.4·0.5/(2·2) and 0.4·0.25/2, both 0.05."""
     w0 = Params({"a": torch.zeros(2), "b": torch.ones(1)}).clone()
     live = {"a": torch.tensor([0.5, -0.5], requires_grad=True), "b": torch.tensor([1.25], requires_grad=True)}
     (term,) = fedprox(0.4, preset="authors").terms

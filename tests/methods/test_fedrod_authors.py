@@ -1,4 +1,4 @@
-"""FedROD's preset "authors" by hand (baselines-map.md §11, deviations of MAP's released code)."""
+"""FedROD's preset "authors" by hand (docs/papers/baselines-personal.md, FedROD, deviations of MAP's released code)."""
 
 from __future__ import annotations
 

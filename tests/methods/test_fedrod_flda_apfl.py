@@ -1,4 +1,4 @@
-"""What trains beside the shared model: FedROD, FLDA, APFL (baselines-map.md §11, §6; baselines-gldp-mpfedcon.md §3)."""
+"""What trains beside the shared model: FedROD, FLDA, APFL (docs/papers/baselines-personal.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_map
 
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.round import resting
-from raffed.core.training import Guest
+from raffed.core.round import between_rounds
+from raffed.core.training.session import Participant
 from raffed.methods.apfl import AdaptiveMixedModel, apfl
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrod import BalancedSoftmax, PersonalHead, fedrod
@@ -39,7 +39,7 @@ def with_own(tiny: Tiny, client: int, **changes: torch.Tensor) -> None:
     """Change some of a client's companions."""
     vault = tiny.vaults[client]
     changed = Companion(Params({**own(tiny, client).tensors, **changes}).clone())
-    tiny.vaults[client] = vault.but(slots={**vault.slots, "personal": changed})
+    tiny.vaults[client] = vault.replace(slots={**vault.slots, "personal": changed})
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -132,7 +132,7 @@ def test_a_closed_gate_leaves_the_shared_model_alone_and_trains_the_private_one_
     for n in wanted.names:
         torch.testing.assert_close(got[n], wanted[n], rtol=1e-5, atol=1e-6)
     logits = done.personal_logits(tiny.method.personal, tiny.data[1].x)  # type: ignore[arg-type]
-    expert = done.trained.but(w=Params({n: got[n] for n in wanted.names}))
+    expert = done.trained.replace(w=Params({n: got[n] for n in wanted.names}))
     torch.testing.assert_close(logits, tiny.net.apply(expert, tiny.data[1].x)[0])
 
 
@@ -237,16 +237,16 @@ def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
     assert float(Tiny(apfl(0.5, True)).visit(1).vault.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
     rule = AdaptiveMixedModel(0.5)
     for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
-        turned = rule.turn(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, torch.tensor(0))
+        turned = rule.update_gates(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, torch.tensor(0))
         assert float(turned["alpha"]) == pytest.approx(wanted)
 
 
 def test_between_rounds_v_is_mixed_with_the_servers_new_weights() -> None:
-    """baselines §3: scored is α v_i + (1 − α) w^{t+1} after aggregation, also of client 3, which took no part in round 2."""
+    """APFL: scored is α v_i + (1 − α) w^{t+1} after aggregation, also of client 3, which took no part in round 2."""
     tiny = Tiny(apfl(0.3)).run(1, [0, 1, 2, 3]).run(1, [0, 1])
     for client in (0, 3):
-        guest = Guest(client, tiny.vaults[client], tiny.data[client])
-        found = resting(tiny.method, tiny.server.broadcast(), guest, tiny.session).personal_state(tiny.method).w
+        guest = Participant(client, tiny.vaults[client], tiny.data[client])
+        found = between_rounds(tiny.method, tiny.server.broadcast(), guest, tiny.session).personal_state(tiny.method).w
         for n, v in own(tiny, client).tensors.items():
             torch.testing.assert_close(found[n], 0.3 * v + 0.7 * tiny.server.w[n], rtol=1e-6, atol=1e-7)
     local = tiny.last[0].personal_state(tiny.method).w
@@ -260,7 +260,7 @@ def test_parameter_mixing_is_logit_mixing_for_a_linear_model() -> None:
     v = Params({n: t if n.startswith("body") else t + 1.0 for n, t in w.tensors.items()})
     mixed = tiny.method.personal.mixed(v, w)  # type: ignore[union-attr]
     x, b = tiny.data[1].x, tiny.net.initial
-    logits = [tiny.net.apply(b.but(w=p), x)[0] for p in (mixed, v, w)]
+    logits = [tiny.net.apply(b.replace(w=p), x)[0] for p in (mixed, v, w)]
     torch.testing.assert_close(logits[0], 0.3 * logits[1] + 0.7 * logits[2], rtol=1e-5, atol=1e-5)
     assert forward(x, tiny.data[1].y).through is None
     assert len(clients()) == 4

@@ -1,4 +1,4 @@
-"""Restricted softmax and FedRS (map.md §6 R1-R7, §1.2-1.4). R1 and R5 are among the laws."""
+"""Restricted softmax and FedRS (docs/papers/map.md §6 R1-R7, §1.2-1.4). R1 and R5 are among the laws."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.errors import UnknownNameError
 from raffed.core.params import Params
+from raffed.errors import UnknownNameError
 from raffed.methods import build_method
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from tests.tiny import OWNED, PLAIN, Tiny, bare_context, clients, network, same_bits
@@ -110,12 +110,12 @@ def test_the_bug_is_a_softmax_temperature() -> None:
 
 def test_the_observed_set_comes_from_training_labels_alone() -> None:
     """R7: a class that occurs only in the local test part is missing. 2 of 5 samples held out are class 2."""
-    from raffed.core.config import Data, RunConfig, Runtime
-    from raffed.runtime.host import Host
-    from raffed.runtime.setup import prepare
+    from raffed.config.run import Data, RunConfig, Runtime
+    from raffed.runtime.setup import prepare_run
+    from raffed.runtime.worker import ClientWorker
 
     config = RunConfig(data=Data(split="dirichlet:20:0.1", local_test=0.5), runtime=Runtime(execution="serial"))
-    host = Host(prepare(config), None)
+    host = ClientWorker(prepare_run(config), None)
     labels, partition, only_tested = host.setup.dataset.y_train, host.setup.partition, 0
     for client in range(partition.num_clients):
         counts = host._client(client).class_counts

@@ -1,4 +1,4 @@
-"""FedAvg + fine-tuning (baselines-map.md §13, baselines-gldp-mpfedcon.md §2)."""
+"""FedAvg + fine-tuning (docs/papers/baselines-personal.md, FedAvg+FT)."""
 
 from __future__ import annotations
 

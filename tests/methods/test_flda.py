@@ -87,7 +87,7 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(pr
     vault = tiny.vaults[1]
     turned = {"gate.weight": torch.randn(5, generator=g), "gate.bias": torch.tensor([0.3])}
     kept = Params({**own(tiny, 1).tensors, **turned}).clone()
-    tiny.vaults[1] = vault.but(slots={"personal": Companion(kept)})
+    tiny.vaults[1] = vault.replace(slots={"personal": Companion(kept)})
     done, x, y = tiny.visit(1), tiny.data[1].x, tiny.data[1].y
     assert done.steps == 1
     live = [Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept)]

@@ -1,4 +1,4 @@
-"""GLDP (gldp.md §2, §4, §5, §6, §10)."""
+"""GLDP (docs/papers/gldp.md §2, §4, §5, §6, §10)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.context import Context
-from raffed.core.method import Method, Received
+from raffed.core.context import Context, Received
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 from raffed.methods.fedrep import fedrep
@@ -139,7 +139,7 @@ def test_a_clients_memory_is_inserted_and_then_averaged_with_beta() -> None:
     mine = rule.client_init(k)
     for value, wanted in ((1.0, 1.0), (5.0, 4.0)):
         batch = torch.full((2, 5), value), torch.zeros(2, dtype=torch.int64)
-        mine, _ = rule.finish(k.but(mine=mine, features=lambda _, batch=batch: iter([batch])))
+        mine, _ = rule.finish(k.replace(mine=mine, features=lambda _, batch=batch: iter([batch])))
         assert mine.mean.tolist() == [[wanted] * 5, [0.0] * 5, [0.0] * 5]
     assert mine.known.tolist() == [True, False, False]
 
@@ -153,7 +153,7 @@ def test_a_snapshot_sends_what_was_known_before_the_round_whatever_its_stages_ha
         k = server_context(spec=spec, round=round, received={"personal": told_of_class_0(mean)})
         own, w = rule.step(own, Params({}), Params({"w": torch.ones(1)}), k)
         assert w["w"].tolist() == [1.0]
-        sent = rule.tells(own)["personal"]
+        sent = rule.extra_broadcast(own)["personal"]
         assert isinstance(sent, Prototypes)
         seen.append((round_to(own.now.mean[0, 0]), round_to(sent.mean[0, 0]), sent.known.tolist()))
     unknown, known = [False] * 3, [True, False, False]
@@ -209,7 +209,7 @@ def test_the_servers_prototypes_are_uniform_over_clients() -> None:
 
 
 def test_bodies_are_averaged_uniformly_and_no_head_or_count_travels() -> None:
-    """8 and §8: sizes 8 and 6; Ĉ stays with the client."""
+    """§10 no. 8 and §8: sizes 8 and 6; Ĉ stays with the client."""
     tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True))
     done = tiny.step([0, 2])
     torch.testing.assert_close(tiny.server.w.flat, ((done[0].upload.w + done[2].upload.w) / 2).flat, rtol=1e-5, atol=1e-6)
@@ -240,14 +240,14 @@ def test_prediction_ignores_the_head_and_never_names_a_class_without_prototype(i
     x = tiny.data[3].x
     view = done.views["personal"]
     noise = Params({n: torch.randn_like(t) if n.startswith("head") else t for n, t in view.w.tensors.items()}).clone()
-    other = view.but(state=State(noise, view.state.b))
+    other = view.replace(state=State(noise, view.state.b))
     assert torch.equal(personal.predict(x, view), personal.predict(x, other))
     if inference == "lp":
         assert set(personal.predict(x, view).argmax(-1).tolist()) <= {1, 2}
 
 
 def test_features_at_their_prototypes_are_all_right_and_the_chain_falls_back() -> None:
-    """10; §6: without Ĉ the global prototypes decide, without those the head."""
+    """§10 no. 10; §6: without Ĉ the global prototypes decide, without those the head."""
     protos, nothing = torch.eye(3, 5) * 3, torch.zeros(3, dtype=torch.bool)
     everything = torch.ones(3, dtype=torch.bool)
     net = lambda state, x: (torch.tensor([[0.0, 0.0, 1.0]]).expand(3, 3), protos)  # noqa: E731

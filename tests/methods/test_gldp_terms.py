@@ -1,4 +1,4 @@
-"""GLDP's terms and answers in numbers (gldp.md §4 to §6, A12; §9)."""
+"""GLDP's terms and answers in numbers (docs/papers/gldp.md §4 to §6, A12; §9)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_candidates_are_all_known_classes_or_those_that_the_client_has_seen() ->
 
 
 def test_a_class_that_the_server_does_not_know_is_never_answered() -> None:
-    """§10, 10: z at the corner of class 0, of which the server holds a mean that it does not know to be one."""
+    """§10 no. 10: z at the corner of class 0, of which the server holds a mean that it does not know to be one."""
     server, mine = Prototypes(CORNERS, torch.tensor([False, True, True])), Remembered(CORNERS, EVERY)
     z = CORNERS[:1] + 0.1 * CORNERS[2]
     assert answers(z, mine, server, inference="gp") == [2]
@@ -91,7 +91,7 @@ def test_no_other_form_acts_on_the_head_nor_does_this_one_with_factor_0() -> Non
     for lam, lp, same in ((0.5, SAMPLE, True), (0.5, "mse", True), (0.0, "logits", True), (0.5, "logits", False)):
         tiny = Tiny(gldp(lam, 0.5, 0.0, 1.0, lp=lp), local=ONE_STEP).run(2, [0, 1, 2, 3])  # type: ignore[arg-type]
         assert same_bits(tiny.vaults[1].v, plain.vaults[1].v) == same, lp
-    assert [one.plain for one in gldp(0.0, lp="logits").passes] == [one.plain for one in gldp().passes] == [False, True]
+    assert [one.cross_entropy_only for one in gldp(0.0, lp="logits").passes] == [one.cross_entropy_only for one in gldp().passes] == [False, True]
 
 
 def test_the_temperature_and_the_factor_reach_the_local_relation() -> None:
@@ -114,7 +114,7 @@ def test_mse_is_the_mean_square_and_l1_compares_shares() -> None:
 
 
 def test_no_gradient_reaches_the_memories_or_the_head_and_any_uneven_shift_is_felt() -> None:
-    """§10, 3: neither Ĉ, C̃ nor ν; L_LP > 0 unless all coordinates move alike."""
+    """§10 no. 3: neither Ĉ, C̃ nor ν; L_LP > 0 unless all coordinates move alike."""
     g = torch.Generator().manual_seed(0)
     z, old, centres, w = (torch.randn(n, 5, generator=g).requires_grad_() for n in (6, 3, 3, 3))
     y = torch.tensor([0, 1, 2, 0, 1, 2])

@@ -1,4 +1,4 @@
-"""The inherited private model of FedPHP, MAP and ScaMAP (map.md §6 H1-H4, M2-M5; §2.1, §3)."""
+"""The inherited private model of FedPHP, MAP and ScaMAP (docs/papers/map.md §6 H1-H4, M2-M5; §2.1, §3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.method import Method, Spec
+from raffed.core.context import Spec
+from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training import Guest, train_private
+from raffed.core.training.phases import train_private
+from raffed.core.training.session import Participant
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedphp import Heirloom, Inheritance, fedphp
 from raffed.methods.map import InheritedModel, map_, scamap
@@ -50,8 +52,8 @@ def test_at_the_first_participation_no_nan_of_the_hpm_reaches_anything(name: str
     own = vault.slots["personal"]
     assert isinstance(own, Heirloom)
     broken = Heirloom(State(own.model.w * float("nan"), own.model.b * float("nan")), torch.tensor(0))
-    fresh = {slot: v.but(c=v.c.zeros()) if slot == "correction" else broken for slot, v in vault.slots.items()}  # type: ignore[attr-defined]
-    done = tiny.visit(0, vault=vault.but(slots=fresh))
+    fresh = {slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken for slot, v in vault.slots.items()}  # type: ignore[attr-defined]
+    done = tiny.visit(0, vault=vault.replace(slots=fresh))
     assert same_bits(done.upload, clean.upload)
     assert same_bits(done.vault, clean.vault)
 
@@ -201,8 +203,8 @@ def test_scamaps_stage_2_uses_the_runs_momentum_and_no_control_variates() -> Non
     done = tiny.visit(0)
     view = done.views["personal"]
     alone = map_(share=0.2, lr_scale=0.5)
-    entry = view.but(mine=tiny.vaults[0].slots["personal"], private=None)
-    again = train_private(alone, [{"personal": entry}], [Guest(0, None, tiny.data[0])], tiny.session)[0]["personal"]
+    entry = view.replace(mine=tiny.vaults[0].slots["personal"], private=None)
+    again = train_private(alone, [{"personal": entry}], [Participant(0, None, tiny.data[0])], tiny.session)[0]["personal"]
     assert same_bits(again.private, view.private)
 
 

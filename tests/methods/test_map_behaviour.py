@@ -1,13 +1,13 @@
-"""M7 (map.md §6; Fig. 8 of the paper): restricting keeps the proxies of missing classes from being pushed away."""
+"""M7 (docs/papers/map.md §6; Fig. 8 of the paper): restricting keeps the proxies of missing classes from being pushed away."""
 
 from __future__ import annotations
 
 import torch
 
+from raffed.config.training import Local
 from raffed.core.context import ClientData
-from raffed.core.local import Local
-from raffed.core.network import Network
 from raffed.core.round import client_round
+from raffed.core.training.network import Network
 from raffed.data.datasets import load_dataset
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrs import fedrs

@@ -1,4 +1,4 @@
-"""MOON (baselines-fedmr.md §5)."""
+"""MOON (docs/papers/baselines.md, MOON)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MpFedcon (mpfedcon.md §2, §3, §6)."""
+"""MpFedcon (docs/papers/mpfedcon.md §2, §3, §6)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from raffed.config.training import Local
 from raffed.core import seeds
-from raffed.core.context import Context, Forward
-from raffed.core.errors import BoundaryError
-from raffed.core.local import Local
-from raffed.core.method import Received
-from raffed.core.network import Network
+from raffed.core.context import Context, Forward, Received
 from raffed.core.params import Params, State
+from raffed.core.training.network import Network
+from raffed.errors import BoundaryError
 from raffed.methods.fedrep import fedrep
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.mpfedcon import CentreContrast, HeadContrast, PreviousContrast, centre_contrast, mpfedcon
@@ -113,7 +112,7 @@ def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
     done, data = tiny.visit(1), tiny.data[1]
     d = State(Params({n: t.clone().requires_grad_() for n, t in done.start.w.tensors.items()}), done.start.b)
     z = torch.randn(len(data.y), 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    loss = CentreContrast(1.0, 0.5).loss(replace(forward(z, data.y), x=data.x), done.views[SLOT].but(start=d))
+    loss = CentreContrast(1.0, 0.5).loss(replace(forward(z, data.y), x=data.x), done.views[SLOT].replace(start=d))
     grads = torch.autograd.grad(loss, [z, *d.w.tensors.values()], allow_unused=True)
     assert grads[0].abs().max() > 0
     assert all(g is None for g in grads[1:])
@@ -141,7 +140,7 @@ def test_all_heads_are_equal_bit_for_bit_at_round_0_and_apart_once_they_were_tra
 
 
 def test_a_party_that_takes_no_part_keeps_its_heads_bit_for_bit() -> None:
-    """mpfedcon.md §6; baselines, FedPer (3): also when the others move the encoder."""
+    """docs/papers/mpfedcon.md §6 no. 8; docs/papers/baselines-personal.md, FedPer (3): also when the others move the encoder."""
     tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
     shared, heads = tiny.server.w, tiny.vaults[3].v
     tiny.step([0, 1])
@@ -155,7 +154,7 @@ def test_the_contrast_is_never_evaluated_in_the_head_phase() -> None:
     tiny = Tiny(mpfedcon(10.0, 0.5, 2.0, 0.0), net=projected()).run(1, [0, 1, 2, 3])
     sent = tiny.server.broadcast()
     poison = Prototypes(torch.full((3, 5), math.nan), ALL)
-    done = tiny.visit(1, broadcast=sent.but(slots={SLOT: poison}))
+    done = tiny.visit(1, broadcast=sent.replace(slots={SLOT: poison}))
     assert same_bits(done.trained, tiny.visit(1).trained)
 
 
@@ -207,7 +206,7 @@ def test_no_key_of_the_private_part_travels_and_uniform_centres_tell_no_counts()
 
 
 def test_centres_are_indexed_by_label_and_unknown_classes_are_left_out() -> None:
-    """12 and §3: permuted centres change the loss; samples without a centre do not enter, whatever it holds."""
+    """§6 no. 12 and §3: permuted centres change the loss; samples without a centre do not enter, whatever it holds."""
     usual, permuted = (float(centre_contrast(Z, Y, c, ALL, CON, 0.5)) for c in (C, C[[1, 2, 0]]))
     assert usual != pytest.approx(permuted)
     known, poisoned = torch.tensor([True, True, False]), C.clone()
@@ -225,7 +224,7 @@ def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloa
     one.step([0, 1, 2, 3])
     two.step([0, 1, 2, 3])
     assert same_bits(one.server.w, two.server.w)
-    view = two.visit(1).views["term-PreviousContrast"].but(mine=two.vaults[1].slots["term-PreviousContrast"])
+    view = two.visit(1).views["term-PreviousContrast"].replace(mine=two.vaults[1].slots["term-PreviousContrast"])
     negative = PreviousContrast(1.0, 0.5).negative(seen(two.last[1].trained.w), view)
     assert all(torch.equal(negative.w[n], two.last[1].trained.w[n]) for n in negative.w.names if n.startswith("body."))
     one.step([0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""FedAvg with noise on the gradient (mpfedcon.md §5.4)."""
+"""FedAvg with noise on the gradient (docs/papers/mpfedcon.md §5.4)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from raffed.config.training import Local
 from raffed.core import seeds
-from raffed.core.local import Local
 from raffed.methods.fedavg import fedavg
 from raffed.methods.noisygrad import KINDS, noise, noisygrad
 from tests.contract.test_cohort import agree_in_all, pair

@@ -1,4 +1,4 @@
-"""Local solvers of their own: pFedMe and Per-FedAvg (baselines-map.md §7, §8; baselines-gldp-mpfedcon.md §5)."""
+"""Local solvers of their own: pFedMe and Per-FedAvg (docs/papers/baselines-personal.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from raffed.core.local import Local
-from raffed.core.method import Gradient, Method, Pass
+from raffed.config.training import Local
+from raffed.core.ingredients import Gradient
+from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import Pass
 from raffed.core.seeds import generator
 from raffed.core.server import Mean
-from raffed.core.sgd import batch_stream
+from raffed.core.training.sgd import batch_stream
 from raffed.methods.perfedavg import Meta, MetaSteps, perfedavg
 from raffed.methods.pfedme import Envelope, MoreauSteps, pfedme
 from tests.quadratics import quadratics, x_of
@@ -200,7 +202,7 @@ def test_the_authors_preset_makes_as_many_steps_as_fedavg_on_twice_the_batches()
 
 
 def test_the_score_after_one_step_and_that_after_an_epoch_are_of_one_training() -> None:
-    """baselines §5: also log after one step; two runs, of the same bits but for the personalised model."""
+    """Per-FedAvg, scored after one step or one epoch: two runs, of the same bits but for the personalised model."""
     step, epoch = Tiny(perfedavg()).run(2, [0, 1]), Tiny(perfedavg(adapt_epochs=1.0)).run(2, [0, 1])
     assert same_bits(step.everything(), epoch.everything())
     models = [tiny.last[1].personal_state(tiny.method) for tiny in (step, epoch)]

@@ -1,4 +1,4 @@
-"""Preset "authors" against the formulas of the released code, worked out by hand (baselines-map.md; lxcnju/MAP).
+"""Preset "authors" against the formulas of the released code, worked out by hand (docs/papers/baselines.md; lxcnju/MAP).
 
 What the code does is written in the docstring of each test, with the numbers that follow from it.
 """
@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from raffed.core.errors import Preset
 from raffed.core.params import Params, State
+from raffed.errors import Preset
 from raffed.methods import build_method
 from raffed.methods.fednova import LocalSteps, fednova
 from raffed.methods.memory import Companion

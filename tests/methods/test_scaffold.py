@@ -1,4 +1,4 @@
-"""SCAFFOLD and ScaRS (baselines-map.md §2 a-e, map.md §4)."""
+"""SCAFFOLD and ScaRS (docs/papers/baselines.md, SCAFFOLD (a)-(e); docs/papers/map.md §4)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raffed.core.boundary import Server, Upload
-from raffed.core.context import ClientData, Forward
-from raffed.core.fold import Fold
-from raffed.core.local import Local
-from raffed.core.method import Method, Received, Spec
-from raffed.core.network import Network
+from raffed.config.training import Local
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.context import ClientData, Forward, Received, Spec
+from raffed.core.messages import ServerState, Upload
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.seeds import generator
-from raffed.core.sgd import Solver, batch_stream, sgd
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import Solver, batch_stream, sgd
 from raffed.methods.map import scamap, scars
 from raffed.methods.scaffold import ClientControl, ControlDelta, ControlVariate, ServerControl, scaffold
 from raffed.models.net import Net
@@ -73,7 +73,7 @@ def test_the_servers_control_is_the_mean_over_all_clients_after_every_round(name
 
 
 def test_after_one_full_batch_step_the_control_is_the_gradient_at_the_downloaded_model() -> None:
-    """style.md §6: K = 1, full batch: c_i = ∇F_i(w^t)."""
+    """docs/design.md §11: K = 1, full batch: c_i = ∇F_i(w^t)."""
     local = Local(lr=0.3, momentum=0.9, weight_decay=0.1, batch_size=64, epochs=1)
     tiny = Tiny(scaffold(), local=local).run(2)
     done, net = tiny.visit(0), module()
@@ -100,7 +100,7 @@ def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
 
             bend = (lambda g, k=k: correction.gradient(g, k)) if corrected else None
             end = sgd(net, x, loss, data, [torch.tensor([0])] * 5, Solver(0.1, 0.0, 0.0), correct=bend).state
-            mine[i], told = correction.finish(k.but(state=end, steps=5, lr_sum=0.5))
+            mine[i], told = correction.finish(k.replace(state=end, steps=5, lr_sum=0.5))
             ends.append(end)
             fold.append(told)
         x = State((ends[0].w + ends[1].w) / 2, Params({}))
@@ -109,10 +109,10 @@ def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
 
 
 def received(told: list[ControlDelta]) -> Received:
-    fold, w = Fold(), Params({"w": torch.zeros(1)}).clone()
+    fold, w = UploadAccumulator(), Params({"w": torch.zeros(1)}).clone()
     for client, one in enumerate(told):
         fold.add(client, 0.5, Upload(None, w, Params({}), {"correction": one}), "test")
-    return fold.finish(Server(0, w, Params({}), {}))[2]["correction"]
+    return fold.finish(ServerState(0, w, Params({}), {}))[2]["correction"]
 
 
 def test_on_unequal_quadratics_scaffold_finds_the_optimum() -> None:

@@ -1,4 +1,4 @@
-"""SOLO, FedPer, FedRep (baselines-gldp-mpfedcon.md §1, §6, §7, §10; baselines-map.md §12)."""
+"""SOLO, FedPer, FedRep (docs/papers/baselines-personal.md)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.errors import UsageError
-from raffed.core.local import Local
-from raffed.core.method import Method, Pass, Split
+from raffed.config.training import Local
+from raffed.core.method import Method
+from raffed.core.parts import ParameterSplit, Pass
 from raffed.core.server import Mean
+from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrep import fedper, fedrep
 from raffed.methods.solo import solo
@@ -48,15 +49,15 @@ def test_solo_epochs_replace_the_runs() -> None:
 
 
 def test_fedper_with_nothing_private_is_fedavg_and_with_everything_private_solo() -> None:
-    """§6 (1): the split alone makes the difference."""
-    nothing = Method("x", split=Split(personal="none"))
+    """FedPer (1): the split alone makes the difference."""
+    nothing = Method("x", split=ParameterSplit(personal="none"))
     assert same_bits(Tiny(nothing).run(3).server, Tiny(fedavg()).run(3).server)
-    everything = replace(fedper(), split=Split(personal="all", buffers="local"))
+    everything = replace(fedper(), split=ParameterSplit(personal="all", buffers="local"))
     assert same_bits(Tiny(everything).run(3).vaults[1], Tiny(solo()).run(3).vaults[1])
 
 
 def test_fedper_moves_body_and_head_in_every_step_by_one_joint_backward_pass() -> None:
-    """§6 (2): one step from the same point moves both exactly as FedAvg's step does."""
+    """FedPer (2): one step from the same point moves both exactly as FedAvg's step does."""
     local = Local(lr=0.1, batch_size=64, epochs=1, weight_decay=0.0)
     mine, plain = Tiny(fedper(), local=local).visit(1), Tiny(fedavg(), local=local).visit(1)
     assert same_bits(mine.trained, plain.trained)
@@ -65,7 +66,7 @@ def test_fedper_moves_body_and_head_in_every_step_by_one_joint_backward_pass() -
 
 @pytest.mark.parametrize("method", [fedper(), fedrep()])
 def test_no_head_leaves_a_client_and_all_heads_are_equal_at_round_0(method: Method) -> None:
-    """§6 (3), (5); §12 (b): the server holds the body alone."""
+    """FedPer (3), (5); FedRep (b): the server holds the body alone."""
     tiny = Tiny(method, net=network(norm=True))
     starts = [tiny.visit(c).start for c in range(4)]
     assert all(same_bits(s, starts[0]) for s in starts)
@@ -77,7 +78,7 @@ def test_no_head_leaves_a_client_and_all_heads_are_equal_at_round_0(method: Meth
 
 
 def test_swapping_two_heads_changes_what_both_clients_predict() -> None:
-    """§6 (4): heads are objects of their own."""
+    """FedPer (4): heads are objects of their own."""
     tiny = Tiny(fedper()).run(3, [0, 1])
     x = tiny.data[3].x
     own = [tiny.net.apply(tiny.visit(c).start, x)[0] for c in (0, 1)]
@@ -87,7 +88,7 @@ def test_swapping_two_heads_changes_what_both_clients_predict() -> None:
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_the_head_phase_leaves_the_body_and_its_statistics_bit_for_bit_and_the_body_phase_the_head(norm: bool) -> None:
-    """§7 (3), momentum 0.9 and weight decay 0.1: nothing leaks into what is frozen."""
+    """FedRep (3), momentum 0.9 and weight decay 0.1: nothing leaks into what is frozen."""
     for part, moves in (("head", "head."), ("body", "body.")):
         method = replace(fedrep(), passes=(Pass(part),))  # type: ignore[arg-type]
         done = Tiny(method, net=network(norm), local=STRONG).visit(1)
@@ -97,20 +98,20 @@ def test_the_head_phase_leaves_the_body_and_its_statistics_bit_for_bit_and_the_b
 
 
 def test_the_head_comes_first() -> None:
-    """§7 (4): the head trained by FedRep is the one trained on the *downloaded* body."""
+    """FedRep (4): the head trained by FedRep is the one trained on the *downloaded* body."""
     both, head_only = Tiny(fedrep(2.0, 3.0)).visit(1), Tiny(fedrep(2.0, 0.0)).visit(1)
     assert same_bits(both.vault.v, head_only.vault.v)
     assert not same_bits(both.upload.w, head_only.upload.w)
 
 
 def test_without_body_epochs_the_server_stands_still() -> None:
-    """§7 (1), §12 (c): θ^T = θ^0."""
+    """FedRep (1), (c): θ^T = θ^0."""
     tiny = Tiny(fedrep(2.0, 0.0)).run(3)
     assert same_bits(tiny.server.w, tiny.method.split.shared(tiny.net.initial.w))
 
 
 def test_without_head_epochs_heads_never_move_and_it_is_not_fedper() -> None:
-    """§7 (2): FedAvg on the body under one fixed head."""
+    """FedRep (2): FedAvg on the body under one fixed head."""
     tiny, per = Tiny(fedrep(0.0, 1.0)).run(3), Tiny(fedper()).run(3)
     initial = tiny.method.split.own(tiny.net.initial.w)
     assert all(same_bits(v.v, initial) for v in tiny.vaults.values())
@@ -118,13 +119,13 @@ def test_without_head_epochs_heads_never_move_and_it_is_not_fedper() -> None:
 
 
 def test_a_second_selection_starts_with_the_stored_head() -> None:
-    """§12 (d)."""
+    """FedRep (d)."""
     tiny = Tiny(fedrep()).run(1, [0, 1])
     assert same_bits(tiny.method.split.own(tiny.visit(0).start.w), tiny.vaults[0].v)
 
 
 def test_the_authors_preset_is_fedper_with_uniform_means_bit_for_bit() -> None:
-    """§12: head and body jointly; map.md §7 no. 3."""
+    """FedRep, preset "authors": head and body jointly; docs/papers/map.md §7 no. 3."""
     uniform = replace(fedper(), mean=Mean(by="clients"))
     assert same_bits(Tiny(fedrep(preset="authors")).run(3).everything(), Tiny(uniform).run(3).everything())
     assert not same_bits(Tiny(uniform).run(3).server.w, Tiny(fedper()).run(3).server.w)
@@ -136,7 +137,7 @@ def test_training_nothing_at_all_is_refused() -> None:
 
 
 def test_head_training_reaches_the_optimum_of_the_head_on_fixed_features() -> None:
-    """§12 (e) for the convex softmax head: the gradient in W and bias vanishes, the body's does not."""
+    """FedRep (e) for the convex softmax head: the gradient in W and bias vanishes, the body's does not."""
     local = Local(lr=0.5, momentum=0.9, weight_decay=0.05, batch_size=64, epochs=1)
     tiny = Tiny(fedrep(300.0, 0.0), local=local)
     w = {n: t.clone().requires_grad_(n.startswith("head")) for n, t in tiny.visit(3).trained.w.tensors.items()}

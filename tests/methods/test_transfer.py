@@ -1,4 +1,4 @@
-"""Knowledge transfer from the HPM: KD and MMD (map.md §6 H5-H7, §2.2-2.3)."""
+"""Knowledge transfer from the HPM: KD and MMD (docs/papers/map.md §6 H5-H7, §2.2-2.3)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from raffed.core.context import ClientData, Context, Forward
-from raffed.core.maths import mmd
+from raffed.core.losses import mmd
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training import Guest, train_private
+from raffed.core.training.phases import train_private
+from raffed.core.training.session import Participant
 from raffed.methods.fedphp import Heirloom, Inheritance, InheritedWhileTraining, fedphp
 from raffed.methods.map import map_
 from tests.tiny import Tiny, bare_context, forward, network, same_bits
@@ -152,7 +153,7 @@ def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(factory: Callable[
     tiny = Tiny(factory(lam=0.3, transfer=transfer), net=network(norm)).run(2, [0, 1, 2, 3])
     kept, x, y = tiny.vaults[0].slots["personal"], tiny.data[0].x, tiny.data[0].y
     assert isinstance(kept, Heirloom)
-    view = tiny.visit(0).views["personal"].but(mine=kept)
+    view = tiny.visit(0).views["personal"].replace(mine=kept)
     g = torch.Generator().manual_seed(9)
     logits, z = torch.randn(8, 3, generator=g), torch.randn(8, 5, generator=g)
     f = Forward(x, y, z, logits, view.w0)
@@ -173,11 +174,11 @@ def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(factory: Callable[
 def test_with_lambda_1_no_label_enters_stage_2(transfer: str) -> None:
     """H7: stage 2 of a second participation, from the same ω_k with other labels, ends in the same bits."""
     tiny = Tiny(map_(lam=1.0, transfer=transfer), net=network()).run(2, [0, 1])
-    view = tiny.last[0].views["personal"].but(mine=tiny.vaults[0].slots["personal"], private=None)
+    view = tiny.last[0].views["personal"].replace(mine=tiny.vaults[0].slots["personal"], private=None)
     plain = tiny.data[0]
     wrong = ClientData(plain.x, plain.y.flip(0), plain.class_counts)
     assert not torch.equal(wrong.y, plain.y)
-    guests = [Guest(0, None, data) for data in (plain, wrong)]
+    guests = [Participant(0, None, data) for data in (plain, wrong)]
     ends = [train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private for g in guests]
     assert same_bits(ends[0], ends[1])
     assert not same_bits(ends[0], view.state)

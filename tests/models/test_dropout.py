@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from raffed.core import dropout
-from raffed.core.errors import UsageError
-from raffed.core.network import Network
+from raffed.core.training import seeded_dropout
+from raffed.core.training.network import Network
+from raffed.errors import UsageError
 from raffed.models import build
 from raffed.models.dropout import Dropout
 from raffed.models.net import Net
@@ -21,7 +21,7 @@ def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
     net = Network(Net(body, nn.Linear(1, 1)))
     net.noise.generator = torch.Generator().manual_seed(seed)
     stream = net._module.get_submodule("body.drop")
-    assert isinstance(stream, dropout.StreamDropout)
+    assert isinstance(stream, seeded_dropout.StreamDropout)
     out: torch.Tensor = stream(x)
     return out
 
@@ -71,8 +71,8 @@ def test_a_dropped_element_has_no_gradient_and_no_nan_passes_through_it(kernel: 
 
 
 def test_the_stream_decides_and_the_global_generator_is_left_alone() -> None:
-    noise, x = dropout.Noise(), torch.ones(64, 64)
-    layer, before = dropout.StreamDropout(0.5, None, noise), torch.get_rng_state()
+    noise, x = seeded_dropout.Noise(), torch.ones(64, 64)
+    layer, before = seeded_dropout.StreamDropout(0.5, None, noise), torch.get_rng_state()
     outs = []
     for seed in (5, 5, 6):
         noise.generator = torch.Generator().manual_seed(seed)
@@ -95,7 +95,7 @@ def test_a_probability_outside_its_range_is_refused(p: float) -> None:
 
 
 def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_twelve_blocks() -> None:
-    """fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order of its forward pass."""
+    """docs/papers/fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order of its forward pass."""
     layers = [m for m in build("wrn28", (3, 32, 32), 100, 0).modules() if isinstance(m, Dropout)]
     assert [layer.p for layer in layers] == [0.3] * 12
     net, seen = build("wrn28", (3, 8, 8), 100, 0, widen=1), list[str]()

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from raffed.core.errors import UnknownNameError, UsageError
+from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, accepted_args, build
 
 NAMES = [

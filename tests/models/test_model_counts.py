@@ -1,4 +1,4 @@
-"""Parameter and buffer counts: the papers' sheets, or arithmetic written here."""
+"""Parameter and buffer counts: docs/papers, or arithmetic written here."""
 
 import pytest
 
@@ -31,20 +31,20 @@ def moon_s(width: int, bias: bool) -> int:
     return linear(width, width) + linear(width, 256) + linear(256, 10, bias)
 
 
-COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
-    ("mlpnet", (1, 32, 32), 10, {}, 792_576, 512),  # experiments-map §3
-    ("mlpnet_authors", (1, 28, 28), 10, {}, 1_985_920, 128),  # experiments-map §3 [C]
+COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs/papers
+    ("mlpnet", (1, 32, 32), 10, {}, 792_576, 512),  # docs/papers/map.md §E3
+    ("mlpnet_authors", (1, 28, 28), 10, {}, 1_985_920, 128),  # docs/papers/map.md §E3 [C]
     ("mlpnet", (1, 28, 28), 10, {"head_bias": True}, 669_706, 512),  # benchmarks W1
-    ("lenet", (1, 32, 32), 10, {}, 61_696, 84),  # experiments-map §3
+    ("lenet", (1, 32, 32), 10, {}, 61_696, 84),  # docs/papers/map.md §E3
     ("lenet", (1, 28, 28), 10, {"head_bias": True}, 61_706, 84),  # benchmarks W2
-    ("lenet_authors", (1, 32, 32), 10, {}, 10_832, 400),  # experiments-map §3 [C]
-    ("lenet_authors", (1, 28, 28), 10, {}, 9_392, 256),  # experiments-map §3 [C]
+    ("lenet_authors", (1, 32, 32), 10, {}, 10_832, 400),  # docs/papers/map.md §E3 [C]
+    ("lenet_authors", (1, 28, 28), 10, {}, 9_392, 256),  # docs/papers/map.md §E3 [C]
     ("lenet", (3, 32, 32), 10, {}, 61_696 + 2 * 6 * 25, 84),  # two more channels into 6 5x5 filters
     ("mlp", (1, 8, 8), 10, {"hidden": (64,)}, 4_810, 64),  # benchmarks W3
     ("mlp", (1, 8, 8), 10, {}, 4_810 + linear(64, 64), 64),
-    ("tfcnn", (3, 32, 32), 10, {}, 66_560, 1024),  # experiments-map §3
-    ("femnist_cnn", (1, 28, 28), 62, {}, 115_584, 1024),  # experiments-map §3
-    ("simplecnn", (3, 32, 32), 10, {}, 62_006, 84),  # fedmr §5
+    ("tfcnn", (3, 32, 32), 10, {}, 66_560, 1024),  # docs/papers/map.md §E3
+    ("femnist_cnn", (1, 28, 28), 62, {}, 115_584, 1024),  # docs/papers/map.md §E3
+    ("simplecnn", (3, 32, 32), 10, {}, 62_006, 84),  # docs/papers/fedmr.md §5
     (
         "simplecnn",
         (1, 28, 28),
@@ -53,9 +53,9 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
         conv(1, 6, 5) + conv(6, 16, 5) + linear(256, 120) + linear(120, 84) + linear(84, 10),
         84,
     ),
-    ("resnet18", (3, 32, 32), 10, {}, 11_173_962, 512),  # fedmr §4
-    ("resnet18", (1, 28, 28), 10, {}, 11_172_810, 512),  # fedmr §4
-    ("resnet20", (3, 32, 32), 10, {}, 272_464, 64),  # experiments-map §3, from here
+    ("resnet18", (3, 32, 32), 10, {}, 11_173_962, 512),  # docs/papers/fedmr.md §4
+    ("resnet18", (1, 28, 28), 10, {}, 11_172_810, 512),  # docs/papers/fedmr.md §4
+    ("resnet20", (3, 32, 32), 10, {}, 272_464, 64),  # docs/papers/map.md §E3, from here
     ("resnet56", (3, 32, 32), 10, {}, 855_760, 64),
     ("vgg8", (3, 32, 32), 10, {}, 3_915_904, 512),
     ("vgg8_bn", (3, 32, 32), 100, {}, 3_964_928, 512),
@@ -63,11 +63,11 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
     ("vgg11_bn", (3, 32, 32), 10, {}, 9_231_104, 512),
     ("vgg16_bn", (3, 32, 32), 100, {}, 14_774_336, 512),  # to here
     ("lenet_2d", (1, 32, 32), 10, {}, 61_696 - 840 + linear(84, 2) + 2 * 10, 2),
-    ("wrn28", (3, 32, 32), 100, {}, 36_546_980, 640),  # fedmr §4
-    ("efficientnet_b0", (3, 200, 200), 8, {}, 4_832_516, 640),  # fedmr §4
-    ("cnn5", (3, 32, 32), 10, {}, 307_192 + linear(64, 64) + linear(64, 256) + linear(256, 10), 256),  # mpfedcon §1
-    ("mlp5", (1, 28, 28), 10, {}, 533_248 + linear(256, 256) + linear(256, 256) + linear(256, 10), 256),  # mpfedcon §1
-    ("lenet_dlg", (3, 32, 32), 10, {}, conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 10), 768),  # mpfedcon §5.2
+    ("wrn28", (3, 32, 32), 100, {}, 36_546_980, 640),  # docs/papers/fedmr.md §4
+    ("efficientnet_b0", (3, 200, 200), 8, {}, 4_832_516, 640),  # docs/papers/fedmr.md §4
+    ("cnn5", (3, 32, 32), 10, {}, 307_192 + linear(64, 64) + linear(64, 256) + linear(256, 10), 256),  # docs/papers/mpfedcon.md §1
+    ("mlp5", (1, 28, 28), 10, {}, 533_248 + linear(256, 256) + linear(256, 256) + linear(256, 10), 256),  # docs/papers/mpfedcon.md §1
+    ("lenet_dlg", (3, 32, 32), 10, {}, conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 10), 768),  # docs/papers/mpfedcon.md §5.2
     (
         "lenet_dlg",
         (3, 32, 32),
@@ -76,7 +76,7 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; sheet
         conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 256) + linear(256, 128) + linear(128, 100),
         128,
     ),
-    *(  # baselines-fedmr §5: MOON's official head, Linear, ReLU, Linear, read by the classifier
+    *(  # docs/papers/baselines.md, MOON: its official head, Linear, ReLU, Linear, read by the classifier
         (name, shape, 10, {"projection": 256}, plain - linear(width, 10, bias) + moon_s(width, bias), 256)
         for name, shape, plain, width, bias in (
             ("simplecnn", (3, 32, 32), 62_006, 84, True),
@@ -104,7 +104,7 @@ def test_the_table_of_counts_covers_every_model() -> None:
     assert {row[0] for row in COUNTS} == set(MODELS)
 
 
-BATCH_NORM = [  # network, running means and variances, layers: fedmr §4; experiments-map §3 counts statistics and counters
+BATCH_NORM = [  # network, running means and variances, layers: docs/papers/fedmr.md §4; docs/papers/map.md §E3 counts statistics and counters
     ("resnet18", 9_600, 20),
     ("resnet8", 672, 9),
     ("wrn28", 17_952, 25),

@@ -11,8 +11,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torchvision.ops import StochasticDepth
 
 from raffed.core import seeds
-from raffed.core.dropout import draw
-from raffed.core.network import Network
+from raffed.core.training.network import Network
+from raffed.core.training.seeded_dropout import draw
 from raffed.models import MODELS, build
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, GridMean, Net
@@ -263,7 +263,7 @@ def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9))])
 def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(name: str, shape: tuple[int, int, int]) -> None:
-    """baselines-fedmr.md §5: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's z is without it."""
+    """docs/papers/baselines.md, MOON: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's z is without it."""
     plain, net = build(name, shape, 10, 3).eval(), build(name, shape, 10, 4, projection=256).eval()
     plain.body.load_state_dict(net.body.encoder.state_dict())
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Initial weights: mean 0 and the sheet's standard deviation, biases as written there."""
+"""Initial weights: mean 0 and the standard deviation of docs/papers/map.md §E3, biases as written there."""
 
 import math
 
@@ -100,6 +100,6 @@ def test_only_the_last_batch_norm_of_wrn28_nearly_forgets_the_batch_before() -> 
 
 
 def test_the_proxies_of_missing_classes_start_as_far_apart_as_the_sheet_says() -> None:
-    """experiments-map.md §6, Fig. 6: about 0.01·√(2·512) = 0.32 between two rows of VGG11-BN's head, N(0, 0.01²) each."""
+    """docs/papers/map.md §E6, Fig. 6: about 0.01·√(2·512) = 0.32 between two rows of VGG11-BN's head, N(0, 0.01²) each."""
     head = build("vgg11_bn", (3, 32, 32), 10, 0).get_submodule("head").weight
     assert mean_distance(head.detach(), [8], [9]) == pytest.approx(0.32, abs=0.03)

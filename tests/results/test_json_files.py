@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 from raffed.results.json_files import DEEPEST, LARGEST, JsonFileError, NoJsonFileError, check_inside, read_json
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}

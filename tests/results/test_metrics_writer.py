@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from raffed.core.errors import RunFolderError, UsageError
+from raffed.errors import RunFolderError, UsageError
 from raffed.results import SCHEMA, SCHEMA_VERSION, MetricsWriter, Row, read_metrics, rows_sha256
 from raffed.results.writer import rows_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.core.errors import RunFolderError
+from raffed.errors import RunFolderError
 from raffed.results import read_run, write_json
 from tests.forging import FEWEST
 

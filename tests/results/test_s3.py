@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 import raffed
-from raffed.core.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raffed
-from raffed.core.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.results import remote as remotes
 from raffed.results import storage
 from raffed.results.remote import Remote

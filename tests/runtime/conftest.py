@@ -16,7 +16,7 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 def ray_here() -> Iterator[None]:
     import ray
 
-    from raffed.runtime.ray_own import OwnRay
+    from raffed.runtime.ray_backend.own_ray import OwnRay
 
     if ray.is_initialized():  # another folder's tests use this fixture too, and pytest then makes it once for each
         yield
@@ -48,10 +48,10 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
 def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a pool in this process calls its actors: as for small networks, as for large ones, and as those of other nodes."""
     if request.param == "shared memory":
-        monkeypatch.setattr("raffed.runtime.ray_parcels.ASIDE", 1)
+        monkeypatch.setattr("raffed.runtime.ray_backend.shared_memory.ASIDE", 1)
     if request.param == "ray":
-        monkeypatch.setattr("raffed.runtime.ray_pool.INLINE_BYTES", 0)
-        monkeypatch.setattr("raffed.runtime.ray_pool.SHARES", False)
+        monkeypatch.setattr("raffed.runtime.ray_backend.actor_pool.INLINE_BYTES", 0)
+        monkeypatch.setattr("raffed.runtime.ray_backend.actor_pool.SHARES", False)
     return str(request.param)
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import ray
 
-from raffed.runtime.ray_channels import Serving
+from raffed.runtime.ray_backend.socket_calls import Serving
 
 
 class Plain(Serving):
     """A client actor as the pool calls it."""
 
     def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
-        from raffed.runtime.host import Host
+        from raffed.runtime.worker import ClientWorker
 
-        self.host, self.number = Host(setup, Path(vaults), home=frozenset(home)), number
+        self.host, self.number = ClientWorker(setup, Path(vaults), home=frozenset(home)), number
 
     def ready(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "node": ray.get_runtime_context().get_node_id()}

@@ -12,26 +12,26 @@ import pytest
 import torch
 
 import raffed
-from raffed.core.boundary import Broadcast, Vault
-from raffed.core.errors import ActorsLostError, RunFolderError
+from raffed.core.messages import Broadcast, ClientState
 from raffed.core.params import Params
+from raffed.errors import ActorsLostError, RunFolderError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.run import conduct_at
 from raffed.results.writer import read_metrics
-from raffed.runtime.base import Job
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import prepare
+from raffed.runtime.api import RoundOrder
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import prepare_run
 from raffed.runtime.vault_store import VaultStore, freeze_vaults
 from tests.runtime.conftest import small
 
 
-class Listed(SerialRuntime):
+class Listed(SerialBackend):
     """The serial runtime, with what was asked of it and what was waited for written down; scores of `fails` are lost, once."""
 
     def __init__(self, config: Any, vaults: Path | None = None, fails: int = 0) -> None:
         self.log: list[str] = []
         self.fails = fails
-        super().__init__(prepare(config), vaults)
+        super().__init__(prepare_run(config), vaults)
 
     def _listed(self, name: str, asked: Callable[[], Any]) -> Callable[[], Any]:
         self.log.append(f"ask {name}")
@@ -46,13 +46,13 @@ class Listed(SerialRuntime):
 
         return answer
 
-    def train(self, job: Job) -> Callable[[], Any]:
+    def train(self, job: RoundOrder) -> Callable[[], Any]:
         return self._listed(f"train {job.round + 1}", super().train(job))
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Callable[[], Any]:
         return self._listed(f"score {broadcast.round}", super().evaluate(broadcast, part))
 
-    def survey(self, job: Job, whole: Broadcast | None) -> Any:
+    def survey(self, job: RoundOrder, whole: Broadcast | None) -> Any:
         self.log.append(f"survey {job.round}")
         return super().survey(job, whole)
 
@@ -92,7 +92,7 @@ def test_a_stop_drops_the_training_ahead() -> None:
 class Eager(Listed):
     """Trains when it is asked, as actors do: while a round is scored, clients hold what they keep after the next one already."""
 
-    def train(self, job: Job) -> Callable[[], Any]:
+    def train(self, job: RoundOrder) -> Callable[[], Any]:
         made = super().train(job)()
         return lambda: made
 
@@ -107,7 +107,7 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
     config, path = small(method, rounds=5), tmp_path / "run"
     config = replace(config, runtime=replace(config.runtime, checkpoint_every=100))
     with pytest.raises(ActorsLostError, match="the test's doing"):
-        list(conduct_at(prepare(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False))
+        list(conduct_at(prepare_run(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False))
     assert set(read_metrics(path)["round"].to_pylist()) == set(range(1, round))
     assert [one.name for one in checkpoints(path)] == [f"round-{round - 1:06d}"]
     assert raffed.resume(path).hashes == raffed.run(config).hashes
@@ -115,7 +115,7 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
 
 def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> None:
     """It would hide the sound one before it."""
-    VaultStore(tmp_path / "store").put(0, 2, Vault(Params({"x": torch.ones(1)}), Params({}), {}))
+    VaultStore(tmp_path / "store").put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
     with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
         freeze_vaults(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
 
@@ -123,4 +123,4 @@ def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> Non
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:
     """The events of a run on a runtime; nothing is kept."""
     with tempfile.TemporaryDirectory() as folder:
-        yield from conduct_at(prepare(config), Path(folder) / "run", False, runtime, stop)
+        yield from conduct_at(prepare_run(config), Path(folder) / "run", False, runtime, stop)

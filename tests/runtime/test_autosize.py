@@ -12,7 +12,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.runtime.autosize import Choice, Probe, choose, decided, measure
 from raffed.runtime.placement import ACTOR_BYTES
-from raffed.runtime.setup import Setup, prepare
+from raffed.runtime.setup import Setup, prepare_run
 
 TINY = RunConfig(
     data=Data("digits", "iid:40", local_test=0.0), model=Model("mlp", {"hidden": [8]}),
@@ -22,7 +22,7 @@ TINY = RunConfig(
 
 @pytest.fixture(scope="module")
 def setup() -> Setup:
-    return prepare(TINY)
+    return prepare_run(TINY)
 
 
 def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants(setup: Setup) -> None:

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import raffed
-from raffed.core.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import read_run
-from raffed.runtime.logs import run_id
+from raffed.runtime.json_logs import run_id
 from tests.runtime.conftest import small
 
 METHODS = ("scamap", "fedmr")

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.core.errors import UsageError
-from raffed.experiments import sinks
-from raffed.experiments.federation import RoundEvent
-from raffed.experiments.sinks import Guarded, WeightsAndBiases, together
+from raffed.errors import UsageError
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.trackers import mlflow, wandb
+from raffed.experiments.trackers.base import Guarded, together
+from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.results.runfile import read_run
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
 from tests.runtime.conftest import small
@@ -124,8 +125,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     entities.Metric = entities.Param = lambda *args: args  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", package)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(sinks, "_needs", lambda package, title: None)
-    for name in sinks.MLFLOW:
+    monkeypatch.setattr(mlflow, "_needs", lambda package, title: None)
+    for name in mlflow.MLFLOW:
         monkeypatch.delenv(name, raising=False)
     return made
 
@@ -174,7 +175,7 @@ def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
     package.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))  # type: ignore[attr-defined]
     package.login = lambda verify: (asked.append(verify), key)[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.setattr(sinks, "_needs", lambda package, title: None)
+    monkeypatch.setattr(wandb, "_needs", lambda package, title: None)
     monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "60")
     if reason is None:
         Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path)).close()

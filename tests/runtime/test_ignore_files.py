@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 from raffed.runtime.ignore_files import ignore_rules
 
 TREE = ["a.log", "b.txt", "sub/a.log", "sub/deep/a.log", "sub/keep.log", "build/x", "sub/build/x", "build.txt", "x/y/z/w.txt",

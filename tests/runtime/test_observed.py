@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed.core.errors import UsageError
-from raffed.experiments.federation import RoundEvent
-from raffed.experiments.sinks import MLflow, Sink, TensorBoard, WeightsAndBiases, together
+from raffed.errors import UsageError
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.trackers.base import Sink, together
+from raffed.experiments.trackers.mlflow import MLflow
+from raffed.experiments.trackers.tensorboard import TensorBoard
+from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.results.runfile import read_run
-from raffed.runtime import logs
+from raffed.runtime import json_logs as runtime_json_logs
 from tests.runtime.conftest import small
 
 EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
@@ -28,11 +31,11 @@ EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
 def json_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger = logging.getLogger("raffed")
     before = logger.handlers[:], logger.level, logger.propagate
-    monkeypatch.setenv(logs.VARIABLE, "json")
+    monkeypatch.setenv(runtime_json_logs.VARIABLE, "json")
     yield
     logger.handlers[:], logger.propagate = before[0], before[2]
     logger.setLevel(before[1])
-    logs.of_run("")
+    runtime_json_logs.of_run("")
 
 
 @pytest.mark.usefixtures("json_logs")
@@ -50,16 +53,16 @@ def test_json_logs_have_a_line_a_round_with_the_run_s_id(tmp_path: Path, capfd: 
 def test_a_record_with_an_error_and_a_number_that_is_none_is_one_line_of_json() -> None:
     record = logging.LogRecord("raffed.x", logging.WARNING, "", 0, "%s left", ("two\nlines",), None)
     record.fields = {"loss": float("nan"), "where": Path("a")}
-    line = logs.JsonFormatter().format(record)
+    line = runtime_json_logs.JsonFormatter().format(record)
     assert "\n" not in line
     read = json.loads(line)
     assert (read["message"], read["loss"], read["where"], read["level"]) == ("two\nlines left", None, "a", "warning")
 
 
 def test_without_the_variable_logs_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(logs.VARIABLE, raising=False)
+    monkeypatch.delenv(runtime_json_logs.VARIABLE, raising=False)
     before = logging.getLogger("raffed").handlers[:]
-    logs.configure()
+    runtime_json_logs.configure()
     assert logging.getLogger("raffed").handlers == before
 
 
@@ -134,7 +137,7 @@ def test_a_round_is_at_the_node_s_prometheus_endpoint() -> None:
     """20 clients in 4 s are 5 a second; Ray's agent collects every few seconds."""
     import ray
 
-    from raffed.runtime.ray_metrics import RunMetrics
+    from raffed.runtime.ray_backend.metrics import RunMetrics
 
     metrics = RunMetrics("run-x")
     metrics(EVENT)

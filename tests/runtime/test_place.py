@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.core.errors import FolderLostError, UsageError
+from raffed.errors import FolderLostError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import small
 

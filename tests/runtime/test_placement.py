@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raffed import Federation, RunConfig, Runtime
-from raffed.core.errors import UsageError
+from raffed.errors import UsageError
 from raffed.runtime.placement import Resources, make_plan, make_stacks
 
 LAPTOP = Resources(cores=2, gpus=0, memory=16 * 2**30)

@@ -17,15 +17,15 @@ import torch
 
 import raffed
 from raffed.cli import main
-from raffed.core.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
+from raffed.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
 from raffed.runtime import vault_store
-from raffed.runtime.process import processor
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import prepare
+from raffed.runtime.machine import processor
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import prepare_run
 from tests.forging import as_schema_1
 from tests.runtime.conftest import small
 
@@ -38,7 +38,7 @@ runtime = {execution = "serial", checkpoint_every = 2}
 """  # small() as a person would write it
 
 
-class Unplaced(SerialRuntime):
+class Unplaced(SerialBackend):
     """Its actors cannot be placed."""
 
     closed = False
@@ -61,7 +61,7 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(tmp_path: Path) -> None:
-    path, setup = tmp_path / "run", prepare(small())
+    path, setup = tmp_path / "run", prepare_run(small())
     runtime = Unplaced(setup, path / "vaults")
     with pytest.raises(ActorsLostError, match="the test's doing"):
         list(conduct_at(setup, path, False, runtime, lambda: False))
@@ -256,7 +256,7 @@ def test_an_error_while_rounds_are_rescued_does_not_take_the_place_of_the_first(
     def train(*given: object) -> None:
         raise ArithmeticError("the first")
 
-    monkeypatch.setattr(SerialRuntime, "train", train)
+    monkeypatch.setattr(SerialBackend, "train", train)
     monkeypatch.setattr(RunFolder, "rescue", fails)
     monkeypatch.setattr(RunFolder, "end", fails)
     with pytest.raises(ArithmeticError, match="the first"):

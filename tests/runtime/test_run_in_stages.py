@@ -11,13 +11,13 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, RunConfig
-from raffed.core.errors import StagePassedError, UsageError
 from raffed.core.round import server_init
-from raffed.experiments.roster import draw_participants
-from raffed.runtime.base import Job
-from raffed.runtime.host import Host, make_network, make_spec
-from raffed.runtime.serial import SerialRuntime
-from raffed.runtime.setup import Setup, prepare
+from raffed.errors import StagePassedError, UsageError
+from raffed.experiments.participation import draw_participants
+from raffed.runtime.api import RoundOrder
+from raffed.runtime.serial import SerialBackend
+from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import ClientWorker, make_network, make_spec
 from tests.runtime.conftest import on, small
 
 SPLIT = "stages:4:3:3:if4"
@@ -35,14 +35,14 @@ class Watched:
 
     def __init__(self, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         self.setup, self.read = setup, []
-        usual = Host._samples
+        usual = ClientWorker._samples
 
-        def spy(host: Host, index: np.ndarray, pool: str) -> Any:
+        def spy(host: ClientWorker, index: np.ndarray, pool: str) -> Any:
             self.read.append((pool, index.tolist()))
             return usual(host, index, pool)
 
-        monkeypatch.setattr(Host, "_samples", spy)
-        self.runtime = SerialRuntime(setup)
+        monkeypatch.setattr(ClientWorker, "_samples", spy)
+        self.runtime = SerialBackend(setup)
 
     def round(self, number: int, clients: tuple[int, ...]) -> list[tuple[str, list[int]]]:
         """What a round of these clients read."""
@@ -52,7 +52,7 @@ class Watched:
         self.read.clear()
         count = len(clients)
         stacks = tuple((client,) for client in clients)
-        self.runtime.train(Job(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))()
+        self.runtime.train(RoundOrder(broadcast, clients, (1 / count,) * count, (0,) * count, True, stacks))()
         return list(self.read)
 
 
@@ -60,7 +60,7 @@ class Watched:
 def test_a_round_reads_its_stage_for_training_and_the_tests_of_all_stages_up_to_it(
     order: str, stages: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = prepare(staged(order))
+    setup = prepare_run(staged(order))
     watched, p = Watched(setup, monkeypatch), setup.partition
     for number, stage in enumerate(stages):
         assert setup.stage(number) == stage
@@ -72,7 +72,7 @@ def test_a_round_reads_its_stage_for_training_and_the_tests_of_all_stages_up_to_
 
 
 def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(prepare(staged("outer")), monkeypatch)
+    watched = Watched(prepare_run(staged("outer")), monkeypatch)
     watched.round(0, (0, 1))
     watched.round(2, (1,))
     assert not watched.runtime._host._data.keys() - {1}, "client 0 holds nothing of stage 1 although it was not drawn again"
@@ -81,24 +81,24 @@ def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_erro
 
 
 def test_inner_order_comes_back_to_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(prepare(staged()), monkeypatch)
+    watched = Watched(prepare_run(staged()), monkeypatch)
     first = watched.round(0, (0,))
     watched.round(1, (0,))
     assert watched.round(3, (0,)) == first
 
 
 def test_participants_are_drawn_once_for_the_stages_of_an_inner_round_and_every_time_in_outer_order() -> None:
-    inner = [draw_participants(prepare(staged(rounds=30)), t) for t in range(30)]
+    inner = [draw_participants(prepare_run(staged(rounds=30)), t) for t in range(30)]
     assert all(inner[t] == inner[t - t % 3] for t in range(30))
     assert len(set(inner)) > 1
-    outer = [draw_participants(prepare(staged("outer", rounds=30)), t) for t in range(30)]
+    outer = [draw_participants(prepare_run(staged("outer", rounds=30)), t) for t in range(30)]
     assert outer[:10] == inner[::3]
     assert any(outer[t] != outer[t - t % 3] for t in range(30))
 
 
 def test_rounds_that_do_not_fit_the_stages_are_refused_before_anything_starts() -> None:
     with pytest.raises(UsageError, match=r"federation\.rounds = 7 is no multiple of the 3 stages"):
-        prepare(staged(rounds=7))
+        prepare_run(staged(rounds=7))
 
 
 def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
@@ -122,7 +122,7 @@ def test_ray_and_a_resumed_run_give_the_serial_hashes_in_stages(order: str, tmp_
 
 
 def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = prepare(replace(staged(), data=Data(split="equal:5:4")))
+    setup = prepare_run(replace(staged(), data=Data(split="equal:5:4")))
     watched = Watched(setup, monkeypatch)
     (_, trained), (pool, tested) = watched.round(0, (2,))
     assert pool == "test"
@@ -133,7 +133,7 @@ def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkey
 
 
 def test_gldp_s_snapshot_lasts_a_round_of_three_stages(tmp_path: Path) -> None:
-    """gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it was."""
+    """docs/papers/gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it was."""
     args = {"body_epochs": 1.0, "head_epochs": 1.0, "lp": "none", "proto_snapshot": True}
     for rounds, same in ((3, True), (6, False)):
         snapshot = replace(staged(rounds=rounds), method="gldp", args=args)

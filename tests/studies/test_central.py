@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.core.config import Data, Federation, Model, RunConfig, Runtime
-from raffed.core.local import Local
-from raffed.core.network import Network
+from raffed.config.run import Data, Federation, Model, RunConfig, Runtime
+from raffed.config.training import Local
+from raffed.core.training.network import Network
 from raffed.data.transforms import Transform
 from raffed.experiments.federation import weights_sha256
 from raffed.experiments.run import run
 from raffed.methods import build_method
-from raffed.runtime.host import Host, make_network
-from raffed.runtime.setup import prepare
+from raffed.runtime.setup import prepare_run
+from raffed.runtime.worker import ClientWorker, make_network
 from raffed.studies import Work
 from raffed.studies.central import load_pool, network, train
 from raffed.studies.rounds import OpenFederation, parts
@@ -93,8 +93,8 @@ def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -
         method, {}, Data("digits", "p6c4", local_test=0.2), Model("mlp", {"hidden": [8]}),
         Local(lr=0.05, batch_size=16, epochs=1), Federation(3, 0.5), runtime=Runtime(execution="serial"),
     )  # fmt: skip
-    setup = prepare(config)
-    host, net = Host(setup, None), make_network(setup)
+    setup = prepare_run(config)
+    host, net = ClientWorker(setup, None), make_network(setup)
     data = [host._client(client) for client in range(6)]
     federation = OpenFederation(
         build_method(method, {}), net, data, config.local, config.seed, config.federation, setup.transform

@@ -1,4 +1,4 @@
-"""What studies measure, against closed forms (experiments-map.md §4)."""
+"""What studies measure, against closed forms (docs/papers/map.md §E4)."""
 
 from __future__ import annotations
 

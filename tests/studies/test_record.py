@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raffed.core.errors import UnknownNameError
-from raffed.studies import STUDIES, Work, carry_out
+from raffed.errors import UnknownNameError
+from raffed.studies import STUDIES, Work, execute_study
 from raffed.studies.averaged_classifiers import LOCAL, angle
 from raffed.studies.record import Recorder, rows_sha256
 
@@ -82,7 +82,7 @@ def test_any_change_of_the_rows_changes_the_hash(other: dict[str, list[object]])
 
 
 def test_the_mean_of_the_three_classifiers_is_the_sheet_s() -> None:
-    """experiments-fedmr.md §4: rows (⅓, 0), (−⅙, (√3+2)/6), (−⅙, −(√3+2)/6); 45° to (−√3/2, ½)."""
+    """docs/papers/fedmr.md §E4: rows (⅓, 0), (−⅙, (√3+2)/6), (−⅙, −(√3+2)/6); 45° to (−√3/2, ½)."""
     y = (math.sqrt(3) + 2) / 6
     mean = LOCAL.mean(axis=0)
     assert np.allclose(mean, [(1 / 3, 0), (-1 / 6, y), (-1 / 6, -y)], atol=1e-15)
@@ -98,4 +98,4 @@ def test_every_study_states_its_time_at_every_scale() -> None:
 
 def test_an_unknown_study_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="nearest: averaged_classifiers"):
-        carry_out(work(tmp_path, "averaged_classifier"))
+        execute_study(work(tmp_path, "averaged_classifier"))

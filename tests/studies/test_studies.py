@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from raffed.analysis.figures.curves import DARK, LIGHT, in_the_dark, svg
+from raffed.analysis.studies.painters import check_sheet, painted, painters
+from raffed.analysis.studies.study import load_study
 
-from analysis.figures import DARK, LIGHT, in_the_dark, svg
-from analysis.studies import check_sheet, load_study, painted, painters
-from raffed.core.network import Network
-from raffed.experiments.registry import items
+from raffed.core.training.network import Network
+from raffed.experiments.reproduction.catalogue import items
 from raffed.models import build
-from raffed.studies import STUDIES, Work, carry_out
+from raffed.studies import STUDIES, Work, execute_study
 
 SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in STUDIES]
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cache
 def made(folder: Path, name: str, seed: int = 0, again: int = 0) -> Path:
     path = folder / f"{name}-{seed}-{again}"
-    carry_out(Work(name, "smoke", seed, path))
+    execute_study(Work(name, "smoke", seed, path))
     return path
 
 
@@ -79,7 +80,7 @@ def test_every_study_has_a_painter_and_an_item_and_every_item_s_study_is_there()
 
 def test_progress_is_told_from_nothing_to_all_and_never_backwards(tmp_path: Path) -> None:
     told: list[float] = []
-    carry_out(Work("proxy_statistics", "smoke", 0, tmp_path, tell=lambda _, share: told.append(share)))
+    execute_study(Work("proxy_statistics", "smoke", 0, tmp_path, tell=lambda _, share: told.append(share)))
     assert told == sorted(told)
     assert told[-1] == 1.0
 

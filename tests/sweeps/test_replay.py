@@ -9,17 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from raffed.tune_spaces import continuous
-from raffed.tune_spaces.ledger import standing
-from raffed.tune_spaces.progress import listening
-from raffed.tune_spaces.replay import Halving, Suggestions, at_rungs, first_rung
 from ray.tune.schedulers import TrialScheduler
 
 from raffed import Data, RunConfig
-from raffed.core.errors import RunFolderError, UsageError
-from raffed.experiments.sweep import Request, Trial, trial_name
-from raffed.experiments.sweep_folder import SweepFolder
-from raffed.experiments.sweep_trials import read_trial, reported
+from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.tuning.events import listening
+from raffed.experiments.tuning.folder import SweepFolder
+from raffed.experiments.tuning.grid import continuous
+from raffed.experiments.tuning.ledger import standing
+from raffed.experiments.tuning.replay import Halving, Suggestions, at_rungs, first_rung
+from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.trials import Trial, read_trial, reported, trial_name
 from tests.forging import FEWEST
 
 ROUNDS = 9

@@ -10,23 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from raffed.tune_spaces import has_space
-from raffed.tune_spaces.sweep import budget_of, check, check_parts, space_of
 
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes, seconds_of
-from raffed.core.errors import RunFolderError, UnknownNameError, UsageError
 from raffed.data.partition import Partition
-from raffed.experiments.names import check_space
-from raffed.experiments.sweep import (
-    Request,
-    Trial,
-    choose,
-    cost,
-    score,
-    trial_name,
-    within_budget,
-)
-from raffed.experiments.sweep_folder import SweepFolder
+from raffed.errors import RunFolderError, UnknownNameError, UsageError
+from raffed.experiments.checks import check_space
+from raffed.experiments.tuning.folder import SweepFolder
+from raffed.experiments.tuning.ray_tune import budget_of, check, check_parts, space_of
+from raffed.experiments.tuning.request import Request, within_budget
+from raffed.experiments.tuning.trials import Trial, choose, cost, score, trial_name
 from raffed.methods import METHODS
 from raffed.results.sweep_file import read_sweep
 
@@ -55,8 +48,8 @@ def test_a_budget_takes_points_without_repetition_in_the_grid_s_order_and_the_se
 
 def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> None:
     request = asked("fedmr", "fedavg", args={"fedmr": {"mu2": 0.5}}, grid={"mu1": [1.0], "local.lr": [0.1, 0.01]})
-    assert space_of(request, "fedmr") == {"mu1": {"grid_search": [1.0]}, "local.lr": {"grid_search": [0.1, 0.01]}}
-    assert space_of(request, "fedavg") == {"local.lr": {"grid_search": [0.1, 0.01]}}
+    assert space_of(request, "fedmr") == {"mu1": [1.0], "local.lr": [0.1, 0.01]}
+    assert space_of(request, "fedavg") == {"local.lr": [0.1, 0.01]}
     made = request.config("fedmr", {"mu1": 1.0, "local.lr": 0.01})
     assert (made.args, made.local.lr, made.method) == ({"mu2": 0.5, "mu1": 1.0}, 0.01, "fedmr")
 
@@ -64,14 +57,14 @@ def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> N
 def test_an_axis_of_one_method_is_not_one_of_another() -> None:
     """Both take mu and lam; the axis is MAP's alone."""
     request = asked("map", "fedphp", grid={"map.mu": [0.9]})
-    assert space_of(request, "map")["mu"] == {"grid_search": [0.9]}
+    assert space_of(request, "map")["mu"] == [0.9]
     assert "mu" not in space_of(request, "fedphp")
 
 
 def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
     request = asked("mine", grid={"alpha": [0.1, 0.2], "local.lr": [0.1]})
-    assert space_of(request, "mine") == {"alpha": {"grid_search": [0.1, 0.2]}, "local.lr": {"grid_search": [0.1]}}
+    assert space_of(request, "mine") == {"alpha": [0.1, 0.2], "local.lr": [0.1]}
     check(request)
     with pytest.raises(UsageError, match="mine has no search space: give --grid"):
         space_of(asked("mine", grid={"local.lr": [0.1]}), "mine")

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from raffed import Data, Federation, RunConfig, Runtime
-from raffed.core.errors import RunFolderError
-from raffed.experiments.sweep import Request, Trial
-from raffed.experiments.sweep_folder import SweepFolder, stored_request
+from raffed.errors import RunFolderError
+from raffed.experiments.tuning.folder import SweepFolder, stored_request
+from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.trials import Trial
 from raffed.results.sweep_file import read_sweep
-from raffed.runtime import ray_start
+from raffed.runtime.ray_backend import session
 from tests.cli.conftest import Cli
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
@@ -44,7 +45,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: object, address: str | None) -> None:
         raise AssertionError(f"Ray is started, or joined at {address}")
 
-    monkeypatch.setattr(ray_start.RaySession, "__init__", refuse)
+    monkeypatch.setattr(session.RaySession, "__init__", refuse)
 
 
 def edited(sweep: Path, place: str, value: Any) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.tune_spaces.trial import Task, federation
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.experiments.folder import run_config
-from raffed.experiments.sweep import Request
+from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.trainable import TrialTask, federation
 from raffed.results import read_run
 
 BASE = RunConfig(
@@ -31,7 +31,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def repeat(folder: Path, lr: float, **runtime: Any) -> Path:
     """The final run with seed 1 of a choice."""
     base = replace(BASE, runtime=replace(BASE.runtime, **runtime))
-    federation({"seed": 1}, Task(Request(base, ("fedavg",)), "fedavg", str(folder), {"local.lr": lr}))
+    federation({"seed": 1}, TrialTask(Request(base, ("fedavg",)), "fedavg", str(folder), {"local.lr": lr}))
     return folder / "seed-1"
 
 

@@ -1,1 +1,1 @@
-"""One module a paper: ITEMS, its tables and figures as the experiments sheets describe them."""
+"""One module a paper: ITEMS, its tables and figures as docs/papers describes them."""

@@ -1,0 +1,296 @@
+"""Accuracy against round, and accuracy per class: one colour and marker a method, the same in every figure.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; beyond them the markers go on changing. Figures are
+drawn without pyplot, so nothing here touches a display or a global figure.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from ..render.cells import for_terminal
+from ..runs.comparable import marked
+from ..runs.groups import Group, groups
+from ..runs.load import Runs, by_run
+
+MARKERS = "osD^vPX*<>ph"
+
+
+class Theme(NamedTuple):
+    """What a figure is drawn with on one background."""
+
+    paper: str
+    ink: str
+    grid: str
+    colours: tuple[str, ...]
+    more: tuple[str, ...]  # where ten are to be told apart: of classes
+
+
+LIGHT = Theme("#ffffff", "#1c2127", "#e3e6ea", ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"),
+              ("#6a3d9a", "#8a1c1c", "#8fbc1e"))  # fmt: skip
+DARK = Theme("#161a1f", "#e4e7eb", "#2d333b", ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"),
+             ("#a584dd", "#cf5b5b", "#c3e35a"))  # fmt: skip
+
+
+class Curve(NamedTuple):
+    """A metric of one group against the round: mean, lowest and highest over its seeds, fractions."""
+
+    label: str
+    style: int
+    rounds: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+
+PANELS = {"Aggregation accuracy": ("global", "test"), "Personalization accuracy": ("personal", "local_test")}
+
+
+def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
+    """The groups of each (dataset, partition)."""
+    found: dict[tuple[str, str], list[Group]] = {}
+    for group in groups(runs):
+        found.setdefault(group.task, []).append(group)
+    return found
+
+
+def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
+    """One line of panels a task: aggregation accuracy to the left, personalization accuracy to the right."""
+    found = list(tasks(runs))
+    width, height = 6.4, 4.1
+    with style(theme):
+        figure = Figure(figsize=(width * len(PANELS), height * len(found)))
+        for line, task in enumerate(found):
+            for column, panel in enumerate(PANELS):
+                shown = task_curves(runs, task, panel)
+                left, bottom = column * width, (len(found) - 1 - line) * height
+                axes = place(figure, left + 0.7, bottom + 0.6, width - 0.85 - _beside(shown), height - 1.15)
+                draw_curves(axes, shown, theme)
+                axes.set_title(f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12, fontsize=10)  # the longest fits
+    return figure
+
+
+def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place in inches. Fixed margins: matplotlib's automatic layouts draw everything twice."""
+    whole = figure.get_size_inches()
+    axes: Axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
+    return axes
+
+
+def _beside(shown: Sequence[Curve]) -> float:
+    """Inches to the right of a panel for the names of its lines."""
+    return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in shown), default=0)
+
+
+def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
+    """One panel of one task; None where no run measured it."""
+    found = task_curves(runs, task, panel)
+    if not found:
+        return None
+    with style(theme):
+        figure = Figure(figsize=(6.2, 3.9))
+        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - _beside(found), 3.2), found, theme)
+    return figure
+
+
+def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
+    """The curves of a panel. A method keeps its style over all tasks and panels."""
+    matrix = runs.matrix(*PANELS[panel])
+    found = (_curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task])
+    return [curve for curve in found if curve is not None]
+
+
+def looks(runs: Runs) -> dict[str, int]:
+    """Label → number of its look, the same in every figure; labels on most tasks get the plainest ones."""
+
+    def made() -> dict[str, int]:
+        shared = Counter(group.label for group in groups(runs))
+        return {label: i for i, label in enumerate(sorted(shared, key=lambda label: (-shared[label], label)))}
+
+    found: dict[str, int] = runs.once("looks", made)
+    return found
+
+
+def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve | None:
+    seeds = matrix[[run for run in group.used if run in matrix]].dropna(how="all")
+    if seeds.empty:
+        return None
+    common = seeds.dropna()
+    kept = common if len(common) else seeds
+    values, rounds = kept.to_numpy(np.float64), kept.index.to_numpy(np.float64)
+    return Curve(label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
+
+
+def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+    """Lines with bands, the method's name at the end of its line, per cent against round."""
+    for curve in found:
+        colour, marker, dash = look(curve.style, theme)
+        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        drawn = axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7)[0]
+        drawn.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
+    dress(axes, theme, grid=True)
+    axes.set_xlabel("Round")
+    axes.yaxis.set_major_formatter(FuncFormatter(percent))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if found:
+        _name_lines(axes, found, theme)
+    else:
+        axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
+
+
+def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
+    # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the axes.
+    axes.tick_params(length=0, colors=theme.ink)
+    if grid:
+        axes.grid(visible=True, color=theme.grid, linewidth=0.8)
+
+
+def look(style: int, theme: Theme) -> tuple[str, str, str]:
+    colours = len(theme.colours)
+    return theme.colours[style % colours], MARKERS[style % len(MARKERS)], "--" if style // colours % 2 else "-"
+
+
+def class_look(label: int, theme: Theme) -> tuple[str, str]:
+    """Colour and marker of a class: ten of each."""
+    colours = theme.colours + theme.more
+    return colours[label % len(colours)], MARKERS[label % len(colours)]
+
+
+def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
+    """Write each name beside the end of its line, pushed apart where ends are close."""
+    low, high = axes.get_ylim()
+    ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
+    gap = min(0.068, 1.0 / len(found))
+    for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
+        colour, marker, _ = look(curve.style, theme)
+        beside = axes.plot([1.005, 1.03], [end, place], linewidth=0.8, color=colour, transform=axes.transAxes)
+        beside += axes.plot([1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes)
+        for line in beside:
+            line.set_clip_on(False)
+        size = 9 if gap > 0.06 else 7
+        axes.text(1.065, place, short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
+    axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
+
+
+def spread(ends: Sequence[float], gap: float) -> list[float]:
+    """Places at least `gap` apart, in the order of `ends`, within [0, 1] if they fit, and near the ends."""
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    places = [0.0] * len(ends)
+    floor = 0.0
+    for i in order:
+        places[i] = floor = max(ends[i], floor)
+        floor += gap
+    ceiling = 1.0
+    for i in reversed(order):
+        places[i] = min(places[i], ceiling)
+        ceiling = places[i] - gap
+    return places
+
+
+def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
+    """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes), mean over seeds."""
+    rows = runs.once("last classes", lambda: _last_classes(runs))
+    found = {}
+    for group in tasks(runs)[task]:
+        mine = rows[rows["run"].isin(group.used)]
+        if not mine.empty:
+            found[marked(runs, group)] = mine.groupby("class")["value"].mean()
+    frame = pd.DataFrame(found).T.rename(columns=int).sort_index(axis=1)
+    return frame.loc[frame.mean(axis=1).sort_values(ascending=False, kind="stable").index]
+
+
+def _last_classes(runs: Runs) -> pd.DataFrame:
+    rows = runs.metrics
+    kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
+    rows = rows[kept]
+    return rows[rows["round"] == by_run(rows)["round"].transform("max")]
+
+
+def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
+    """Method × class accuracy of the final global model; None where no run measured classes."""
+    table = class_accuracy(runs, task)
+    if table.empty:
+        return None
+    methods, classes = table.shape
+    with style(theme):
+        width, height = min(9.0, 0.6 * classes), 0.42 * methods
+        left = 0.3 + 0.085 * max(len(short(str(label), 30)) for label in table.index)
+        figure = Figure(figsize=(left + width + 1.2, height + 0.85))
+        axes = place(figure, left, 0.6, width, height)
+        image = axes.imshow(table.to_numpy(np.float64), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+        axes.set_yticks(range(methods), [short(str(label), 30) for label in table.index])
+        every = max(1, classes // 20)
+        axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
+        axes.set_xlabel("Class")
+        bar = figure.colorbar(image, cax=place(figure, left + width + 0.2, 0.6, 0.16, height), format=FuncFormatter(percent))
+        bar.outline.set(visible=False)
+        for each in (axes, bar.ax):
+            dress(each, theme, grid=False)
+        if classes <= 20:
+            _write_cells(axes, table)
+    return figure
+
+
+def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
+    for (i, j), value in np.ndenumerate(table.to_numpy(np.float64)):
+        text = "–" if np.isnan(value) else f"{100 * value:.0f}"
+        axes.text(j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4")
+
+
+def plain_decades(axis: Axis) -> None:
+    """Powers of ten on a logarithmic axis as plain numbers, and nothing between: as TeX, which is never parsed here, they would
+    stand there as source text."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG text, the same bytes every time."""
+    with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # Hundredths of a point are enough for coordinates; what is written stays as it is.
+    return re.sub(r"<[^<>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue())
+
+
+def in_the_dark(drawing: str) -> str:
+    """An SVG drawn with LIGHT as DARK would have drawn it."""
+    pairs = zip((*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True)
+    dark = dict(pairs)
+    return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
+
+
+@contextmanager
+def style(theme: Theme) -> Iterator[None]:
+    settings: Any = {
+        "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "text.parse_math": False,
+        "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
+        "text.color": theme.ink, "axes.labelcolor": theme.ink,
+        "axes.edgecolor": theme.grid, "axes.spines.top": False, "axes.spines.right": False,
+        "axes.axisbelow": True,
+    }  # fmt: skip
+    with mpl.rc_context(settings):
+        yield
+
+
+def percent(value: float, _: object) -> str:
+    return f"{100 * value:g} %"
+
+
+def short(text: str, length: int) -> str:
+    shown = for_terminal(text)
+    return shown if len(shown) <= length else shown[: length - 1] + "…"

@@ -1,0 +1,215 @@
+"""Pictures beside the curves: rank diagram, aggregation against personalization, who gains, what settings do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ..metrics.compare import Ranking
+from .curves import LIGHT, MARKERS, Theme, dress, look, percent, place, plain_decades, short, spread, style
+
+BIN = 0.05  # width of a histogram's bars, as a share of the samples
+
+
+class PlotPoint(NamedTuple):
+    """A method in the plane of two accuracies: means and half widths over seeds (NaN: one seed), and its look."""
+
+    label: str
+    x: float
+    y: float
+    dx: float
+    dy: float
+    style: int
+
+
+def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
+    """Aggregation to the right, personalization upwards, bars for the 95 % intervals; names beside the picture, best first."""
+    with style(theme):
+        height = max(3.6, 0.2 * len(points) + 0.9)
+        figure = Figure(figsize=(6.4, height))
+        names = 0.5 + 0.075 * max(len(short(point.label, 30)) for point in points)
+        axes = place(figure, 0.9, 0.55, 6.4 - 1.0 - names, height - 0.8)
+        for point in points:
+            colour, marker, _ = look(point.style, theme)
+            axes.errorbar(point.x, point.y, xerr=_known(point.dx), yerr=_known(point.dy), fmt=marker, color=colour, markersize=7,
+                          elinewidth=1, alpha=0.95)  # fmt: skip
+        dress(axes, theme, grid=True)
+        axes.margins(0.12)
+        for axis, name in ((axes.xaxis, "Aggregation accuracy"), (axes.yaxis, "Personalization accuracy")):
+            axis.set_major_formatter(FuncFormatter(percent))
+            axis.set_major_locator(MaxNLocator(5))
+            axis.set_label_text(name)
+        ordered = sorted(points, key=lambda point: point.x + point.y)
+        last = max(len(points) - 1, 1)
+        places = spread([0.08 + 0.92 * i / last for i in range(len(points))], min(0.07, 1 / len(points)))
+        for point, at in zip(ordered, places, strict=True):
+            colour, marker, _ = look(point.style, theme)
+            axes.plot([1.04], [at], marker=marker, markersize=6, color=colour, transform=axes.transAxes, clip_on=False)
+            axes.text(1.075, at, short(point.label, 30), transform=axes.transAxes, va="center", fontsize=9, color=theme.ink)
+    return figure
+
+
+def _known(half: float) -> float | None:
+    return None if math.isnan(half) else half
+
+
+def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
+    """Demšar's critical-difference diagram: mean ranks on a line, 1 (best) to the left; bars join what does not differ."""
+    ordered = sorted(found.ranks.items(), key=lambda one: one[1])
+    half = (len(ordered) + 1) // 2
+    spans = found.cliques()
+    top = 0.55 + 0.16 * len(spans)
+    with style(theme):
+        width, height = 8.2, top + 0.55 + 0.26 * half
+        figure = Figure(figsize=(width, height))
+        axes = place(figure, 0.0, 0.0, width, height)
+        axes.set(xlim=(0, width), ylim=(height, 0))
+        axes.set_axis_off()
+        low, high = 1.0, float(len(ordered))
+        left, right = 2.3, width - 2.3
+
+        def at(rank: float) -> float:
+            return left + (rank - low) / max(high - low, 1e-9) * (right - left)
+
+        line = 0.62
+        axes.plot([left, right], [line, line], color=theme.ink, linewidth=1.2)
+        for tick in range(1, len(ordered) + 1):
+            axes.plot([at(tick)] * 2, [line - 0.06, line], color=theme.ink, linewidth=1)
+            axes.text(at(tick), line - 0.1, str(tick), ha="center", va="bottom", fontsize=8, color=theme.ink)
+        if found.difference <= high - low:
+            axes.plot([left, at(low + found.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
+        axes.text(left, 0.14, f"critical difference {found.difference:.2f}", fontsize=8.5, va="bottom", color=theme.ink)
+        for number, (start, end) in enumerate(spans):
+            bar = line + 0.12 + 0.12 * number
+            axes.plot([at(start) - 0.05, at(end) + 0.05], [bar, bar], color=theme.colours[1], linewidth=3, solid_capstyle="butt")
+        for number, (label, rank) in enumerate(ordered):
+            y = top + 0.45 + 0.26 * (number if number < half else len(ordered) - 1 - number)
+            _ranked(axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme)
+    return figure
+
+
+def _ranked(
+    axes: Axes, label: str, rank: float, x: float, drop: tuple[float, float], edge: float, on_left: bool, theme: Theme
+) -> None:
+    """A method's point on the line, and the thread from it down and out to its name."""
+    away = -1 if on_left else 1
+    axes.plot([x, x, edge + 0.1 * away], [drop[0], drop[1], drop[1]], color=theme.grid, linewidth=1)
+    axes.plot([x], [drop[0]], marker="o", markersize=4, color=theme.colours[0])
+    text = f"{short(label, 22)}  {rank:.2f}" if on_left else f"{rank:.2f}  {short(label, 22)}"
+    side = "right" if on_left else "left"
+    axes.text(edge + 0.16 * away, drop[1], text, ha=side, va="center", fontsize=9, color=theme.ink)
+
+
+def gains(differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, theme: Theme = LIGHT) -> Figure:
+    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one panel a method.
+
+    Of each method a list a seed: clients are counted seed by seed, and shown is the mean over seeds.
+    """
+    names = list(differences)
+    columns = 2 if len(names) == 4 else min(3, len(names))  # four stand better in a square
+    rows = math.ceil(len(names) / columns)
+    found = [np.concatenate([np.asarray(values, float) for values in seeds]) for seeds in differences.values()]
+    seeds = [len(values) for values in differences.values()]
+    low, high = min(-BIN, *(float(values.min()) for values in found)), max(BIN, *(float(values.max()) for values in found))
+    first, last = math.floor(round(low / BIN, 9)), math.ceil(round(high / BIN, 9))
+    edges = np.round(np.arange(first, last + 1) * BIN, 10)
+    with style(theme):
+        figure = Figure(figsize=(3.75 * columns + 0.45, 2.65 * rows + 0.05))
+        for number, (name, values, of) in enumerate(zip(names, found, seeds, strict=True)):
+            left, bottom = 0.65 + 3.75 * (number % columns), 0.6 + 2.65 * (rows - 1 - number // columns)
+            axes = place(figure, left, bottom, 2.85, 1.6)
+            counts = [count / of for count in count_bins(values, edges)]
+            centres = (edges[:-1] + edges[1:]) / 2
+            colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
+            bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
+            for bar, count in zip(bars, counts, strict=True):
+                if count:
+                    middle = bar.get_x() + bar.get_width() / 2
+                    axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
+            axes.axvline(0, color=theme.ink, linewidth=0.8)
+            lose, clients = (per_seed(count / of) for count in (int((values < 0).sum()), len(values)))
+            axes.set_title(f"{short(name, 24)}: {lose} of {clients} lose", loc="left", fontsize=9)
+            axes.set_xlabel(f"Gain over {short(baseline, 24)}, points", fontsize=9)
+            axes.set_ylabel("Clients" if of == 1 else f"Clients, mean of {of} seeds", fontsize=9)
+            axes.xaxis.set_major_formatter(FuncFormatter(_gain))
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.margins(y=0.15)
+            dress(axes, theme, grid=False)
+    return figure
+
+
+def per_seed(count: float) -> str:
+    """A count, a mean of counts over seeds with one digit."""
+    return f"{count:.0f}" if count == int(count) else f"{count:.1f}"
+
+
+def _gain(value: float, _: object) -> str:
+    return f"{100 * value:+.0f}".replace("-", "−") if value else "0"
+
+
+def count_bins(values: npt.NDArray[np.float64], edges: npt.NDArray[np.float64]) -> list[int]:
+    """How many values lie in each bin, the lower edge inside; differences that only rounding keeps from an edge are on it."""
+    counts, _ = np.histogram(np.round(values, 9), edges)
+    return [int(count) for count in counts]
+
+
+def setting_map(trials: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
+    """Score over two settings (the best over a third) as a heat map, over one as points; None where nothing was varied."""
+    names = [name for name in trials.columns if name != "score" and trials[name].nunique() > 1]
+    if not names:
+        return None
+    names = sorted(names, key=lambda name: -trials[name].nunique())[:2]
+    gridded = len(names) == 2 and len(trials) <= 2 * trials[names[0]].nunique() * trials[names[1]].nunique()
+    return _heat(trials, names, theme) if gridded else _strip(trials, names, theme)
+
+
+def _heat(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
+    table = trials.pivot_table(index=names[0], columns=names[1], values="score", aggfunc="max")
+    rows, columns = table.shape
+    values = table.to_numpy(np.float64)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    with style(theme):
+        width, height = 0.95 * columns, 0.5 * rows
+        figure = Figure(figsize=(width + 1.3, height + 1.0))
+        axes = place(figure, 1.05, 0.75, width, height)
+        axes.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
+        axes.set_xticks(range(columns), [str(name) for name in table.columns])
+        axes.set_yticks(range(rows), [str(name) for name in table.index])
+        axes.set(xlabel=names[1], ylabel=names[0])
+        dress(axes, theme, grid=False)
+        for (i, j), value in np.ndenumerate(values):
+            bright = (value - low) > 0.55 * (high - low)
+            text = "–" if np.isnan(value) else f"{100 * value:.1f}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=9, fontweight="bold" if value == high else "normal",
+                      color="#101010" if bright else "#f4f4f4")  # fmt: skip
+    return figure
+
+
+def _strip(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
+    """One panel a setting: its value against the score of every trial."""
+    with style(theme):
+        figure = Figure(figsize=(3.6 * len(names) + 0.2, 2.8))
+        for number, name in enumerate(names):
+            axes = place(figure, 0.7 + 3.6 * number, 0.6, 2.75, 2.0)
+            values = trials[name]
+            plain = pd.to_numeric(values, errors="coerce")
+            shown = values.astype(str) if plain.isna().any() else plain
+            axes.plot(shown, trials["score"], linestyle="", marker=MARKERS[number], color=theme.colours[number], alpha=0.85)
+            positive = not plain.isna().any() and plain.min() > 0 and plain.max() / plain.min() >= 10
+            if positive:
+                axes.set_xscale("log")
+                plain_decades(axes.xaxis)
+            axes.set_xlabel(name)
+            axes.yaxis.set_major_formatter(FuncFormatter(percent))
+            axes.yaxis.set_major_locator(MaxNLocator(4))
+            dress(axes, theme, grid=True)
+    return figure

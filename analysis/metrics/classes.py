@@ -1,0 +1,127 @@
+"""Views by class: what is forgotten, which classes are seldom, held by few, or missing at the client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..runs.comparable import marked
+from ..runs.groups import Group
+from ..runs.load import Runs
+from ..table import TextTable
+from .intervals import t_interval
+
+HEAD, TAIL = 1 / 3, 1 / 3  # shares of the classes, by samples, that are called head and tail
+ClassCurve = npt.NDArray[np.float64]
+
+
+def class_curves(runs: Runs, run: str) -> pd.DataFrame:
+    """Accuracy of the global model, rounds x classes; empty where a run measured no classes."""
+    part = runs.once("class rows", lambda: _class_rows(runs)).get(run)
+    if part is None:
+        return pd.DataFrame()
+    rounds, classes, values = part
+    names = np.unique(classes)
+    if len(values) % len(names) == 0 and np.array_equal(classes, np.resize(names, len(values))):
+        return pd.DataFrame(values.reshape(-1, len(names)), rounds[:: len(names)], names)  # much quicker than pivot
+    frame = pd.DataFrame({"round": rounds, "class": classes, "value": values})
+    return frame.pivot_table(index="round", columns="class", values="value")
+
+
+def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurve]]:
+    """Run → rounds, classes, accuracies of the global model on the test set, ordered by round and class."""
+    rows = runs.metrics
+    kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
+    rows = rows[kept]
+    names, codes = rows["run"].cat.categories, rows["run"].cat.codes.to_numpy()
+    columns = [rows[name].to_numpy(np.float64) for name in ("round", "class", "value")]
+    order = np.lexsort((columns[1], columns[0], codes))
+    edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    parts = [np.split(column[order], edges[1:-1]) for column in columns]
+    return {str(name): (a, b, c) for name, a, b, c in zip(names, *parts, strict=True) if len(a)}
+
+
+def forgetting(curves: ClassCurve) -> float:
+    """Mean over classes of (best accuracy of an earlier round − last accuracy); rounds x classes; NaN for one round.
+
+    0 or below: nothing was forgotten. The measure of continual learning (Chaudhry et al. 2018), with rounds for tasks.
+    """
+    if len(curves) < 2:
+        return math.nan
+    return float(np.nanmean(np.nanmax(curves[:-1], axis=0) - curves[-1]))
+
+
+def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
+    """head, medium, tail: the classes with most, middling and fewest training samples, a third each; none if all are equal."""
+    if not samples or max(samples) < 1.5 * max(min(samples), 1):
+        return {}
+    order = sorted(range(len(samples)), key=lambda c: (-samples[c], c))
+    head, tail = round(HEAD * len(order)), len(order) - round(TAIL * len(order))
+    return {"head": sorted(order[:head]), "medium": sorted(order[head:tail]), "tail": sorted(order[tail:])}
+
+
+def held_and_missing(accuracy: Sequence[float], holders: Sequence[int], clients: int) -> tuple[float, float]:
+    """Mean accuracy over all (client, class it holds) pairs and over all (client, class it misses) pairs; NaN without pairs."""
+    scores, held = np.asarray(accuracy, float), np.asarray(holders, float)
+    missing = clients - held
+    return _weighted(scores, held), _weighted(scores, missing)
+
+
+def _weighted(scores: ClassCurve, weights: ClassCurve) -> float:
+    total = float(weights.sum())
+    return float((scores * weights).sum() / total) if total else math.nan
+
+
+def class_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
+    """Method by head, medium and tail classes, held and missing pairs, and forgetting; None where no run measured classes."""
+    rows = [(marked(runs, group), [_views(runs, name) for name in group.used]) for group in members]
+    names = [name for name in ("head", "medium", "tail", "held", "missing", "forgetting")
+             if any(name in view for _, views in rows for view in views)]  # fmt: skip
+    if not names:
+        return None
+    lines = [[label, *(_cell([view[name] for view in views if name in view]) for name in names)] for label, views in rows]
+    return TextTable(["Method", *(f"{name} %" if name != "forgetting" else "forgetting, points" for name in names)], lines,
+                 frozenset({"Method"}))  # fmt: skip
+
+
+def _views(runs: Runs, name: str) -> dict[str, float]:
+    curves = class_curves(runs, name)
+    if curves.empty:
+        return {}
+    last = curves.to_numpy(np.float64)[-1]
+    found = {"forgetting": forgetting(curves.to_numpy(np.float64))}
+    about = _said(runs, name, len(last))
+    if about:
+        for word, classes in class_groups(about["samples"]).items():
+            found[word] = float(np.nanmean(last[classes]))
+        found["held"], found["missing"] = held_and_missing(last.tolist(), about["holders"], about["clients"])
+    return {word: 100 * value for word, value in found.items() if not math.isnan(value)}
+
+
+def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
+    """samples and holders of every class, from run.json; nothing in runs from before they were written, or where they are not
+    so many counts."""
+    found = runs.files[name].get("classes")
+    clients = runs.files[name].get("clients")
+    if not isinstance(found, dict) or not isinstance(clients, int) or not {"samples", "holders"} <= set(found):
+        return {}
+    if not all(_counts(found[what], classes) for what in ("samples", "holders")):
+        return {}
+    return {"samples": found["samples"], "holders": found["holders"], "clients": clients}
+
+
+def _counts(values: object, classes: int) -> bool:
+    return isinstance(values, list) and len(values) == classes and all(type(value) is int and value >= 0 for value in values)
+
+
+def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    mean, half = sum(values) / len(values), t_interval(values)
+    text = f"{mean:.1f}".replace("-", "−")
+    return text if math.isnan(half) else f"{text} ± {half:.1f}"

@@ -1,0 +1,170 @@
+"""Are two methods different? Paired tests over seeds, and ranks over data sets with their critical difference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..runs.comparable import classes, judge, why_not
+from ..runs.groups import Group, groups
+from ..runs.load import Runs
+from ..table import TextTable
+from .intervals import t_interval, t_tail
+from .measures import measures
+
+EXACT = 14  # seeds up to which all sign changes are tried: 2^14 take milliseconds
+
+
+class Paired(NamedTuple):
+    """a − b over the seeds both have, in points: mean, half width of its 95 % interval, and two p-values (NaN below 2 seeds)."""
+
+    seeds: int
+    mean: float
+    half: float
+    p_t: float
+    p_signs: float
+
+
+def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
+    """Compare two methods on the seeds they share; a seed means one split, one start, one order of batches for both."""
+    common = sorted(set(a) & set(b))
+    differences = [100 * (a[seed] - b[seed]) for seed in common]
+    n = len(differences)
+    mean = sum(differences) / n if n else math.nan
+    if n < 2:
+        return Paired(n, mean, math.nan, math.nan, math.nan)
+    spread = float(np.std(differences, ddof=1))
+    p_t = t_tail(abs(mean) / (spread / math.sqrt(n)), n - 1) if spread else (1.0 if mean == 0 else 0.0)
+    return Paired(n, mean, t_interval(differences), p_t, sign_changes(differences))
+
+
+def sign_changes(differences: Sequence[float]) -> float:
+    """Exact two-sided p-value: the share of all 2^n changes of sign whose mean is at least as far from 0. NaN above 14 seeds.
+
+    Needs no normal distribution; with n seeds it cannot go below 2/2^n (0.25 for three, 0.0625 for five).
+    """
+    if len(differences) > EXACT:
+        return math.nan
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(differences))))
+    means = np.abs(signs @ np.asarray(differences))
+    return float(np.mean(means >= abs(sum(differences)) - 1e-9 * (1 + abs(sum(differences)))))
+
+
+def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dict[int, float]:
+    """Seed → measure of a group's runs; seeds without it are left out."""
+    values, seeds = measures(runs)[measure], runs.runs["seed"]
+    return {int(seeds[name]): float(values[name]) for name in group.used if not math.isnan(values[name])}
+
+
+def comparison_sheet(runs: Runs, members: Sequence[Group], measure: str = "accuracy_last") -> TextTable | None:
+    """Every method of a task against the best one, paired by seed; None without two methods that share two seeds.
+
+    Methods that may not be compared with the others (analysis/runs/comparable.py) are named with the reason and tested against nobody
+    but each other: then every line says whom it is compared with.
+    """
+    sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
+    found = [_against_best(runs, one, measure) for one in sets]
+    if not any(found):
+        return None
+    if len(sets) == 1:
+        titles = ["Method", "Seeds", f"Difference to {found[0][0][1]}, points", "p (paired t)", "p (sign changes)"]
+        return TextTable(titles, [[label, *cells] for label, _, cells in found[0]], frozenset({"Method"}))
+    lines = []
+    for one, compared in zip(sets, found, strict=True):
+        lines += [[label, best, *cells, told[label] or "yes"] for label, best, cells in compared]
+        tested = {label for label, _, _ in compared} | {best for _, best, _ in compared}
+        lines += [[group.label, "–", "–", "–", "–", "–", told[group.label]] for group in one
+                  if told[group.label] and group.label not in tested]  # fmt: skip
+    titles = ["Method", "Compared with", "Seeds", "Difference, points", "p (paired t)", "p (sign changes)", "Comparable"]
+    return TextTable(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
+
+
+def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
+    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none shares two seeds."""
+    scores = {group.label: seed_scores(runs, group, measure) for group in members}
+    means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
+    if len(means) < 2:
+        return []
+    best = max(means, key=lambda label: means[label])
+    found = {label: paired(scores[label], scores[best]) for label in sorted(means, key=lambda one: -means[one]) if label != best}
+    if all(one.seeds < 2 for one in found.values()):
+        return []
+    return [(label, best, [str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)])
+            for label, one in found.items()]  # fmt: skip
+
+
+class Ranking(NamedTuple):
+    """Mean ranks over the tasks that all methods were run on (1 is best), their critical difference, the number of tasks."""
+
+    ranks: dict[str, float]
+    difference: float
+    tasks: int
+
+    def cliques(self) -> list[tuple[float, float]]:
+        """Spans of ranks within which no two methods differ: the longest ones only."""
+        ordered = sorted(self.ranks.values())
+        spans: list[tuple[float, float]] = []
+        for low in ordered:
+            high = max(rank for rank in ordered if rank - low <= self.difference)
+            if high > low and (not spans or high > spans[-1][1]):
+                spans.append((low, high))
+        return spans
+
+
+def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
+    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that they share.
+
+    Of a task only the largest set of experiments that may be compared counts.
+    """
+    table: dict[str, dict[tuple[str, str], float]] = {}
+    for group in groups(runs):
+        found = seed_scores(runs, group, measure)
+        if found and not why_not(runs, group):
+            table.setdefault(group.label, {})[group.task] = sum(found.values()) / len(found)
+    frame = pd.DataFrame(table)  # tasks x methods
+    counts = frame.notna().sum()
+    frame = frame[counts[counts == counts.max()].index].dropna()
+    tasks, count = frame.shape
+    if count < 3 or tasks < 2:
+        return None
+    ranks = frame.rank(axis=1, ascending=False).mean()
+    return Ranking({str(label): float(rank) for label, rank in ranks.items()}, critical_difference(count, tasks), tasks)
+
+
+def critical_difference(methods: int, tasks: int) -> float:
+    """q_0.05 √(k(k+1)/(6N)) for k methods on N tasks (Nemenyi)."""
+    return range_quantile(methods) / math.sqrt(2) * math.sqrt(methods * (methods + 1) / (6 * tasks))
+
+
+def range_quantile(count: int, inside: float = 0.95) -> float:
+    """q with P(range of `count` standard normals <= q) = `inside`: the studentised range with infinite degrees of freedom.
+
+    P = k ∫ φ(x) [Φ(x) − Φ(x − q)]^(k−1) dx, by the trapezium rule on [−8, 8 + q], bisected to 1e-9.
+    """
+    low, high = 0.0, 20.0
+    while high - low > 1e-9:
+        q = (low + high) / 2
+        x = np.linspace(-8.0, 8.0 + q, 801)
+        density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+        height = density * (_normal(x) - _normal(x - q)) ** (count - 1)
+        total = count * float(height.sum()) * float(x[1] - x[0])  # both ends are 0: the trapezium rule
+        low, high = (q, high) if total < inside else (low, q)
+    return low
+
+
+def _normal(x: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
+
+
+def _signed(mean: float, half: float) -> str:
+    text = f"{mean:+.2f}".replace("-", "−")
+    return text if math.isnan(half) else f"{text} ± {half:.2f}"
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else ("< 0.001" if value < 0.001 else f"{value:.3f}")

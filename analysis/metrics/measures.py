@@ -1,0 +1,104 @@
+"""What is read off one run: accuracies, traffic, time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from ..runs.load import Runs, by_run
+from .classes import class_curves
+from .stages import a_glo, a_loc, at_stage, lately, recent
+
+LAST_ROUNDS = 10
+
+
+class Measure(NamedTuple):
+    """A column: its title, and how many of its units make one shown (0.01 shows fractions in %)."""
+
+    title: str
+    unit: float
+    digits: int
+    higher_is_better: bool
+    optional: bool = False  # shown only where some run measured it
+
+
+MEASURES = {
+    "accuracy_last": Measure("Aggregation, last %", 0.01, 2, True),
+    "accuracy_best": Measure("best %", 0.01, 2, True),
+    "accuracy_mean10": Measure(f"mean last {LAST_ROUNDS} %", 0.01, 2, True),
+    "personal_last": Measure("Personalization, last %", 0.01, 2, True),
+    "personal_observed": Measure("among observed classes %", 0.01, 2, True, optional=True),
+    "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
+    "mb_up": Measure("MB up/round", 1, 3, False),
+    "mb_down": Measure("MB down/round", 1, 3, False),
+    "seconds_round": Measure("s/round", 1, 3, False),
+}
+
+
+def measures(runs: Runs) -> pd.DataFrame:
+    """The columns of MEASURES for each run (index: run); NaN where a run has no such rows."""
+    made: pd.DataFrame = runs.once("measures", lambda: _measures(runs))
+    return made
+
+
+def _measures(runs: Runs) -> pd.DataFrame:
+    accuracy, personal = runs.series("global", "test"), runs.series("personal", "local_test")
+    between = runs.series("personal", "local_test", "accuracy_between")
+    rounds = by_run(runs.series("global", "train", "loss"))
+    columns = {
+        "accuracy_last": recent(accuracy, 1),
+        "accuracy_best": by_run(accuracy)["value"].max(),
+        "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
+        "accuracy_mean": by_run(accuracy)["value"].mean(),
+        **_balanced(runs),
+        "personal_last": recent(personal, 1),
+        "personal_mean10": recent(personal, LAST_ROUNDS),
+        "personal_observed": recent(runs.series("personal", "local_test", "accuracy_observed"), 1),
+        "personal_f1": recent(runs.series("personal", "local_test", "macro_f1"), 1),
+        "between_last": recent(between, 1),
+        "between_mean10": recent(between, LAST_ROUNDS),
+        "a_loc": a_loc(runs)["value"],
+        "a_glo": a_glo(runs)["value"],
+        **_selected(runs),
+        **_readings(runs),
+        "floats_up": (rounds["bytes_up"].mean() / 4e6) / _participants(runs),
+        "mb_up": rounds["bytes_up"].mean() / 1e6,
+        "mb_down": rounds["bytes_down"].mean() / 1e6,
+        "seconds_round": rounds["seconds"].median(),
+    }
+    return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
+
+
+def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
+    """Mean over classes (with test samples) of the global model's accuracy on each: after the last round, and at its best."""
+    curves = {name: class_curves(runs, name).mean(axis=1).dropna() for name in map(str, runs.runs.index)}
+    ends = {name: (curve.iloc[-1], curve.max()) for name, curve in curves.items() if len(curve)}
+    found = pd.DataFrame.from_dict(ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float)
+    return {"balanced_last": found["balanced_last"], "balanced_best": found["balanced_best"]}
+
+
+def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
+    """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the first stage."""
+    own, whole = runs.series("personal", "local_test"), runs.series("global", "local_test", "accuracy_between")
+    last = {name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))}
+    return {**last, "a_sel_drop": lately(runs, at_stage(runs, own, 0)) - last["a_sel"]}
+
+
+def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
+    """What a run was asked to measure besides: eigenvalues' variances (R1, R2, R4 of the global model, R3 of the clients'),
+    numbers that a client holds, in millions."""
+    rows = {"eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
+            "eigenvalue_variance_class": ("global", "test", "eigenvalue_variance_class"),
+            "eigenvalue_variance_client": ("local", "train", "eigenvalue_variance"),
+            "eigenvalue_variance_raw": ("global", "test", "eigenvalue_variance_raw"),
+            **{name: ("local", "train", name) for name in ("floats_model", "floats_training", "floats_kept")}}  # fmt: skip
+    found = {name: recent(runs.series(*where), 1) for name, where in rows.items()}
+    return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}
+
+
+def _participants(runs: Runs) -> pd.Series[float]:
+    """Clients a round, from what each run planned."""
+    if "config.federation.participation" not in runs.runs:
+        return pd.Series(dtype=float)
+    return (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"]).round().clip(lower=1)

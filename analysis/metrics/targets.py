@@ -1,0 +1,65 @@
+"""How soon, and for how many bytes, a method is as good as another one at its best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ..runs.comparable import differences
+from ..runs.groups import Group
+from ..runs.load import Runs, named
+from ..table import TextTable
+
+BASELINE = "fedavg"
+
+
+def first_reaching(curve: pd.Series[float], target: float) -> float:
+    """The first round at which a curve is at or above the target; NaN if there is none."""
+    reached = curve.index[curve >= target]
+    return float(reached[0]) if len(reached) else math.nan
+
+
+def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
+    """Rounds and MB (up and down, all participants) to the baseline's best accuracy of the same seed; None without a baseline.
+
+    The baseline is FedAvg, or the task's first method where it was not run. Crossing one's own maximum is a noisy measure.
+    A method that may not be compared with the baseline has no numbers.
+    """
+    if len(members) < 2:
+        return None
+    matrix, sent = runs.matrix("global", "test"), runs.once("bytes by round", lambda: _bytes(runs))
+    baseline = next((group for group in members if group.label.split()[0] == BASELINE), members[0])
+    seeds = {str(name): seed for name, seed in runs.runs["seed"].items()}
+    targets = {seeds[name]: float(matrix[name].max()) for name in baseline.used if name in matrix}
+    if not targets:
+        return None
+    lines = []
+    for group in members:
+        if differences(runs, group, baseline):
+            lines.append([group.label, "–", "not comparable", "–"])
+            continue
+        pairs = [(name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets]
+        rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
+        reached = {name: number for name, number in rounds.items() if not math.isnan(number)}
+        lines.append([group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)])
+    titles = ["Method", "Seeds that reach it", f"Rounds to {baseline.label}'s best", "MB to it"]
+    return TextTable(titles, lines, frozenset({"Method"}))
+
+
+def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
+    """Means over the seeds that reach the target."""
+    if not reached:
+        return ["never", "–"]
+    totals = [sent[name].loc[:number].sum() for name, number in reached.items() if name in sent]
+    rounds = sum(reached.values()) / len(reached)
+    return [f"{rounds:.1f}", f"{sum(totals) / len(totals) / 1e6:.1f}" if totals else "–"]
+
+
+def _bytes(runs: Runs) -> pd.DataFrame:
+    """Round x run: bytes up and down of all participants."""
+    rows = runs.series("global", "train", "loss")
+    rows = rows.assign(bytes=rows["bytes_up"].fillna(0) + rows["bytes_down"].fillna(0))
+    frame: pd.DataFrame = named(rows).pivot_table(index="round", columns="run", values="bytes", observed=True)
+    return frame

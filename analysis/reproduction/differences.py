@@ -1,0 +1,129 @@
+"""What a paper prints between its numbers, and ours: a gain, the distance to the best other method, an additional cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..runs.load import Runs
+from ..table import TextTable, without_blank
+from .item_runs import Reproduction
+from .verdicts import printed_places, printed_value, printed_values, shown, values_of
+
+Scores = Mapping[str, Mapping[int, float]]  # of a column: row → seed → value
+Place = tuple[str, str]  # row, column
+
+
+class Difference(NamedTuple):
+    """A number for every seed that all it is made of have; to: the other method, where it is not always the same."""
+
+    values: list[float]
+    to: str = ""
+
+
+def gain(scores: Scores, row: str, baseline: str) -> Difference:
+    """A row's value minus the baseline's."""
+    one, other = scores.get(row, {}), scores.get(baseline, {})
+    return Difference([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+
+
+def to_best_other(scores: Scores, row: str, baseline: str) -> Difference:
+    """A row's value minus that of the best other row, the baseline excluded, as FedMR's Δ.
+
+    The best is the one with the highest mean: the best of every seed would be better than any method is.
+    """
+    rivals = [name for name in scores if name not in (row, baseline)]
+    others = {name: scores[name] for name in rivals if scores[name]}
+    seeds = sorted(set.intersection(set(scores.get(row, {})), *map(set, others.values()))) if others else []
+    if not seeds:
+        return Difference([])
+    best = max(others, key=lambda name: sum(others[name][seed] for seed in seeds))
+    of = "" if len(others) == len(rivals) else f" ({len(others)} of {len(rivals)} ran)"
+    return Difference([scores[row][seed] - others[best][seed] for seed in seeds], best + of)
+
+
+def added(scores: Scores, row: str, baseline: str) -> Difference:
+    """How much more than the baseline's a row's value is, in per cent of it."""
+    one, other = scores.get(row, {}), scores.get(baseline, {})
+    return Difference([100 * (one[seed] / other[seed] - 1) for seed in sorted(one.keys() & other.keys())])
+
+
+class DifferenceKind(NamedTuple):
+    """What a metric of the printed numbers is, in words and computed."""
+
+    text: str
+    digits: int
+    of: Callable[[Scores, str, str], Difference]
+
+
+KINDS = {
+    "printed_gain_over_fedavg_pp": DifferenceKind("gain over {}", 2, gain),
+    "printed_delta_to_best_baseline_pp": DifferenceKind("Δ to the best other but {}", 2, to_best_other),
+    "printed_additional_cost_pct": DifferenceKind("cost added to {}, %", 3, added),
+}
+
+
+def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
+    """Printed, as the printed numbers give it, ours (paired by seed, mean ± 95 % interval); None where nothing of it is printed.
+
+    Papers err: FedMR's gain in CIFAR-10 P10C2 is printed as 2.23 and is 6.05 by its own accuracies.
+    """
+    baseline, places, lines = item.about["baseline"], printed_places(item), []
+    printed: dict[str, Scores] = {}
+    ours: dict[str, Scores] = {}
+    for (row, column, metric), value in _told(item, places).items():
+        if column not in printed:
+            printed[column] = _printed_scores(item, places, row, column)
+            ours[column] = {name: values_of(item, (name, column), runs) for name in printed[column]}
+        kind = KINDS[metric]
+        theirs, own = (kind.of(scores[column], row, baseline) for scores in (printed, ours))
+        numbers = (shown(values, kind.digits, sign=True) for values in ([value], theirs.values, own.values))
+        lines.append([row, column, kind.text.format(baseline), *numbers, str(len(own.values)), theirs.to or "–", own.to or "–"])
+    if not lines:
+        return None
+    best = "Best other: paper", "Best other: ours"
+    titles = ["Method", "Column", "What", "Paper", "From its numbers", "Ours", "Seeds", *best]
+    return without_blank(TextTable(titles, lines, frozenset({"Method", "Column", "What", *best})), best)
+
+
+def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict[tuple[str, str, str], float]:
+    """Row, column, metric → what is printed, where something is; of averages only those of all their columns."""
+    paper, partial = item.about["paper"], {one["column"] for one in item.about["averages"] if not _whole(one)}
+    frame = printed_values(paper)
+    rows = set(frame.loc[frame["metric"].isin(list(KINDS)), "method"])
+    found: dict[tuple[str, str, str], float] = {}
+    for (row, column), where in places.items():
+        if where.get("method") in rows and column not in partial:
+            values = {metric: printed_value(paper, {**where, "metric": metric}) for metric in KINDS}
+            found |= {(row, column, metric): value for metric, value in values.items() if not math.isnan(value)}
+    return found
+
+
+def _whole(average: Mapping[str, Any]) -> bool:
+    return bool(len(average["of"]) == average.get("whole", len(average["of"])))
+
+
+def _printed_scores(item: Reproduction, places: Mapping[Place, Mapping[str, str]], row: str, column: str) -> Scores:
+    """Row → {0: value} of all that is printed in a column, whether or not we have a cell for it; row: one that has.
+
+    An average's is the mean over its columns, not what is printed as such.
+    """
+    average = next((one for one in item.about["averages"] if one["column"] == column), None)
+    parts = (column,) if average is None else average["of"]
+    columns = [_printed_column(item.about["paper"], places.get((row, part), {})) for part in parts]
+    common = [name for name in columns[0] if all(name in one for one in columns)]
+    return {name: {0: sum(one[name] for one in columns) / len(columns)} for name in common}
+
+
+def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:
+    """Method → value of everything that is printed where a row is."""
+    if not where:
+        return {}
+    frame = printed_values(paper)
+    for name, value in where.items():
+        frame = frame if name == "method" else frame[frame[name] == value]
+    values = pd.to_numeric(frame["value"], errors="coerce")
+    return {str(method): float(value) for method, value in zip(frame["method"], values, strict=True) if not math.isnan(value)}

@@ -1,0 +1,129 @@
+"""An item.json of a reproduction, and the runs behind its cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..metrics.measures import measures
+from ..runs.comparable import PREFIX, classes, differences
+from ..runs.files import read_object
+from ..runs.groups import Group
+from ..runs.load import Runs
+
+DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
+
+
+class Reproduction(NamedTuple):
+    """An item.json and where it lies."""
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        about = self.about
+        return f"{about['paper']}/{about['name']}, {about['scale']}: {about['title']}"
+
+
+def load_item(path: Path | str) -> Reproduction:
+    """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
+    about = read_object(Path(path))
+    if "cells" not in about:
+        raise ValueError(f"{path}: no item of a reproduction")
+    return Reproduction(Path(path).parent, about)
+
+
+def run_folders(item: Reproduction) -> list[Path]:
+    """The folders of all runs behind the cells."""
+    names = {run for cell in item.about["cells"] for run in cell["runs"]}
+    return sorted((item.folder / name).resolve() for name in names)
+
+
+def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
+    """What is read off a cell's runs: its own measure where its row has one, else the item's."""
+    return str(cell.get("measure") or item.about["measure"])
+
+
+def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> list[str]:
+    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best by the cell's measure,
+    or by the one named."""
+    if not cell.get("settings"):
+        return _names(item, cell["runs"], runs)
+    best = best_setting(item, cell, runs, measure)
+    return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
+
+
+def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> str:
+    """The setting with the highest mean of the measure, the first of equals, or of all while none has a run."""
+    means = {setting: mean for setting, mean in setting_means(item, cell, runs, measure).items() if not math.isnan(mean)}
+    return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
+
+
+def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> dict[str, float]:
+    """Setting → mean of the measure, an accuracy in percent, over the seeds that all settings with runs have; NaN without runs.
+
+    Where they share no seed, only those with the most seeds have a mean: a lucky seed makes no best setting.
+    """
+    scores, seeds = measures(runs)[measure or measure_of(item, cell)], runs.runs["seed"]
+    known: dict[str, dict[int, float]] = {}
+    for one in cell["settings"]:
+        found = {int(seeds[name]): float(scores[name]) for name in _names(item, one["runs"], runs)}
+        known[one["setting"]] = {seed: score for seed, score in found.items() if not math.isnan(score)}
+    there = [set(found) for found in known.values() if found]
+    common, most = set.intersection(*there) if there else set(), max(map(len, there), default=0)
+    counted = {name: common or (set(found) if len(found) == most else set()) for name, found in known.items()}
+    return {name: _percent([found[seed] for seed in counted[name]]) if found else math.nan for name, found in known.items()}
+
+
+def _percent(scores: Sequence[float]) -> float:
+    return 100 * sum(scores) / len(scores) if scores else math.nan
+
+
+def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
+    """Run → why it is left out: of the runs of its column and seed, most are of another partition, other data, or another budget.
+
+    What an item's rows are meant to differ in, besides the method and its arguments, is the clipping of gradients.
+    """
+
+    def made() -> dict[str, str]:
+        found = {}
+        for members in _by_column(item, runs):
+            first, *rest = classes(runs, members, DECLARED)
+            for group in (group for one in rest for group in one):
+                told, than = next((told, one) for one in first if (told := differences(runs, group, one, DECLARED)))
+                found[group.used[0]] = f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"
+        return found
+
+    left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
+    return left
+
+
+def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
+    """For every column and seed its runs, each alone, the baseline's first."""
+    found: dict[tuple[str, str], dict[str, Group]] = {}
+    cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
+    for cell in cells:
+        for name in _loaded(item, cell["runs"], runs):
+            dataset, partition, seed = (str(runs.runs.at[name, one]) for one in ("dataset", "partition", "seed"))
+            found.setdefault((cell["column"], seed), {}).setdefault(name, Group(cell["row"], dataset, partition, (name,), ""))
+    return [list(one.values()) for one in found.values()]
+
+
+def stray_of(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
+    """Why runs behind a cell are left out; empty where none is."""
+    left = strays(item, runs)
+    return "; ".join(dict.fromkeys(left[name] for name in _loaded(item, cell["runs"], runs) if name in left))
+
+
+def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
+    left = strays(item, runs)
+    return [name for name in _loaded(item, folders, runs) if name not in left]
+
+
+def _loaded(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
+    wanted = {str((item.folder / run).resolve()) for run in folders}
+    places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
+    return [places[folder] for folder in sorted(wanted) if folder in places]

@@ -1,0 +1,194 @@
+"""Which runs are one experiment repeated with other seeds, which of them count, and how to call them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .load import Runs, flatten, section
+
+_NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
+_WHERE_DATA_ARE = ("root", "download")
+_USUAL = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
+    "data": {"validation": 0, "samples": 0, "transform": "auto"},
+    "federation": {"survey": 0, "measures": "", "weighting": ""},
+    "numerics": {"cohort": 0, "precision": "fp32"},
+    "faults": {"drop": 0, "late": 0, "corrupt": 0, "straggle": 0, "straggle_share": 0.5, "corrupt_kind": "nan", "at": ""},
+    "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
+}
+_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
+_THE_TASK = ("method", "data.dataset", "data.split")
+
+
+_Key = tuple[str, str, str, str, str]  # data set, partition, method, configuration, mark of the partition where one is needed
+
+
+class Group(NamedTuple):
+    """Runs whose configuration differs in the seed (and in how it was executed) only.
+
+    label: the method, and the settings that tell it from the same method's other groups on this task.
+    used: names of the runs behind the numbers: one a seed, and the finished ones only, if there are any.
+    state: how many runs are in which state, all of them counted.
+    left_out: (run, why) of the group's other runs.
+    names: all names of the partition, where the same one has several.
+    """
+
+    label: str
+    dataset: str
+    partition: str
+    used: tuple[str, ...]
+    state: str
+    left_out: tuple[tuple[str, str], ...] = ()
+    names: str = ""
+
+    @property
+    def task(self) -> tuple[str, str]:
+        """(dataset, partition): what stands in one table. Which of them may be compared, analysis/runs/comparable.py says."""
+        return self.dataset, self.names or self.partition
+
+
+def groups(runs: Runs) -> list[Group]:
+    """Every group, by task and label."""
+    found: list[Group] = runs.once("groups", lambda: _groups(runs))
+    return found
+
+
+def _groups(runs: Runs) -> list[Group]:
+    members: dict[_Key, list[str]] = {}
+    about = {str(row["run"]): row for row in runs.runs[_NEEDED].reset_index().to_dict("records")}
+    for name, row in about.items():
+        text = json.dumps(experiment(runs.files[name]), sort_keys=True, default=str)
+        members.setdefault((row["dataset"], row["partition"], row["method"], text, ""), []).append(name)
+    members = {(*key[:4], mark): names for key, all_names in members.items()
+               for mark, names in by_partition(key[1], {name: about[name] for name in all_names}).items()}  # fmt: skip
+    configs = [flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()]
+    labels = _labels(list(members), configs)
+    one_task = _one_task([(key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
+                          for key, names in members.items()])  # fmt: skip
+    found = []
+    for (dataset, partition, *_), names, label in zip(members, members.values(), labels, strict=True):
+        rows = {name: about[name] for name in names}
+        used = _used(rows)
+        others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
+        found.append(Group(label, dataset, partition, used, _state(rows), others, one_task[dataset, partition]))
+    return sorted(found)
+
+
+def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
+    """Runs of one configuration, taken apart where their partitions only share a name: mark → runs; "" where they are one.
+
+    A partition that is drawn has another hash for every seed; one of a file has the same, and two of one seed must agree.
+    """
+    found: list[dict[Any, str]] = []  # seed → hash
+    sets: list[list[str]] = []
+    from_file = split.startswith("file:")
+    for name, row in rows.items():
+        seed, digest = (0 if from_file else row["seed"]), str(row["partition_sha256"])
+        unknown = () if from_file else ("",)
+        fits = (i for i, one in enumerate(found) if one.get(seed, digest) in (digest, *unknown) or digest in unknown)
+        place = next(fits, None)
+        if place is None:
+            place = len(found)
+            found.append({})
+            sets.append([])
+        found[place].setdefault(seed, digest)
+        sets[place].append(name)
+    if len(sets) == 1 and not (from_file and next(iter(found[0].values()))):
+        return {"": sets[0]}
+    return {next(iter(one.values()))[:8] or "not recorded": names for one, names in zip(found, sets, strict=True)}
+
+
+def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str], str]:
+    """(data set, partition) → all names that this partition has, where a file is one of them: drawn ones first; else ""."""
+    names: dict[tuple[str, str], set[str]] = {(dataset, partition): {partition} for dataset, partition, _ in known}
+    for dataset, partition, hashes in known:
+        for other_set, other, also in known:
+            if dataset == other_set and (hashes & also) - {""} and any(one.startswith("file:") for one in (partition, other)):
+                joined = names[dataset, partition] | names[dataset, other]
+                names |= {(dataset, one): joined for one in joined}
+    return {key: " = ".join(sorted(one, key=lambda name: (name.startswith("file:"), name))) if len(one) > 1 else ""
+            for key, one in names.items()}  # fmt: skip
+
+
+def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
+    """Fields of the configuration in which the methods of a task differ, but for the method and its arguments: (field, who has
+    what). A difference of two methods is theirs alone only where this is empty."""
+    configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
+    found = []
+    for name in sorted({name for config in configs.values() for name in config}):
+        values: dict[str, list[str]] = {}
+        for label, config in configs.items():
+            values.setdefault(str(config.get(name, "none")), []).append(label)
+        if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
+            found.append((name, "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items())))
+    return found
+
+
+def experiment(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
+    data are, and settings that older runs do not have, where they are as usual."""
+    config = {key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
+    for name, usual in _USUAL.items():
+        config[name] = {key: value for key, value in section(config, name).items() if value != usual.get(key)}
+    config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
+    return config
+
+
+def _spelt(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _spelt(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_spelt(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _labels(keys: Sequence[_Key], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    labels = []
+    met: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for key, config in zip(keys, configs, strict=True):
+        met.setdefault(key[:3], []).append(config)
+    for key, config in zip(keys, configs, strict=True):
+        rivals = met[key[:3]]
+        names = sorted({name for rival in rivals for name in rival} - set(_THE_TASK))
+        telling = [name for name in names if any(rival.get(name) != rivals[0].get(name) for rival in rivals)]
+        short = Counter(name.rpartition(".")[2] for name in telling)
+        said = {n if short[n.rpartition(".")[2]] > 1 else n.rpartition(".")[2]: config[n] for n in telling if n in config}
+        labels.append(" ".join([key[2] or "?", *(f"{name}={value}" for name, value in said.items())]))
+    return [_numbered(label, key[:2], labels[:i], keys[:i]) for i, (label, key) in enumerate(zip(labels, keys, strict=True))]
+
+
+def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[_Key]) -> str:
+    """A label that an earlier group of the same task has is numbered: tables go by labels."""
+    earlier = sum(one == label and key[:2] == task for one, key in zip(labels, keys, strict=True))
+    return f"{label} ({earlier + 1})" if earlier else label
+
+
+_Rows = Mapping[str, Mapping[Any, Any]]
+
+
+def _used(rows: _Rows) -> tuple[str, ...]:
+    """One run a seed: the one with most rounds. Unfinished runs count only where no run is finished."""
+    best: dict[Any, str] = {}
+    for name in _finished(rows) or rows:
+        seed = rows[name]["seed"]
+        if seed not in best or rows[name]["rounds_done"] > rows[best[seed]]["rounds_done"]:
+            best[seed] = name
+    return tuple(sorted(best.values(), key=lambda name: (rows[name]["seed"], name)))
+
+
+def _finished(rows: _Rows) -> list[str]:
+    return [name for name, row in rows.items() if row["state"] == "finished"]
+
+
+def _why_not(name: str, rows: _Rows) -> str:
+    row = rows[name]
+    if row["state"] != "finished" and _finished(rows):
+        return f"{row['state'] or 'state unknown'} after {row['rounds_done']:.0f} rounds, while others are finished"
+    return f"seed {row['seed']:.0f} is there already, with at least as many rounds"
+
+
+def _state(rows: _Rows) -> str:
+    counts = Counter(row["state"] or "state unknown" for row in rows.values())
+    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))

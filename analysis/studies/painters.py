@@ -1,0 +1,55 @@
+"""Which function draws which study, and what is shown of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from ..table import TextTable
+from .study import Painted, Study, StudyCheck, values_sheet
+
+Painter = Callable[[Study], Painted]
+
+
+@cache
+def painters() -> dict[str, Painter]:
+    """Study → its painter; imported when it is first asked for, since painters use this module."""
+    from .fedmr import averaged_classifiers
+    from .leakage import leakage
+    from .map import features_2d, proxy_statistics, targeted_classes, two_client_demo
+    from .mpfedcon import features_tsne, solo_drift
+
+    known = (
+        averaged_classifiers, features_2d, features_tsne, leakage, proxy_statistics, solo_drift, targeted_classes,
+        two_client_demo,
+    )  # fmt: skip
+    return {painter.__name__: painter for painter in known}
+
+
+def painted(study: Study) -> Painted:
+    """What is shown of a study; a study that nothing is known of is its numbers in a table."""
+    painter = painters().get(study.about["name"])
+    return Painted([], [], {"Values": values_sheet(study)}) if painter is None else painter(study)
+
+
+def check_sheet(studies: Sequence[Study]) -> TextTable | None:
+    """claim | measured | holds, over all seeds; None for a study without claims. Smoke decides nothing that was trained."""
+    found: dict[str, list[StudyCheck]] = {}
+    for study in studies:
+        for check in painted(study).checks:
+            found.setdefault(check.claim, []).append(check)
+    if not found:
+        return None
+    smoke = studies[0].about["scale"] == "smoke"
+    lines = [[claim, "; ".join(one.measured for one in checks), _holds(checks, smoke)] for claim, checks in found.items()]
+    words = frozenset({"Claim", "Measured", "Holds"})
+    return TextTable(["Claim", "Measured", "Holds"], lines, words)
+
+
+def _holds(checks: Sequence[StudyCheck], smoke: bool) -> str:
+    if smoke and not checks[0].exact:
+        return "–"
+    good = sum(one.holds for one in checks)
+    if len(checks) == 1:
+        return "yes" if good else "no"
+    return f"{good} of {len(checks)} seeds"

@@ -1,0 +1,67 @@
+"""In a checkout, analysis/, tune_spaces/ and cluster/ stand beside raffed/; they are imported as raffed.analysis and so on.
+
+In a wheel they lie inside raffed/ and nothing here is used. In a checkout a finder maps the three names to their folders, and
+`import analysis` to the module raffed.analysis itself, so that no class exists twice in one process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+NAMES = ("analysis", "cluster", "tune_spaces")
+
+
+class _SameModule(Loader):
+    """Gives the module that is already there under its full name."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._module = importlib.import_module(f"raffed.{spec.name}")
+        self._spec = self._module.__spec__
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has just put the other name's spec there
+
+
+class CheckoutFinder(MetaPathFinder):
+    """Finds raffed.analysis, raffed.cluster and raffed.tune_spaces in the folder that holds raffed/."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of one of the three packages, or of a module in one of them under its short name."""
+        first, _, rest = fullname.partition(".")
+        if first == "raffed" and rest in NAMES:
+            folder = self._root / rest
+            return importlib.util.spec_from_file_location(
+                fullname, folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
+        if first in NAMES and rest.rpartition(".")[2] != "__main__" and self._is_here(first):
+            return ModuleSpec(fullname, _SameModule(), is_package=False)
+        return None
+
+    def _is_here(self, name: str) -> bool:
+        """Whether the first `name` on sys.path is ours: a user's own analysis.py stays the user's."""
+        for entry in sys.path:
+            folder = Path(entry or ".")
+            if (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file():
+                return (folder / name).resolve() == self._root / name
+        return False
+
+
+def install() -> None:
+    """Put the finder in place, once, if this is a checkout."""
+    root = Path(__file__).resolve().parents[1]
+    is_checkout = (root / "pyproject.toml").is_file() and (root / "tune_spaces").is_dir()
+    if is_checkout and not any(isinstance(finder, CheckoutFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, CheckoutFinder(root))

@@ -1,0 +1,22 @@
+"""How numbers are written for people: shares, counts, durations."""
+
+from __future__ import annotations
+
+import math
+
+
+def percent(share: float) -> str:
+    """0.9123 → "91.2 %"; a dash for NaN."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 round", "2 rounds"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def duration(seconds: float) -> str:
+    """3725 → "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,246 @@
+"""Exact sums over clients: the same bits for any order, any grouping and any number of actors  (docs/design.md §3).
+
+Float addition depends on order, so it is not used between clients. A contribution `p_i · w_i` is rounded once to an
+integer multiple of 2^-bits and added as int64, which is exact and associative. Against a float64 sum the error is at
+most 2^-(bits+1) per client, below float32's last bit for weights above 2^-20. It is the arithmetic of secure
+aggregation as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from raffed.core.aggregation.masking import Mask
+from raffed.core.messages import Summable
+from raffed.core.params import Params
+from raffed.errors import NumericsError
+
+BITS = 44
+BLOCK = 1 << 18  # numbers of small points rounded at a time: fewer, and operations cost more than they do
+SLICE = 1 << 16  # numbers of a large point rounded at a time: with more, their float64 leaves the cache between operations
+REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
+
+
+def together(size: int) -> int:
+    """How many points of `size` numbers `PointSum.add_all` rounds and adds in one operation."""
+    return max(1, BLOCK // size)
+
+
+def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
+    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that broadcast.
+
+    Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are checked, not the
+    products: means of values inside the range stay inside it, so weights that add up to 1 cannot make a sum wrap round.
+    """
+    _largest(values.detach(), bits, what)
+    return _rounded(values.detach(), weight, bits).to(torch.int64)
+
+
+def _largest(values: Tensor, bits: int, what: str) -> float:
+    """max |values|, 0 if there are none; NumericsError as in `to_fixed`."""
+    if not values.numel():
+        return 0.0
+    low, high = (float(end) for end in torch.aminmax(values))
+    if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both
+        raise _outside(what, bits)
+    return max(-low, high)
+
+
+def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
+    """weight · values in whole multiples of 2^-bits, as float64."""
+    return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()
+
+
+def _outside(what: str, bits: int) -> NumericsError:
+    return NumericsError(
+        f"{what}: a value is not finite or outside ±2^{62 - bits}, the range of exact sums; "
+        "the training has diverged: try a smaller learning rate or clip_norm"
+    )
+
+
+def from_fixed(total: Tensor, bits: int) -> Tensor:
+    """The float32 value of an integer total: int64 → float64 (exact scaling) → float32."""
+    return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
+
+
+Exported = tuple[Summable, list[NDArray[np.int64]], int, bool]  # message without numbers, totals, how many, hidden
+
+
+class PointSum:
+    """Σ p_i · w_i of flat buffers, for weights and buffers.
+
+    The whole multiples of 2^-BITS are gathered in float64, which is exact while Σ p_i · max|w_i| stays within REACH and a third
+    of the work, then added to int64; a point that is larger is added to int64 by itself.
+    """
+
+    def __init__(self) -> None:
+        self._total: Tensor | None = None  # int64
+        self._gathered: Tensor | None = None  # float64
+        self._reach = 0.0  # no |number| of `_gathered` is larger
+
+    def add(self, point: Params, weight: float, what: str) -> None:
+        flat = point.flat.detach()
+        try:
+            reach = weight * _largest(flat, BITS, what)
+        except NumericsError:
+            for name in point.names:  # again, tensor by tensor, so that the message names the one
+                _largest(point[name], BITS, f"{what}, tensor {name}")
+            raise
+        if reach > REACH:
+            self._settle(to_fixed(flat, weight, BITS, what))
+            return
+        into = self._room(flat, reach)
+        for i in range(0, flat.numel(), SLICE):
+            into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
+
+    def _room(self, like: Tensor, reach: float) -> Tensor:
+        """Where float64 multiples of up to `reach` can be added."""
+        if self._reach + reach > REACH:
+            self._settle()
+        if self._gathered is None:
+            self._gathered = torch.zeros_like(like, dtype=torch.float64)
+        self._reach += reach
+        return self._gathered
+
+    def _settle(self, more: Tensor | None = None) -> Tensor | None:
+        """The int64 total, on the CPU, with all that was gathered, and `more`."""
+        gathered = None if self._gathered is None else self._gathered.to(torch.int64)
+        self._gathered, self._reach = None, 0.0
+        for part in (gathered, more):
+            if part is not None:
+                self._total = part.cpu() if self._total is None else self._total.add_(part.cpu())
+        return self._total
+
+    def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
+        """Add several points: the same integers as one by one, in few operations where the points are small."""
+        per_point = points[0].layout.size
+        if not per_point:  # no buffers
+            self._settle(torch.zeros(0, dtype=torch.int64))
+            return
+        at_once = together(per_point)
+        for i in range(0, len(points), at_once):
+            some = points[i : i + at_once]
+            if len(some) == 1:
+                self.add(some[0], weights[i], whats[i])
+                continue
+            try:
+                flats = torch.stack([point.flat for point in some])
+                p = torch.tensor(weights[i : i + at_once], dtype=torch.float64, device=flats.device)
+                reach = float(p.sum()) * _largest(flats, BITS, whats[i])
+            except NumericsError:
+                for point, weight, what in zip(points, weights, whats, strict=True):
+                    self.add(point, weight, what)  # again, one by one, so that the message names the client and the tensor
+                raise
+            if reach > REACH:
+                self._settle(to_fixed(flats, p[:, None], BITS, whats[i]).sum(0))
+            else:
+                self._room(flats[0], reach).add_(_rounded(flats, p[:, None], BITS).sum(0))
+
+    def add_mask(self, mask: Mask, part: str) -> None:
+        """Add a client's mask, mod 2^64."""
+        total = self._settle()
+        assert total is not None
+        total.add_(mask.of(part, total))
+
+    def merge(self, other: NDArray[np.int64] | None) -> None:
+        """Add another partial sum, as it came from an actor: read where it lies, copied only if it is the first."""
+        if other is None:
+            return
+        total = self._settle()
+        if total is None:
+            self._settle(torch.from_numpy(np.array(other)))
+        else:
+            mine = total.numpy()
+            np.add(mine, other, out=mine)
+
+    def export(self) -> NDArray[np.int64] | None:
+        total = self._settle()
+        return None if total is None else total.numpy()
+
+    def value(self, like: Params) -> Params:
+        total = self._settle()
+        if total is None:
+            raise ValueError("PointSum: no client contributed")
+        return Params.from_flat(like.layout, from_fixed(total, BITS))
+
+
+class WireSum:
+    """Σ of Summable messages of one class, field by field; integer fields are added as integers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hidden = False  # under masks: its range can be told of the whole sum alone
+        self._like: Summable | None = None
+        self._totals: list[Tensor] = []
+
+    def add(self, wire: Summable, what: str) -> None:
+        leaves = [torch.as_tensor(leaf) for leaf in _leaves(wire)]
+        bits = wire.fraction_bits
+        where = f"{what}, {type(wire).__name__}"
+        fixed = [to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves]
+        self._add(wire, [x.cpu() for x in fixed], 1, where)
+
+    def add_mask(self, mask: Mask, part: str) -> None:
+        """Add a client's mask, mod 2^64."""
+        self.hidden = True
+        self._totals = [total + mask.of(f"{part}.{i}", total) for i, total in enumerate(self._totals)]
+
+    def merge(self, other: Exported) -> None:
+        wire, totals, count, hidden = other
+        self.hidden = self.hidden or hidden
+        self._add(wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}")
+
+    def _add(self, wire: Summable, fixed: list[Tensor], count: int, where: str) -> None:
+        if self.count:
+            fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
+            if not self.hidden and _excess(fixed):
+                raise _outside(where, wire.fraction_bits)  # two in range cannot wrap round, so this sees every excess
+        self._totals = fixed
+        self._like = self._like or _template(wire)
+        self.count += count
+
+    def export(self) -> Exported:
+        assert self._like is not None
+        return self._like, [t.numpy() for t in self._totals], self.count, self.hidden
+
+    def value(self) -> Summable:
+        """The sum, as a message of the same class."""
+        assert self._like is not None
+        if self.hidden and _excess(self._totals):
+            raise _outside(f"the sum of {type(self._like).__name__}", self._like.fraction_bits)
+        leaves, spec = pytree.tree_flatten(self._like)
+        bits = self._like.fraction_bits
+        restored = [_restore(t, x, bits) for t, x in zip(self._totals, leaves, strict=True)]
+        total: Summable = pytree.tree_unflatten(restored, spec)
+        return total
+
+
+def _excess(totals: Sequence[Tensor]) -> bool:
+    return any(max(map(abs, map(int, torch.aminmax(t)))) > 2**62 for t in totals if t.numel())
+
+
+def _template(wire: Summable) -> Summable:
+    """The message without its numbers: types and names, so that a partial sum shows no single client's message."""
+    emptied: Summable = pytree.tree_map(lambda x: torch.empty(0, dtype=x.dtype) if isinstance(x, Tensor) else type(x)(0), wire)
+    return emptied
+
+
+def _leaves(wire: Summable) -> list[Any]:
+    leaves = pytree.tree_leaves(wire)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor | int | float):
+            raise TypeError(f"{type(wire).__name__}: a {type(leaf).__name__} cannot be summed")
+    return leaves
+
+
+def _restore(total: Tensor, like: Any, bits: int) -> Any:
+    if isinstance(like, Tensor):
+        return from_fixed(total, bits) if like.is_floating_point() else total.to(like.dtype)
+    return float(from_fixed(total, bits)) if isinstance(like, float) else int(total)

@@ -1,0 +1,64 @@
+"""How many numbers a client holds: read off the recipe by watching one step of it, not kept in a table by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from raffed.core.context import ClientData, Context
+from raffed.core.messages import Broadcast, count
+from raffed.core.method import Method
+from raffed.core.round import begun, client_round
+from raffed.core.training.phases import train_by_rule, train_shared
+from raffed.core.training.session import Participant, TrainingSession
+
+COPIES = {"start": "model", "state": "model", "initial": "initial", "w0": "weights", "w": "weights"}
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Numbers (not bytes) of one client. model: P, trainable weights and BatchNorm's statistics. training: P and what the
+    shared objective reads besides while it is trained: the downloaded model, this client's memories, the server's messages, a
+    companion. kept: from one round to the next. Batches, activations, gradients and momentum are left out: alike for all."""
+
+    model: int
+    training: int
+    kept: int
+
+
+class _Watched:
+    """A Context that notes which of its fields are asked for."""
+
+    def __init__(self, context: Context, asked: set[str]) -> None:
+        self._context, self._asked = context, asked
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "but":
+            return lambda **changes: _Watched(self._context.replace(**changes), self._asked)
+        self._asked.add(name)
+        return getattr(self._context, name)
+
+
+def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession) -> Footprint:
+    """Of a client at its first visit; x: a few of its inputs [n, ...], labelled 0, 1, 0, … for one step of training."""
+    y = torch.arange(len(x)) % 2
+    classes = session.spec.num_classes
+    guest = Participant(0, None, ClientData(x, y, torch.bincount(y, minlength=classes)))
+    local = replace(session.local, epochs=1e-6, min_steps=1, drop_last=False)
+    session = replace(session, local=local)
+    k, views = begun(m, b, guest, session)
+    asked: dict[str, set[str]] = {slot: set() for slot in views}
+    watched = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
+    train = train_shared if m.solver is None else train_by_rule
+    [trained] = train(m, [watched], [k], [guest], session)
+    model, beside = count(session.net.initial), count(trained.own)
+    once = {COPIES[name] for names in asked.values() for name in names if name in COPIES}
+    copies = {"model": model, "initial": model, "weights": count(k.w0)}
+    training = model + beside + sum(copies[name] for name in once if not (name == "weights" and "model" in once))
+    for slot, view in views.items():
+        memory = 0 if slot == "personal" and beside else count(view.mine)  # a companion begins as the memory and replaces it
+        training += memory * ("mine" in asked[slot]) + count(view.server) * ("server" in asked[slot])
+    vault = client_round(m, b, None, guest.data, session, 0).vault
+    return Footprint(model, training, count(vault) if m.keeps_state else 0)

@@ -1,0 +1,167 @@
+"""What crosses between client and server, and what never does  (docs/design.md §9; the golden wire table lists the fields).
+
+A client keeps a `ClientState`; it receives a `Broadcast` and answers an `Upload`. Only `Wire`s fit into the latter two, and a
+`Private` refuses to be pickled, which is how Ray moves objects: private state cannot leave by accident.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from torch import Tensor
+
+from raffed.core.params import Params, State
+from raffed.core.record import Record
+from raffed.errors import BoundaryError
+
+
+class Wire(Record):
+    """May cross the line, in either direction: named fields of tensors, points, numbers, text and other Wires."""
+
+    labels: ClassVar[tuple[str, ...]] = ()  # fields that name the message and are not counted as payload
+
+    def __post_init__(self) -> None:
+        for name in self._names:
+            value = getattr(self, name)
+            if type(value) not in _PLAIN and not (type(value) is Params and not value.requires_grad):  # most are, every round
+                _refuse(self, name, value)
+
+    def numbers(self) -> dict[str, int]:
+        """Field path → how many numbers it sends."""
+        return dict(_numbers("", self))
+
+    def nbytes(self) -> int:
+        """Bytes on the wire: 4 for a number (float32, counts), 1 for a flag."""
+        return _nbytes(self)
+
+
+class Summable(Wire):
+    """A Wire of which the server needs only the sum over clients; actors add theirs up before they answer.
+
+    `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits); 44 holds
+    weights to beyond float32's last bit, sums over many samples want a wider range. `rows`: a field [C] that is 0 for the
+    classes of which this client says nothing; of every field only the rows of the others are counted as sent, which is what a
+    message of rows and class ids takes. Sums have all C rows, and so have masked messages, which are counted alike.
+    """
+
+    fraction_bits: ClassVar[int] = 44
+    rows: ClassVar[str] = ""
+
+
+class Private(Record):
+    """Stays on the side that holds it. Pickling, copying by `copy`, and sending through Ray raise."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise BoundaryError(
+            f"{type(self).__name__} is private and cannot be sent; return a Wire if a part of it is meant to travel"
+        )
+
+
+class Broadcast(Wire):
+    """Server → client: the shared weights, the shared buffers, and each ingredient's message."""
+
+    labels = ("round",)
+
+    round: int
+    w: Params
+    b: Params
+    slots: dict[str, Wire]
+
+
+class Upload(Wire):
+    """Client → server: the shared names only. `n` (training samples) is None where the mean does not use it."""
+
+    n: int | None
+    w: Params
+    b: Params
+    slots: dict[str, Wire]
+
+    def nbytes(self) -> int:
+        """As of any Wire, field by field, for every client of every round."""
+        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(one.nbytes() for one in self.slots.values())
+
+
+class ClientState(Private, stored="Vault"):
+    """What a client keeps between rounds: its personal layers v, its local buffers b, every ingredient's memory."""
+
+    v: Params
+    b: Params
+    slots: dict[str, Private]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to keep (FedAvg)."""
+        return not (len(self.v) or len(self.b) or self.slots)
+
+
+class ServerState(Private, stored="Server"):
+    """What the server keeps: its Wires are broadcast, its Privates (moments, FedDyn's h) are not."""
+
+    round: int
+    w: Params
+    b: Params
+    slots: dict[str, Wire | Private]
+
+    def broadcast(self) -> Broadcast:
+        return Broadcast(self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)})
+
+
+_PLAIN = (int, float, str, type(None))
+
+
+def _refuse(wire: Wire, name: str, value: Any) -> None:
+    if isinstance(value, _PLAIN):
+        return
+    where = f"{type(wire).__name__}.{name}"
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(inner, Wire):
+                raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
+    elif isinstance(value, (Params, Tensor, State)):
+        live = value.w.requires_grad or value.b.requires_grad if isinstance(value, State) else value.requires_grad
+        if live:
+            raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
+    elif not isinstance(value, Wire):
+        raise BoundaryError(
+            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
+        )
+
+
+def _payload(value: Record) -> dict[str, Any]:
+    labels = value.labels if isinstance(value, Wire) else ()
+    fields = {name: getattr(value, name) for name in value._names if name not in labels}
+    if not isinstance(value, Summable) or not value.rows:
+        return fields
+    told = int(torch.count_nonzero(getattr(value, value.rows)))
+    return {name: each[:told] for name, each in fields.items()}  # which rows they are does not change how many numbers
+
+
+def count(value: Any) -> int:
+    """How many numbers a record, a point or a tensor holds."""
+    return sum(number for _, number in _numbers("", value))
+
+
+def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
+    if isinstance(value, Params):
+        return [(path, value.numel())]
+    if isinstance(value, Tensor):
+        return [(path, value.numel())]
+    if isinstance(value, dict):
+        return [row for key, inner in value.items() for row in _numbers(f"{path}.{key}" if path else key, inner)]
+    if isinstance(value, Record):
+        rows = _payload(value).items()
+        return [row for key, inner in rows for row in _numbers(f"{path}.{key}" if path else key, inner)]
+    return [] if value is None or isinstance(value, str) else [(path, 1)]
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, Params):
+        return 4 * value.numel()
+    if isinstance(value, Tensor):
+        return value.numel() * (1 if value.dtype == torch.bool else 4)
+    if isinstance(value, dict):
+        return sum(_nbytes(inner) for inner in value.values())
+    if isinstance(value, Record):
+        return sum(_nbytes(inner) for inner in _payload(value).values())
+    return 0 if value is None or isinstance(value, str) else 4

@@ -1,0 +1,74 @@
+"""Immutable records of tensors that torch.func can stack: the base of everything that ingredients remember or send."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from torch.utils import _pytree as pytree
+from typing_extensions import Self, dataclass_transform
+
+REGISTRY: dict[str, type[Record]] = {}
+"""Every record class by its stored name: what a checkpoint may name when it is read (nothing is ever unpickled)."""
+
+
+@dataclass_transform(frozen_default=True)
+class Record:
+    """Each subclass is a frozen dataclass and a pytree node, so `vmap` and `grad` see the tensors inside.
+
+    A subclass has a stored name, by which a checkpoint refers to it. For raffed's own classes this is the name of the class, or
+    the name that it had when the first checkpoints were written (`class ClientState(Private, stored="Vault")`), so that a class
+    can be renamed without changing a file or a hash. For classes of other packages it is `module:Class`, so that two packages
+    can have a record of the same name.
+    """
+
+    _compare: ClassVar[bool] = False  # tensors have no single truth value; recipes (Ingredient) turn this on
+
+    _names: ClassVar[tuple[str, ...]] = ()
+    _stored: ClassVar[str] = ""
+
+    def __init_subclass__(cls, stored: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, eq=cls._compare)(cls)
+        names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+        def flatten(value: Any) -> tuple[list[Any], None]:
+            return [getattr(value, name) for name in names], None
+
+        def unflatten(children: Any, _: None) -> Any:
+            made = object.__new__(cls)  # not __init__: inside vmap the leaves may be placeholders
+            for name, child in zip(names, children, strict=True):
+                object.__setattr__(made, name, child)
+            return made
+
+        cls._names = names
+        cls._stored = stored or _name_in_files(cls)
+        known = REGISTRY.get(cls._stored)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(
+                f"{cls.__module__}.{cls.__qualname__} would be stored as {cls._stored!r}, as "
+                f"{known.__module__}.{known.__qualname__} is; rename one of them"
+            )
+        pytree.register_pytree_node(
+            cls, flatten, unflatten, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}"
+        )
+        REGISTRY[cls._stored] = cls
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields replaced."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+def stored_name(kind: type[Record]) -> str:
+    """The name by which checkpoints refer to a record class."""
+    return kind._stored
+
+
+def fields_of(value: Record) -> dict[str, Any]:
+    """Field name → value, in the order of declaration."""
+    return {name: getattr(value, name) for name in value._names}
+
+
+def _name_in_files(cls: type[Record]) -> str:
+    own = cls.__module__.split(".")[0] == "raffed"
+    return cls.__qualname__ if own else f"{cls.__module__}:{cls.__qualname__}"

@@ -1,0 +1,190 @@
+"""Cohort execution: k clients of one network stacked and stepped together with `torch.func.vmap`  (docs/design.md §1).
+
+Equal to `one_by_one` up to the rounding of batched kernels, from the same random streams. Clients of unequal size are not
+padded: every tick advances the largest group of clients whose next batches have equal size. So no ingredient has to
+know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client waits while its batch size is rare. Which
+clients step together depends on their sizes alone, so a stack has the same bits wherever it is computed.
+
+Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is plain autograd of the
+summed losses, whose gradient by a client's weights is that client's own, or for such a network's cross-entropy written out.
+Weights lie in one block [k, ...] a tensor, so that clients still running are a prefix: a view, not a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from raffed.core.losses import cross_entropy
+from raffed.core.params import Layout, Params, State
+from raffed.core.stacked.records import StackedMemory, Taken, Tensors, pick_of, put_back, stacked_params, taken_from, unstacked
+from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
+from raffed.core.stacked.solver_executor import RuleStack
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import Trained, fused_step
+from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
+
+Batch = tuple[Tensor, Tensor]  # x, y of a batch
+Leaves = list[Any]
+Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
+
+
+def stacked(net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None) -> list[Trained]:
+    """All stretches as one stack; the results in the order given."""
+    order = sorted(range(len(stretches)), key=lambda i: -len(stretches[i].batches))  # those still running are a prefix
+    members = [stretches[i] for i in order]
+    batches = Batches(net, members, 1 if task.rule is None else task.rule.batches(), augmentation)
+    stack: SgdStack | RuleStack
+    stack = SgdStack(net, task, members, batches) if task.rule is None else RuleStack(net, task, members, batches)
+    for tick in stacked_steps(batches.sizes):
+        stack.step(tick)
+    done = stack.results()
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [done[i] for i in back]
+
+
+class SgdStack:
+    """Weights, companions, velocities, buffers and memories of k clients, stepped by SGD."""
+
+    def __init__(self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches) -> None:
+        self.net, self.task, self.members, self.batches = net, task, members, batches
+        names = net.leaves(task.part)  # also stands BatchNorm still where the body rests
+        self.entrance = batches.rest(task.part)
+        w = stacked_params([one.start.w for one in members])
+        self.b = stacked_params([one.start.b for one in members])
+        self.live = {name: tensor for name, tensor in w.items() if name in names}
+        self.rest = {name: tensor for name, tensor in w.items() if name not in names}
+        self.own = stacked_params([one.own if one.own is not None else Params({}) for one in members])
+        self._stepped = [name for name in self.own if name not in task.gates]
+        moving = [*self.live.values(), *(self.own[name] for name in self._stepped)]
+        self.velocity = [torch.zeros_like(t) for t in moving] if task.solver.momentum else []
+        self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
+        self.memory = StackedMemory([one.views for one in members])
+        self.noted: Tensors = {}  # slot → [k, ...]
+
+    def step(self, tick: StackedStep) -> None:
+        """One tick: gather, forward under vmap, one backward, one update."""
+        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
+        velocity = [t[pick] for t in self.velocity]
+        memory = self.memory.taken(pick)
+        losses, mine, theirs = self._gradients(live, taken_from(self.rest, pick), own, b, memory, tick)
+        mine, theirs = self._bounded(mine, theirs)
+        moving = [*live.values(), *(own[name] for name in self._stepped)]
+        bent = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
+        self._turn(own, theirs, tick)
+        fused_step(moving, bent, velocity, self.task.solver)
+        if not tick.is_prefix:
+            for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
+                put_back(whole, part, pick)
+            for whole_v, part_v in zip(self.velocity, velocity, strict=True):
+                whole_v[pick] = part_v
+        self.loss[pick] += losses.detach().double() * tick.batch[0]
+
+    def results(self) -> list[Trained]:
+        """Each member's own state, companion and mean loss."""
+        k = len(self.members)
+        weights = unstacked({**self.live, **self.rest}, self.net.w_layout, k)
+        buffers = unstacked(self.b, self.net.b_layout, k)
+        owns = unstacked(self.own, Layout.of({name: t[0] for name, t in self.own.items()}), k)
+        done = []
+        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), strict=True)
+        for i, (one, w, b, own, total) in enumerate(rows):
+            seen = sum(index.numel() for index in one.batches)
+            noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
+            done.append(Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own, noted=noted))
+        return done
+
+    def _gradients(
+        self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep
+    ) -> tuple[Tensor, Tensors, Tensors]:  # fmt: skip
+        """Each client's loss [g], and the gradients by its own live weights and companion."""
+        if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
+            losses, found = self.net.gradients_of_all({**rest, **live}, *self.batches.take(tick, 0), list(live))
+            return losses, dict(zip(live, found, strict=True)), {}
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
+        beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
+        losses = self._losses({**rest, **leaves}, beside, b, memory, tick)
+        grads = torch.autograd.grad(losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True)
+        mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
+        return losses, mine, dict(zip(beside, grads[len(leaves) :], strict=True))
+
+    def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep) -> Tensor:
+        x, y = self.batches.take(tick, 0)
+        uniform, drawn = self.batches.uniform(tick, x), self.batches.drawn(self.task, tick, 0)
+        rested = self.batches.rested(tick)
+
+        made = () if rested else self.net.of_all(w, x)
+        if made and self.task.cross_entropy_only:
+            return cross_entropy(made[0], y)
+
+        def loss(
+            w: Tensors, beside: Tensors, b: Tensors, batch: Batch, noise: Leaves, drawn: Tensors, below: Leaves, made: Outputs,
+            mine: Leaves,
+        ) -> tuple[Tensor, Tensors]:  # fmt: skip
+            f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
+            f = replace(f, own=Params(beside)) if beside else f
+            views = self.memory.views(mine)
+            return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
+
+        together: Callable[..., tuple[Tensor, Tensors]] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims))
+        losses, noted = together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
+        self._note(noted, tick)
+        return losses
+
+    def _note(self, noted: Tensors, tick: StackedStep) -> None:
+        """Add what the terms note of this step to the sums of the tick's members."""
+        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        for slot, value in noted.items():
+            if slot not in self.noted:
+                self.noted[slot] = value.new_zeros(len(self.members), *value.shape[1:])
+            self.noted[slot][pick] += value
+
+    def _bounded(self, mine: Tensors, theirs: Tensors) -> tuple[Tensors, Tensors]:
+        """Each client's gradients and its companion's, clipped: apart, or jointly by one norm of both."""
+        limit = self.task.solver.clip_norm
+        if limit is None:
+            return mine, theirs
+        if not self.task.jointly:
+            return clip_stacked_gradients(mine, limit), clip_stacked_gradients(theirs, limit)
+        kept = list(clip_stacked_gradients({str(i): g for i, g in enumerate([*mine.values(), *theirs.values()])}, limit).values())
+        return dict(zip(mine, kept, strict=False)), dict(zip(theirs, kept[len(mine) :], strict=True))
+
+    def _corrected(self, grads: Tensors, live: Tensors, memory: Taken) -> list[Tensor]:
+        correct = self.task.correct
+        if correct is None:
+            return list(grads.values())
+
+        def bend(g: Tensors, w: Tensors, mine: list[Any]) -> Tensors:
+            return correct(Params(g), Params(w), self.memory.views(mine)).tensors
+
+        together: Callable[..., Tensors] = vmap(bend, in_dims=(0, 0, memory.dims))
+        return list(together(grads, live, memory.leaves).values())
+
+    def _turn(self, own: Tensors, slopes: Tensors, tick: StackedStep) -> None:
+        """The gates by their own rule; the members of a tick need not be at the same step."""
+        update_gates, gates = self.task.update_gates, self.task.gates
+        if update_gates is None or not self.own or not gates:
+            return
+
+        def one(values: Tensors, slope: Tensors, step: Tensor) -> Tensors:
+            return update_gates(Params(values), Params(slope), self.task.solver.lr, step).tensors
+
+        steps = torch.tensor(tick.steps, device=self.net.device)
+        now = vmap(one)({n: own[n] for n in gates}, {n: slopes[n] for n in gates}, steps)
+        for name in gates:
+            own[name].copy_(now[name])
+
+
+def clip_stacked_gradients(grads: Tensors, limit: float) -> Tensors:
+    """Gradients [g, ...], each client's scaled to a norm of at most `limit` over all of its tensors."""
+    if not grads:
+        return grads
+    square = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0)  # [g]
+    scale = torch.clamp(limit / (square.sqrt() + 1e-6), max=1.0)
+    return {name: g * scale.view(-1, *(1,) * (g.dim() - 1)) for name, g in grads.items()}

@@ -1,0 +1,124 @@
+"""Records of k clients as stacks that vmap can take, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from raffed.core.params import Layout, Params
+from raffed.core.training.task import Views
+from raffed.errors import UsageError
+
+Tensors = dict[str, Tensor]
+Pick = slice | Tensor  # which clients of a stack
+
+
+def pick_of(members: Sequence[int], is_prefix: bool, device: torch.device) -> Pick:
+    """A slice where that will do: it takes views, an index copies."""
+    return slice(0, len(members)) if is_prefix else torch.tensor(members, device=device)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A leaf in which clients differ: `all` [k, ...]."""
+
+    all: Tensor
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Records of some clients as vmap takes them: leaves, and for each the axis of clients or None."""
+
+    leaves: list[Any]
+    dims: list[int | None]
+
+
+def taken_leaves(leaves: Sequence[Any], pick: Pick) -> Taken:
+    """The leaves of `stacked_records` for some clients."""
+    chosen = [leaf.all[pick] if isinstance(leaf, Stacked) else leaf for leaf in leaves]
+    return Taken(chosen, [0 if isinstance(leaf, Stacked) else None for leaf in leaves])
+
+
+class StackedMemory:
+    """What ingredients know of their clients, stacked: memories, models, class counts. What all share stays single."""
+
+    FIELDS = ("class_counts", "start", "state", "mine", "private", "own")
+
+    def __init__(self, members: list[Views]) -> None:
+        nobody = {"client": -1, "steps": -1, "lr_sum": math.nan, "carried": None, "features": _refused, "reestimate": _refused}
+        self._template = {slot: view.replace(**nobody) for slot, view in members[0].items()}  # else one client's would serve all
+        values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
+        self._leaves, self._spec = stacked_records(values if self._template else [{}])
+        self._last: tuple[slice, Taken] | None = None
+
+    def taken(self, pick: Pick) -> Taken:
+        if isinstance(pick, Tensor):
+            return taken_leaves(self._leaves, pick)
+        if self._last is None or self._last[0] != pick:
+            self._last = pick, taken_leaves(self._leaves, pick)
+        return self._last[1]
+
+    def views(self, leaves: list[Any]) -> Views:
+        """The contexts of one client, inside vmap."""
+        fields = pytree.tree_unflatten(leaves, self._spec)
+        return {slot: view.replace(**fields[slot]) for slot, view in self._template.items()}
+
+
+def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
+    """Records of one shape, leaf by leaf: `Stacked` where clients differ, the common value where they share one object.
+
+    Raises UsageError where plain values or shapes differ: such a memory cannot be stacked, the method runs one by one.
+    """
+    flat = [pytree.tree_flatten(record) for record in records]
+    spec = flat[0][1]
+    if any(other != spec for _, other in flat):
+        raise UsageError("cohort execution: the clients' memories have different fields; use cohort = 0")
+    leaves: list[Any] = []
+    for column in zip(*(values for values, _ in flat), strict=True):
+        first = column[0]
+        if all(value is first for value in column):
+            leaves.append(first)
+        elif isinstance(first, Tensor) and all(isinstance(v, Tensor) and v.shape == first.shape for v in column):
+            leaves.append(Stacked(torch.stack(list(column))))
+        elif not isinstance(first, Tensor) and all(type(value) is type(first) and value == first for value in column):
+            leaves.append(first)
+        else:
+            raise UsageError("cohort execution: the clients' memories differ in shape or in plain values; use cohort = 0")
+    return leaves, spec
+
+
+def stacked_params(points: Sequence[Params]) -> Tensors:
+    """name → [k, ...], own copies."""
+    first = points[0]
+    if all(point is first for point in points):
+        return {name: t[None].repeat(len(points), *(1,) * t.dim()) for name, t in first.tensors.items()}
+    return {name: torch.stack([point[name] for point in points]) for name in first.names}
+
+
+def unstacked(tensors: Tensors, layout: Layout, k: int) -> list[Params]:
+    """k points, each with a buffer of its own: a vault that keeps one does not hold on to the others."""
+    if not layout.names:
+        return [Params({})] * k
+    flat = next(iter(tensors.values())).new_zeros(k, layout.size)
+    for name, count, at in zip(layout.names, layout.counts, layout.offsets, strict=True):
+        flat[:, at : at + count] = tensors[name].reshape(k, count)
+    return [Params.from_flat(layout, row.clone()) for row in flat.unbind()]
+
+
+def taken_from(tensors: Tensors, pick: Pick) -> Tensors:
+    return {name: tensor[pick] for name, tensor in tensors.items()}
+
+
+def put_back(whole: Tensors, part: Tensors, pick: Pick) -> None:
+    for name, tensor in part.items():
+        whole[name][pick] = tensor
+
+
+def _refused(*_: Any) -> Any:
+    raise TypeError("k.features and k.reestimate belong into finish(), not into an objective")

@@ -1,0 +1,100 @@
+"""Which clients of a stack step together, and what a step takes from their data and random streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raffed.core.parts import Part
+from raffed.core.stacked.records import Tensors
+from raffed.core.training import seeded_dropout
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import resting_layers, taken
+from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, draws_of
+
+Sizes = tuple[int, ...]  # samples of each batch of one step; SGD takes one batch a step
+
+
+@dataclass(frozen=True)
+class StackedStep:
+    """One step of some members of a stack: their positions, ascending, each one's step number, and its batches' sizes."""
+
+    members: tuple[int, ...]
+    steps: tuple[int, ...]
+    batch: Sizes
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.members[-1] == len(self.members) - 1
+
+
+def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
+    """Ticks that take every member through its steps in order. `sizes[i][j]`: samples in the batches of member i's step j.
+
+    Each tick takes the most common next size (the larger of equals) and every member that waits for it.
+    """
+    at = [0] * len(sizes)
+    while waiting := {i: own[at[i]] for i, own in enumerate(sizes) if at[i] < len(own)}:
+        counts = Counter(waiting.values())
+        batch = max(counts, key=lambda size: (counts[size], size))
+        members = tuple(i for i, size in waiting.items() if size == batch)
+        yield StackedStep(members, tuple(at[i] for i in members), batch)
+        for i in members:
+            at[i] += 1
+
+
+class Batches:
+    """The members' data in one piece, and what a tick takes from it and from their random streams."""
+
+    def __init__(self, net: Network, members: Sequence[TrainingPhase], per_step: int, augmentation: Augmentation | None) -> None:
+        self.net, self.members, self.per_step, self.augmentation = net, members, per_step, augmentation
+        self._x = torch.cat([one.data.x for one in members])
+        self._y = torch.cat([one.data.y for one in members])
+        self._starts = torch.tensor([0] + [one.data.n for one in members[:-1]]).cumsum(0)
+        self._rested: Tensor | None = None
+        counts = [[index.numel() for index in one.batches] for one in members]
+        self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
+
+    def rest(self, part: Part) -> str:
+        """Enter the network above the layers that rest, as `sgd` does, where all members can; where that is, "" at the images."""
+        rows = [resting_layers(self.net, one.start, one.data, one.batches, part, self.augmentation is not None) for one in self.members]
+        below = [made for _, made in rows if made is not None]
+        self._rested = torch.cat(below) if len(below) == len(rows) else None
+        return rows[0][0] if self._rested is not None else ""
+
+    def rested(self, tick: StackedStep) -> list[Tensor]:
+        """What the resting layers have made of the images of a tick's first batch, [g, B, ...]; none where none rest."""
+        if self._rested is None:
+            return []
+        rows = self._rested.index_select(0, self._rows(tick, 0))
+        return [rows.reshape(len(tick.members), tick.batch[0], *rows.shape[1:])]
+
+    def _rows(self, tick: StackedStep, which: int) -> Tensor:
+        at = ((self.members[i].batches, step * self.per_step + which) for i, step in zip(tick.members, tick.steps, strict=True))
+        rows = torch.stack([batches[step] for batches, step in at])
+        return (rows + self._starts[list(tick.members), None]).flatten().to(self._x.device)
+
+    def take(self, tick: StackedStep, which: int) -> tuple[Tensor, Tensor]:
+        """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own numbers."""
+        index, size, group = self._rows(tick, which), tick.batch[which], len(tick.members)
+        x, y = taken(self._x, index), self._y.index_select(0, index)
+        own = [self.members[i].augment for i in tick.members]
+        if self.augmentation is not None:
+            x = self.augmentation.apply(x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None]))
+        return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
+
+    def uniform(self, tick: StackedStep, x: Tensor) -> list[Tensor]:
+        """The numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
+        shapes = self.net.noise_shapes(x[0])
+        own = [self.members[i].dropout for i in tick.members]
+        rows = [seeded_dropout.draw(shapes, g) for g in own if g is not None] if shapes else []
+        return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+    def drawn(self, task: ClientTask, tick: StackedStep, which: int) -> Tensors:
+        """The terms' own random numbers for one pass, each [g, ...]."""
+        rows = [draws_of(task, self.members[i], tick.batch[which]) for i in tick.members]
+        return {slot: torch.stack([row[slot] for row in rows]).to(self._x.device) for slot in rows[0]}

@@ -1,0 +1,108 @@
+"""Cohort execution of a method's own local solver (Per-FedAvg, pFedMe): its step under vmap, gradients by torch.func."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.utils import _pytree as pytree
+
+from raffed.core.params import Params, State
+from raffed.core.stacked.records import Stacked, StackedMemory, Tensors, pick_of, stacked_records, taken_leaves
+from raffed.core.stacked.schedule import Batches, StackedStep
+from raffed.core.training.network import Network
+from raffed.core.training.sgd import Trained
+from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
+
+
+class RuleStack:
+    """What the rule carries for k clients, stepped by the rule."""
+
+    def __init__(self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches) -> None:
+        assert task.rule is not None
+        self.net, self.task, self.rule, self.members, self.batches = net, task, task.rule, members, batches
+        net.leaves("all")
+        self.memory = StackedMemory([one.views for one in members])
+        begun = [task.rule.begin(one.views["solver"]) for one in members]
+        leaves, self._spec = stacked_records(begun)
+        k = len(members)
+        self._carried = [Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
+                         for leaf in leaves for t in [leaf.all if isinstance(leaf, Stacked) else leaf]]  # fmt: skip
+        self._calls = self._counted(begun[0])
+        self._losses: list[list[Tensor]] = [[] for _ in members]
+
+    def _counted(self, carried: Any) -> list[int]:
+        """Which of the step's batches each gradient of one step is taken on, in order; so the passes' numbers can be drawn."""
+        calls: list[int] = []
+
+        def gradient(state: State, which: int) -> tuple[Params, Params]:
+            calls.append(which)
+            return state.w.zeros(), state.b
+
+        self.rule.step(carried, gradient, self.members[0].views["solver"])
+        return calls
+
+    def step(self, tick: StackedStep) -> None:
+        """One step of the rule for the tick's members."""
+        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        ready = [self.batches.take(tick, which) for which in range(self.batches.per_step)]
+        uniform = [self.batches.uniform(tick, ready[which][0]) for which in self._calls]
+        drawn = [self.batches.drawn(self.task, tick, which) for which in self._calls]
+        memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
+
+        def one(carried: list[Any], ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> tuple[list[Any], Tensor]:
+            gradient = _Gradient(self, ready, uniform, drawn, mine)
+            view = self.memory.views(mine)["solver"]
+            after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)
+            return pytree.tree_leaves(after), torch.stack(gradient.losses)
+
+        together: Callable[..., Any] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
+        after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves)
+        for whole, part in zip(self._carried, after, strict=True):
+            whole.all[pick] = part.detach()
+        for i, row in zip(tick.members, losses.detach(), strict=True):
+            self._losses[i].append(row)
+
+    def results(self) -> list[Trained]:
+        """Each member's trained model, and what its rule ended with."""
+        done = []
+        for i, (own, losses) in enumerate(zip(self.members, self._losses, strict=True)):
+            carried = pytree.tree_unflatten([leaf.all[i] for leaf in self._carried], self._spec)
+            carried = _in_buffers(carried)
+            loss = float(torch.cat(losses).mean()) if losses else 0.0
+            done.append(Trained(self.rule.end(carried), loss, len(own.batches), carried=carried))
+        return done
+
+
+class _Gradient:
+    """The gradient of one client's objective inside vmap; keeps the losses it saw."""
+
+    def __init__(self, stack: RuleStack, ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> None:
+        self._stack, self._ready, self._uniform, self._drawn, self._mine = stack, ready, uniform, drawn, mine
+        self.losses: list[Tensor] = []
+
+    def __call__(self, state: State, which: int) -> tuple[Params, Params]:
+        stack, call = self._stack, len(self.losses)
+        x, y = self._ready[which]
+
+        def value(w: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+            b = {name: tensor.clone() for name, tensor in state.b.tensors.items()}
+            f = stack.net.forward_with(w, b, x, y, self._uniform[call])
+            loss = stack.task.objective(f, with_draws(stack.memory.views(self._mine), self._drawn[call]))
+            return loss, (loss, b)
+
+        slope, (loss, b) = grad(value, has_aux=True)(state.w.tensors)
+        self.losses.append(loss.detach())
+        limit = stack.task.solver.clip_norm
+        if limit is not None:
+            norm = torch.stack([g.square().sum() for g in slope.values()]).sum().sqrt()
+            slope = {name: g * torch.clamp(limit / (norm + 1e-6), max=1.0) for name, g in slope.items()}
+        return Params(slope), Params(b)
+
+
+def _in_buffers(record: Any) -> Any:
+    """Every point of a record in one flat buffer, as one by one leaves it."""
+    return pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))

@@ -1,0 +1,150 @@
+"""What the clients of a round train: their objectives, batches and random streams, given to an execution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from raffed.config.training import Local
+from raffed.core import seeds
+from raffed.core.context import Context
+from raffed.core.ingredients import Personal
+from raffed.core.method import Method
+from raffed.core.params import Params, State
+from raffed.core.parts import Budget, Pass
+from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
+from raffed.core.training.session import Participant, TrainingSession, solver_for
+from raffed.core.training.sgd import Trained, batch_stream
+from raffed.core.training.task import ClientTask, TrainingPhase, Views, summed
+from raffed.errors import NumericsError
+
+
+def train_shared(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Participant], session: TrainingSession
+) -> list[Trained]:
+    """The passes of every client; loss and steps over all of them."""
+    local, round = session.local, contexts[0].round
+    states = [k.start for k in contexts]
+    losses, steps = [0.0] * len(guests), [0] * len(guests)
+    draws = terms_that_draw(m)
+    drawn = [term_streams(draws, own) for own in views]  # they go on from pass to pass
+    noted: list[dict[str, Tensor]] = [{} for _ in guests]
+    companions = [_companion(m, own) for own in views]
+    for number, one in enumerate(m.passes):
+        task = shared_task(m, one, solver_for(local, one, round))
+        stretches = []
+        for i, guest in enumerate(guests):
+            mine = _batched(session, one, guest.data.n)
+            batches = _batches(replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number)
+            stretches.append(_stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]))
+        done = session.execute(session.net, task, stretches, session.augment)
+        for i, end in enumerate(done):
+            _check(m, contexts[i], end.loss)
+            losses[i] += end.loss * end.steps
+            steps[i] += end.steps
+            noted[i] = summed(noted[i], end.noted)
+        states = [end.state for end in done]
+        companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
+    rows = zip(states, losses, steps, done, noted, strict=True)
+    return [Trained(state, loss / max(n, 1), n, end.own, noted=sums) for state, loss, n, end, sums in rows]
+
+
+def train_by_rule(
+    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Participant], session: TrainingSession
+) -> list[Trained]:
+    """The method's own local solver, for as many of its steps as it says."""
+    assert m.solver is not None
+    round, per = contexts[0].round, m.solver.batches()
+    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
+    stretches = []
+    for k, guest, own in zip(contexts, guests, views, strict=True):
+        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs)) * per
+        batches = _batches(session, round, guest, count, 0)
+        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own)))
+    done = session.execute(session.net, task, stretches, session.augment)
+    for k, end in zip(contexts, done, strict=True):
+        _check(m, k, end.loss)
+    return done
+
+
+def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
+    """How a client with n samples cuts them into the batches of a pass: without a last batch of one where that is left out."""
+    alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
+    return replace(session.local, drop_last=True) if alone else session.local
+
+
+def _batches(session: TrainingSession, round: int, guest: Participant, steps: int, number: int) -> list[Tensor]:
+    """A client's batches of one shared pass."""
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "batches", round, guest.client, number))
+
+
+def _companion(m: Method, views: Views) -> Params | None:
+    return m.personal.companion(views["personal"]) if m.personal is not None else None
+
+
+def train_private(m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession) -> list[Views]:
+    """The personal ingredient's own training, on its own random stream, from its own start."""
+    if m.personal is None:
+        return views
+    personal = m.personal
+    own = [mine["personal"] for mine in views]
+    starts = [personal.start(view) for view in own]
+    ends = list(starts)
+    for budget, who in _alike([personal.budget(view) for view in own]):
+        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+        solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
+        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
+        cross_entropy_only = type(personal).private_loss is Personal.private_loss
+        task = ClientTask(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part, cross_entropy_only=cross_entropy_only)
+        stretches = []
+        for i, steps in who:
+            count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
+            batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
+            number = 0 if budget.shared_batches else len(m.passes)
+            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}))
+        for (i, _), end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
+            _check(m, own[i], end.loss)
+            ends[i] = end.state
+    return [{**mine, "personal": view.replace(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
+
+
+def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
+    """Clients whose private training differs in its number of steps alone: (the budget, [(which client, its steps)])."""
+    kinds: dict[Budget, list[tuple[int, int]]] = {}
+    for i, budget in enumerate(budgets):
+        if budget is not None and (budget.steps or budget.epochs):
+            kinds.setdefault(replace(budget, steps=0), []).append((i, budget.steps))
+    yield from kinds.items()
+
+
+def _private_batches(session: TrainingSession, round: int, guest: Participant, steps: int, shared: bool) -> list[Tensor]:
+    if shared:
+        return _batches(session, round, guest, steps, 0)
+    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client))
+
+
+def _stretch(
+    session: TrainingSession, round: int, guest: Participant, start: State, batches: list[Tensor], views: Views, number: int,
+    drawn: dict[str, torch.Generator], own: Params | None = None,
+) -> TrainingPhase:  # fmt: skip
+    """A client's stretch, with dropout and augmentation each from its own derived stream."""
+    key = round, guest.client, number
+    bends = session.augment is not None
+    return TrainingPhase(
+        start, batches, guest.data, views, own,
+        augment=seeds.generator(session.seed, "augment", *key) if bends else None,
+        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key) if session.net.has_dropout else None,
+        drawn=drawn,
+    )  # fmt: skip
+
+
+def _check(m: Method, k: Context, loss: float) -> None:
+    if not math.isfinite(loss):
+        raise NumericsError(
+            f"{m.name}: the training loss of client {k.client} in round {k.round + 1} is {loss}; "
+            "the rounds before are kept: try a smaller lr, or clip_norm"
+        )

@@ -1,0 +1,48 @@
+"""What stays the same from round to round while clients train, and which clients take part in one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from raffed.config.training import Local
+from raffed.core.context import ClientData, Spec
+from raffed.core.messages import ClientState
+from raffed.core.parts import Pass
+from raffed.core.training.network import Network
+from raffed.core.training.sequential import one_by_one
+from raffed.core.training.sgd import Solver
+from raffed.core.training.task import Augmentation, Execute
+
+
+@dataclass(frozen=True)
+class TrainingSession:
+    """What does not change from round to round: the network, how clients train, the seed, the augmentation, the execution."""
+
+    net: Network
+    local: Local
+    seed: int
+    spec: Spec
+    augment: Augmentation | None = None
+    execute: Execute = one_by_one
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A client that takes part: its number, what it kept, its data, and the share of its shared steps that it makes."""
+
+    client: int
+    vault: ClientState | None
+    data: ClientData
+    completed_fraction: float = 1.0
+
+    def steps(self, local: Local, epochs: float | None) -> int:
+        """Its steps of a shared pass; a straggler's are the first of them, at least one."""
+        steps = local.steps(self.data.n, epochs)
+        return (steps if self.completed_fraction == 1.0 else math.ceil(round(self.completed_fraction * steps, 6))) or 1
+
+
+def solver_for(local: Local, one: Pass, round: int, scale: float = 1.0) -> Solver:
+    momentum = local.momentum if one.momentum is None else one.momentum
+    decay = local.weight_decay if one.weight_decay is None else one.weight_decay
+    return Solver(local.rate(round) * scale, momentum, decay, local.clip_norm)

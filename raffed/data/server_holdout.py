@@ -1,0 +1,81 @@
+"""Labelled samples that the server holds and no client has: taken out of the training pool before it is divided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from raffed.data.files import IntArray
+from raffed.data.partition import Partition, Recipe, labels_sha256, make_partition
+from raffed.data.partition_file import Lists, repeats
+from raffed.data.randomness import stream
+from raffed.data.splits import Split
+from raffed.errors import UsageError
+
+
+def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed: int) -> IntArray:
+    """Ascending indices of `per_class` samples of every class, drawn from the seed alone; a class keeps at least one."""
+    if per_class == 0:  # also where a class has no sample
+        return np.empty(0, np.int64)
+    draws, chosen = stream(seed, "reserve"), []
+    for label in range(num_classes):
+        held = np.flatnonzero(labels == label)
+        if per_class >= len(held):
+            raise UsageError(
+                f"the server wants {per_class} samples of class {label}, which has {len(held)} for all; ask for fewer"
+            )
+        chosen.append(draws.permutation(held)[:per_class])
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def partition_beside(
+    reserve: IntArray,
+    split: Split,
+    labels: IntArray,
+    num_classes: int,
+    groups: IntArray | None,
+    seed: int,
+    local_test: float | None = None,
+    test_labels: IntArray | None = None,
+    test_groups: IntArray | None = None,
+) -> Partition:
+    """`make_partition` of the pool without the samples `reserve`; its indices are those of the whole pool.
+
+    A split that was read from a file loses these samples instead. The recipe's `reserved` says how many are missing.
+    """
+    if not len(reserve):
+        return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
+    if split.scheme == "file":
+        whole = make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
+        return _without(whole, reserve)
+    rest = np.setdiff1d(np.arange(len(labels)), reserve)
+    few = make_partition(
+        split, labels[rest], num_classes, None if groups is None else groups[rest], seed, local_test, test_labels, test_groups
+    )
+    recipe = few.recipe | {"samples": len(labels), "labels_sha256": labels_sha256(labels), "reserved": len(reserve)}
+    test = tuple(rest[part] for part in few.test) if few.test_pool == "train" else few.test
+    return replace(few, train=tuple(rest[part] for part in few.train), test=test, recipe=recipe)
+
+
+def _without(whole: Partition, reserve: IntArray) -> Partition:
+    """Every client's lists of the training pool without `reserve`, and the lengths of its stages."""
+    kept = [~np.isin(part, reserve) for part in whole.train]
+    train = tuple(part[stays] for part, stays in zip(whole.train, kept, strict=True))
+    test = _less(whole.test, reserve) if whole.test_pool == "train" else whole.test
+    val, when = _less(whole.val, reserve), whole.stages
+    if when is not None:
+        starts = np.cumsum(when.train, axis=1) - when.train
+        lengths = [np.add.reduceat(stays.astype(np.int64), at) for stays, at in zip(kept, starts, strict=True)]
+        when = replace(when, train=np.stack(lengths))
+        if when.train.min() < 1:
+            raise UsageError("a client's stage has no training sample beside those that the server's rule takes; ask for fewer")
+    listed = np.concatenate([*train, *val, *(test if whole.test_pool == "train" else ())])
+    recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(reserve)}
+    if "doubled" in whole.recipe:
+        recipe["doubled"] = repeats(train)
+    return replace(whole, train=train, test=test, val=val, stages=when, recipe=recipe)
+
+
+def _less(lists: Lists, reserve: IntArray) -> Lists:
+    return tuple(part[~np.isin(part, reserve)] for part in lists)

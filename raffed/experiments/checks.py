@@ -1,0 +1,36 @@
+"""The checks that need neither torch nor Ray: names and spellings, answered in a fraction of a second."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection
+
+from raffed.config.run import RunConfig
+from raffed.data.catalogue import dataset_name
+from raffed.data.splits import parse_split
+from raffed.errors import UnknownNameError, UsageError, check_choice
+from raffed.methods import METHODS
+from raffed.methods.source import described
+from raffed.models import MODELS
+from raffed.tune_spaces import has_space, no_space
+
+
+def check_names(config: RunConfig) -> None:
+    """Method, data set, split syntax, model and accountant exist; a UsageError lists the nearest."""
+    if config.method not in METHODS:
+        raise UnknownNameError("method", config.method, METHODS)
+    dataset_name(config.data.dataset)
+    parse_split(config.data.split)
+    check_choice("model", config.model.name, MODELS)
+    if config.privacy.noise and importlib.util.find_spec("opacus") is None:
+        raise UsageError(f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'")
+
+
+def check_space(method: str, axes: Collection[str]) -> None:
+    """There is something to search for a method: a file of tune_spaces, or an axis of --grid of its own."""
+    if has_space(method):
+        return
+    info = METHODS[method]
+    takes = {argument for argument, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
+        raise UsageError(no_space(method))

@@ -1,0 +1,197 @@
+"""Can this machine run raffed, and which data sets are here? Looks only; `--ray` starts and ends a small Ray."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raffed.config.run import RunConfig
+from raffed.data.catalogue import DATASETS
+from raffed.errors import RaffedError, UsageError
+from raffed.runtime.machine import bf16_gain, bf16_in_hardware, free_memory, usable_cores
+from raffed.runtime.placement import ACTOR_BYTES
+
+LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
+RAY_STARTS = "Ray starts"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. state: "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed cannot run)."""
+
+    what: str
+    found: str
+    state: str = "ok"
+    advice: str = ""
+
+
+def examine(data_root: str | None = None, ray: bool = False, address: str | None = None) -> Iterator[Finding]:
+    """Everything that is looked at, one after the other; torch is imported on the way. address: of the Ray that is tried."""
+    yield _python()
+    yield from _libraries()
+    torch_works = _arithmetic()
+    yield torch_works
+    yield from _machine()
+    if torch_works.state == "ok":
+        yield _bf16()
+        yield _max_pools()
+    yield from _gpus()
+    yield from _data(data_root)
+    if ray:
+        yield from _ray(address)
+    else:
+        yield from for_ray()
+
+
+def sized(config: RunConfig) -> Iterator[Finding]:
+    """What one client of a run costs here, and how to place the run: a probe of a few seconds."""
+    from raffed.runtime.autosize import choose, decided, measure, repeats
+    from raffed.runtime.setup import prepare_run
+
+    setup = prepare_run(config)
+    probe = measure(setup, "cuda" if config.runtime.gpu_fraction else "cpu")
+    first = next(iter(probe.seconds.values()))
+    for size, seconds in probe.seconds.items():
+        what = "one by one" if size == 1 else f"stacks of {size}"
+        yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {seconds / first:.2f} of one by one")
+    cost = f"{probe.steps} steps, {probe.steps * first:.2g} s one by one"
+    yield Finding("a client", f"{cost}, {probe.client_bytes / 1e6:.0f} MB at its peak")
+    chosen = choose(setup, probe)
+    yield Finding("fastest here", chosen.why, "ok", repeats(decided(config, chosen)))
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if (3, 10) <= sys.version_info[:2] <= (3, 13):
+        return Finding("Python", version)
+    return Finding("Python", version, "broken", "use Python 3.10 to 3.13")
+
+
+def _libraries() -> Iterator[Finding]:
+    for name in LIBRARIES:
+        try:
+            yield Finding(name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, "not installed", "broken", "pip install raffed brings it")
+
+
+def _arithmetic() -> Finding:
+    """torch and torchvision are imported and used: a version in the metadata does not say that they load."""
+    try:
+        import torch
+        import torchvision
+
+        value = float((torch.ones(64, 64) @ torch.ones(64, 64)).sum())
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return Finding("torch computes", said, "broken", "reinstall both: pip install --force-reinstall torch torchvision")
+    if value != 64.0**3:
+        return Finding("torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor")
+    return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
+
+
+def _bf16() -> Finding:
+    gain, without = bf16_gain(), ", without instructions for it" if bf16_in_hardware() is False else ""
+    found = f"{gain:.1f} times as fast as fp32 in a product{without}"
+    return Finding("bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ()))
+
+
+def _max_pools() -> Finding:
+    """Only speed hangs on it: the bits are the same."""
+    from raffed.core.kernels import maxpool
+
+    if maxpool.built:
+        return Finding("max-pools", "by raffed's own kernel")
+    return Finding("max-pools", "by torch", "note", "with a C compiler, pip install --force-reinstall --no-deps raffed is faster")
+
+
+def _machine() -> Iterator[Finding]:
+    cores = usable_cores()
+    yield Finding("cores", f"{cores}", *(("note", "actors take turns on one core") if cores == 1 else ()))
+    memory = free_memory()
+    if memory is not None:
+        actors = int(memory // ACTOR_BYTES)
+        enough = Finding("memory free", f"{memory / 1e9:.1f} GB, room for about {actors} actors")
+        few = Finding("memory free", enough.found, "note", "use --clients-per-actor 0 or --execution serial")
+        yield enough if actors >= cores else few
+    if Path("/tmp").is_dir():
+        free, why = shutil.disk_usage("/tmp").free / 1e9, "Ray writes there; free some space or set RAY_TMPDIR"
+        yield Finding("/tmp free", f"{free:.1f} GB", *(("note", why) if free < 2.0 else ()))
+
+
+def _gpus() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Finding("GPU", "none that torch sees: runs use the CPU", "absent")
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        yield Finding(f"GPU {index}", f"{about.name}, {about.total_memory / 1e9:.0f} GB; --gpu-fraction 0.25 puts 4 actors on it")
+
+
+def _data(root: str | None) -> Iterator[Finding]:
+    """Each data set is read once, with the md5 of its files, unless its folder is not there at all."""
+    text = root or os.environ.get("RAFFED_DATA", "")
+    folder = Path(text).expanduser()
+    if not text:
+        yield Finding("data folder", "none named", "note", "set RAFFED_DATA or give --data-root; digits needs none")
+    elif not folder.is_dir():
+        yield Finding("data folder", f"{folder} is not there", "note", "make it, or set RAFFED_DATA to another")
+    else:
+        yield Finding("data folder", str(folder))
+    for name in DATASETS:
+        yield _dataset(name, text if folder.is_dir() else "")
+
+
+def _dataset(name: str, root: str) -> Finding:
+    from raffed.data.datasets import load_dataset
+
+    if name != "digits" and (not root or not _traces(name, Path(root).expanduser())):
+        info = DATASETS[name]
+        how = f"put there: {info.origin}" if info.folder else f"raffed run --dataset {name} --download --data-root DIR"
+        return Finding(name, "not here", "absent", how)
+    try:
+        pool = load_dataset(name, root or None)
+    except RaffedError as error:
+        return Finding(name, "damaged or incomplete", "note", str(error))
+    except ImportError as error:
+        state = "broken" if name == "digits" else "note"
+        return Finding(name, f"cannot be loaded: {error}", state, "pip install raffed brings what is missing")
+    return Finding(name, f"usable, {len(pool.y_train):,} train, {len(pool.y_test):,} test")
+
+
+def _traces(name: str, root: Path) -> bool:
+    """Whether any of a data set's files is there."""
+    if DATASETS[name].folder:
+        return (root / DATASETS[name].folder).is_dir()
+    paths = [root / file.path for file in DATASETS[name].files]
+    return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
+
+
+def for_ray() -> Iterator[Finding]:
+    """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do without Ray."""
+    from raffed.runtime.ray_backend.obstacles import visible
+
+    for obstacle, what in visible():
+        stops = "Ray cannot start: " if obstacle.stops else ""
+        yield Finding(f"for Ray: {obstacle.name}", f"{stops}{what}", "note", obstacle.remedy)
+
+
+def _ray(address: str | None) -> Iterator[Finding]:
+    from raffed.runtime.ray_backend.probe import probe
+
+    try:
+        found = probe(address)
+    except UsageError as error:
+        what, _, advice = " ".join(str(error).split()).partition("; ")
+        yield Finding(RAY_STARTS, what, "broken", advice or "--execution serial runs without Ray")
+        return
+    yield Finding(RAY_STARTS, found.started)
+    advice = "cluster/README.md says how to close it" if found.open else ""
+    yield Finding("Ray can be reached", found.reach, "note" if found.open else "ok", advice)

@@ -1,0 +1,33 @@
+"""A run that was ended from outside: what its run.json says then."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from raffed.errors import RayLostError, RunFolderError
+from raffed.results.lock import alone, held
+from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.runtime.ray_backend.endings import lost, own
+
+LAST_WORD = 2.0  # seconds in which a driver that was ended lets go of the folder
+
+
+def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) -> None:
+    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it.
+    mine: this process is known to have it, if any does."""
+    if not (path / RUN_FILE).exists():
+        return
+    with contextlib.suppress(RunFolderError, OSError), (alone if mine else held)(path, patience=LAST_WORD):
+        about = read_run(path)
+        if about.get("state") == "running":
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": why or "interrupted"})
+
+
+def end_early(path: Path, asked: bool) -> None:
+    """Put down that a run was asked to stop, or has lost its Ray; raise the latter unless the run was done anyway."""
+    if (what := lost()) is not None:
+        own.end_all()  # then nobody writes in the folder any more
+    mark_interrupted(path, what and f"{what} died")
+    if what is not None and not asked and read_run(path).get("state") != "finished":
+        raise RayLostError(f"{what} died, and the run with it; `raffed resume {path}` continues it")

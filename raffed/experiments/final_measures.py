@@ -1,0 +1,51 @@
+"""What `federation.measures` asks for, measured by the driver around the last round: the same bits wherever clients train."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from raffed.core import seeds
+from raffed.core.context import Spec
+from raffed.core.measures import feature_spectrum
+from raffed.core.measures.client_memory import footprint
+from raffed.core.messages import Broadcast
+from raffed.core.round import EVAL_CHUNK, joined
+from raffed.core.training.network import Network
+from raffed.core.training.session import TrainingSession
+from raffed.data.transforms import prepare_images
+from raffed.results.schema import Row
+from raffed.runtime.setup import Setup
+from raffed.runtime.worker import features_of
+
+
+def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:
+    """Of the last round's broadcast. memory: numbers a client holds (core/measures/client_memory.py), seen in a step on two test images."""
+    if not setup.config.federation.asks("memory"):
+        return []
+    x = prepare_images(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
+    session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
+    found = footprint(setup.method, broadcast, net.arranged(x), session)
+    numbers = {"floats_model": found.model, "floats_training": found.training, "floats_kept": found.kept}
+    return [Row(broadcast.round + 1, "local", "train", name, float(value)) for name, value in numbers.items()]
+
+
+def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]:
+    """Of the global model, where there is one. spectrum: R1, R2, R4 of docs/papers/fedmr.md §E3, table 7, on the test set."""
+    if whole is None or not setup.config.federation.asks("spectrum"):
+        return []
+    images, answers = setup.test_set()
+    state, y = joined(setup.method, whole, None, net), torch.from_numpy(np.array(answers))
+    parts = []
+    for first in range(0, len(images), EVAL_CHUNK):
+        part = slice(first, first + EVAL_CHUNK)
+        x = prepare_images(images[part].copy(), setup.transform, setup.dataset.max_value)
+        parts.append(features_of(net, state, net.arranged(x), y[part]))
+    z = torch.cat(parts)
+    order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
+    readings = {
+        "eigenvalue_variance": feature_spectrum.by_batch(z, order),
+        "eigenvalue_variance_class": feature_spectrum.by_class(z, y, order),
+        "eigenvalue_variance_raw": feature_spectrum.by_batch(z, order, standardised=False),
+    }
+    return [Row(whole.round, "global", "test", name, value, n=count) for name, (value, count) in readings.items()]

@@ -1,0 +1,124 @@
+"""What happens to a run's folder while the run writes there: a full disk, no permission any more, another name, no folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from raffed.errors import DiskFullError, FolderLostError, RaffedError, RunFolderError
+from raffed.results.atomic import is_full
+from raffed.results.runfile import RUN_FILE, read_run, write_json
+
+SETTLE = 0.5  # seconds for what removes a folder to be done with it
+CLOSED = {
+    errno.EACCES: "give yourself the permission again (chmod, chown)",
+    errno.EPERM: "give yourself the permission again (chmod, chown)",
+    errno.EROFS: "mount its file system for writing again",
+    errno.EIO: "the disk or the file server is at fault: mend it",
+    errno.ESTALE: "the file server is at fault: mend it",
+    errno.ENOENT: "something in it was removed or renamed: put it back",
+    errno.ENOTDIR: "something in it was replaced: put it back",
+    errno.EISDIR: "something in it was replaced: put it back",
+}
+
+
+class Place:
+    """A folder under the name it had: a handle on it tells whether it is still there, and what it is called now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        status = os.stat(path)
+        self._key = status.st_dev, status.st_ino
+
+    def here(self) -> bool:
+        """Whether the folder still has its name."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._key
+
+    def check(self) -> None:
+        """Raise a FileNotFoundError unless `here`; another folder of the same name is not to be written in."""
+        if not self.here():
+            raise FileNotFoundError(errno.ENOENT, "the folder of the run is no longer there", str(self.path))
+
+
+class Kept(Place):
+    """A place whose handle is held open, so that its new name can be found out (Linux)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._handle = os.open(path, os.O_RDONLY) if os.name == "posix" else -1
+
+    def now(self) -> Path | None:
+        """Where the folder is now; None if it was removed, or where the system does not say."""
+        try:
+            found = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
+            return found if found.is_dir() and os.path.samestat(found.stat(), os.fstat(self._handle)) else None
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+
+
+def of_folder(error: BaseException) -> bool:
+    """Whether an error is of the folder, whose state `written` tells in a line: a second one of the kind adds nothing."""
+    return is_full(error) or (isinstance(error, OSError) and error.errno in CLOSED)
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[None]:
+    """A run writes in its folder within. What keeps it from that becomes one error that says what to do, and is no longer a
+    request that is refused."""
+    try:
+        kept = Kept(path)
+    except OSError as error:
+        raise _lost(path, None) from error
+    with contextlib.closing(kept) as place:
+        try:
+            yield
+        except (RaffedError, OSError) as error:
+            if isinstance(error, RaffedError) and not isinstance(error, RunFolderError):
+                raise
+            if isinstance(error, OSError) and error.errno == errno.ENOENT:
+                time.sleep(SETTLE)
+            if not place.here():
+                raise _lost(path, place.now()) from error
+            if isinstance(error, OSError):
+                _told(path, error)
+            raise
+
+
+def _lost(path: Path, now: Path | None) -> FolderLostError:
+    if now is None:
+        return FolderLostError(f"{path} was removed while the run wrote there, and its files with it; start it again")
+    what = f"{path} was renamed to {now} while the run wrote there"
+    with contextlib.suppress(OSError, RunFolderError):
+        about = read_run(now)
+        if about.get("state") == "running":
+            write_json(now / RUN_FILE, {**about, "state": "failed", "error": what})
+    return FolderLostError(f"{what}; `raffed resume {now}` continues the run")
+
+
+def _told(path: Path, error: OSError) -> None:
+    """Raise what a run's errors of this kind are told as; return for any other."""
+    then = f"`raffed resume {path}` continues the run" if _begun(path) else "repeat the command"
+    if is_full(error):
+        raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
+    if error.errno in CLOSED:
+        what = f"{error.filename or path}: {os.strerror(error.errno)}"
+        raise FolderLostError(f"{what}, so the run cannot go on writing there; {CLOSED[error.errno]}, then {then}") from error
+
+
+def _begun(path: Path) -> bool:
+    try:
+        return (path / RUN_FILE).exists()
+    except OSError:  # not even its names may be read
+        return True

@@ -1,0 +1,120 @@
+"""Where else the rounds of a run are shown: sinks, which are watchers (`raffed.run(..., watch=)`) that are closed at the end.
+
+A run depends on none of them (`Guarded`): one that cannot be opened is an error before work starts, one that fails later is
+dropped with a warning.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Protocol
+
+from raffed.errors import RaffedError, UsageError
+from raffed.results.redact import without_secrets
+
+if TYPE_CHECKING:
+    from raffed.experiments.events import RoundEvent
+
+PATIENCE = 60.0  # seconds that a sink may take to open, for a round, and to close
+TEXT = 160  # characters of either end of a library's message that are shown: theirs can be pages, with the reason at the end
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Takes a run's rounds, in order. A run that goes on after a stop brings the rest of them.
+
+    Opening one reaches whatever it shows them to. Any of its calls may raise or hang: see `Guarded`.
+    """
+
+    def __call__(self, event: RoundEvent) -> None: ...
+
+    def close(self) -> None:
+        """Everything shown so far is on its way."""
+        ...
+
+
+class Guarded:
+    """A sink that a run does not depend on. `make` opens it, before work starts. From then on its first failure drops it: one
+    warning says what is missing there, nothing is shown or closed any more, and the run goes on.
+
+    Every call has a thread of its own that is waited for `patience` seconds: libraries of trackers try again for minutes, and
+    a round must not take as long. Raises UsageError if `make` does, fails or gives no answer.
+    """
+
+    def __init__(self, title: str, make: Callable[[], Sink], patience: float = PATIENCE) -> None:
+        self._title, self._patience = without_secrets(title), patience
+        opened: list[Sink] = []
+        error = _failure(lambda: opened.append(make()), patience)
+        if isinstance(error, RaffedError):
+            raise error
+        if error is not None:
+            raise UsageError(f"{self._title} cannot be opened ({_told(error)}); correct it or leave it out") from error
+        self._sink: Sink | None = opened[0]
+
+    def __call__(self, event: RoundEvent) -> None:
+        if self._sink is not None:
+            lost = f"the rounds from {event.round} on are missing there"
+            self._kept(_failure(partial(self._sink, event), self._patience), lost)
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._kept(_failure(self._sink.close, self._patience), "what was shown last may be missing there")
+            self._sink = None
+
+    def _kept(self, error: BaseException | None, lost: str) -> None:
+        if error is not None:
+            self._sink = None
+            text = "%s failed (%s) and is left out from here on: %s. The run goes on, its own files have every round"
+            log.warning(text, self._title, _told(error), lost)
+
+
+def numbers(event: RoundEvent) -> dict[str, float]:
+    """What a sink shows of a round: all its numbers but the round's own."""
+    found = event.as_dict().items()
+    return {name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None}
+
+
+def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
+    """What `work` raises, done in a thread of its own, which is left behind after `patience` seconds; None if it was done."""
+    done: Future[None] = Future()
+    Thread(target=_settle, args=(work, done), name="raffed-sink", daemon=True).start()
+    try:
+        return done.exception(patience)
+    except TooLate:
+        return TimeoutError(f"no answer within {patience:g} s")
+
+
+def _settle(work: Callable[[], object], done: Future[None]) -> None:
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 (told where it is waited for: libraries raise what they like)
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+def _told(error: BaseException) -> str:
+    """An error in one line of bounded length, without secrets."""
+    text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
+    return text if len(text) <= 2 * TEXT else f"{text[:TEXT]} … {text[-TEXT:]}"
+
+
+def _needs(package: str, title: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise UsageError(f"the {title} sink needs {package}: pip install 'raffed[{package}]'")
+
+
+def together(watchers: Sequence[Callable[[RoundEvent], None]]) -> Callable[[RoundEvent], None]:
+    """One watcher that calls these in order."""
+
+    def watch(event: RoundEvent) -> None:
+        for one in watchers:
+            one(event)
+
+    return watch

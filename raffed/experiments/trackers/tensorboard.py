@@ -1,0 +1,28 @@
+"""A run's rounds in TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.trackers.base import _needs, numbers
+
+
+class TensorBoard:
+    """Every number of a RoundEvent as a scalar `raffed/NAME` over the rounds, in an event file in a folder.
+
+    Raises UsageError without the package tensorboard (extra `tensorboard`).
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        _needs("tensorboard", "TensorBoard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def __call__(self, event: RoundEvent) -> None:
+        for name, value in numbers(event).items():
+            self._writer.add_scalar(f"raffed/{name}", value, event.round)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,72 @@
+"""From Tune's callbacks, and from a scheduler's decisions, to whoever watches a sweep."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ray
+from ray import tune
+
+from raffed.runtime.ray_backend.patience import Patience
+
+Listener = Callable[[str, Any, Mapping[str, Any]], None]  # state, Tune's trial, its last report ({} before the first)
+_listeners: list[Listener] = []
+_idle: list[Patience] = []  # one, while no trial runs and some could
+log = logging.getLogger(__name__)
+
+
+class Progress(tune.Callback):
+    """Passes on what happens to trials. Tune pickles its callbacks, so this one holds nothing."""
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        _watch_idle({trial.status for trial in trials})
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        tell("running", trial, {})
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        tell("running", trial, result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        tell("done", trial, trial.last_result or {})
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        tell("failed", trial, trial.last_result or {})
+
+
+class listening:  # noqa: N801  # a context manager, read as a verb
+    """While the block runs, `heard` is called for every event; `seconds` is how long it ran."""
+
+    def __init__(self, heard: Listener) -> None:
+        self._heard, self.seconds = heard, 0.0
+
+    def __enter__(self) -> listening:
+        self._began = time.monotonic()
+        _listeners.append(self._heard)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        _listeners.remove(self._heard)
+        self.seconds = time.monotonic() - self._began
+
+
+def _watch_idle(states: set[str]) -> None:
+    """Say after a while that trials wait for a place: in a cluster that others use, it may be for long."""
+    if "PENDING" not in states or "RUNNING" in states:
+        _idle.clear()
+        return
+    if not _idle:
+        _idle.append(Patience())
+    if waited := _idle[0].due():
+        free = ray.available_resources()  # type: ignore[no-untyped-call]
+        cores, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
+        log.warning("waiting for room for a trial, %s; free are %g cores and %g GPUs", waited, cores, gpus)
+
+
+def tell(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+    """Tell everybody who listens what became of one of Tune's trials."""
+    for heard in _listeners:
+        heard(state, trial, report)

@@ -1,0 +1,154 @@
+"""The folder of a sweep: sweep.json, which one process writes, and the places of the runs. Knows no Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
+from raffed.experiments.tuning.trials import Trial, trial_name
+from raffed.results.json_files import check_inside
+from raffed.results.lock import advice, make_folder
+from raffed.results.runfile import RUN_FILE, write_json
+from raffed.results.sweep_file import (
+    ADVICE,
+    DAMAGED,
+    FINALS,
+    SWEEP_FILE,
+    SWEEP_SCHEMA,
+    TRIALS,
+    MethodRecord,
+    SweepRecord,
+    read_sweep,
+)
+
+ROWS_FILE = "trials.parquet"
+
+
+def stored_request(path: Path) -> Request:
+    """What the sweep in a folder was asked to do; a RunFolderError if that cannot be told."""
+    try:
+        return Request.from_dict(read_sweep(path)["request"])
+    except RunFolderError:
+        raise
+    except UsageError as error:
+        raise RunFolderError(f"{path / SWEEP_FILE}: {error}; {ADVICE}") from error
+
+
+def check_place(path: Path, request: Request, resume: bool) -> None:
+    """Refuse a folder that cannot take this sweep: a new one needs a free folder, one that goes on needs its own.
+
+    Nothing is written. It also refuses links by which the sweep would write outside of the folder.
+    """
+    if resume:
+        if not stored_request(path).same(request):
+            raise RunFolderError(f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none")
+        _check_links(path, request.methods)
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
+        raise RunFolderError(f"{path} is not an empty folder; {advice}")
+
+
+def _check_links(path: Path, methods: Sequence[str]) -> None:
+    for method in methods:
+        check_inside(path, path / method)
+        for name in (TRIALS, FINALS, DAMAGED):
+            folder = path / method / name
+            check_inside(path, folder)
+            for run in folder.iterdir() if folder.is_dir() else ():
+                check_inside(path, run)
+
+
+class SweepFolder:
+    """OUT of a sweep. Opened anew it must be free; with `resume` it must hold the sweep that is asked for."""
+
+    def __init__(self, path: Path, request: Request, resume: bool) -> None:
+        check_place(path, request, resume)
+        self.path, self.request = path, request
+        self._about: SweepRecord = {"schema": SWEEP_SCHEMA, "request": request.as_dict(), "meaning": PROTOCOLS[request.protocol],
+                                    "methods": {}, "state": "running"}  # fmt: skip
+        if resume:
+            self._about = read_sweep(path)
+            self._about["state"] = "running"
+        make_folder(path)
+        try:
+            self.write()
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
+
+    def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
+        """The folder of a trial's run."""
+        return self.path / method / TRIALS / trial_name(settings)
+
+    def final(self, method: str, seed: int) -> Path:
+        """The folder of a final run."""
+        return self.path / method / FINALS / f"seed-{seed}"
+
+    def note(self, method: str, changes: MethodRecord) -> None:
+        """Record something about a method; with another choice, the final runs of the last one are no longer its own."""
+        before = self._method(method)
+        after: MethodRecord = {**before, **changes}
+        if settings_of(after) != settings_of(before) and "final" not in changes:
+            after.pop("final", None)
+        self._about["methods"][method] = after
+        self.write()
+
+    def trials(self, method: str) -> list[Trial]:
+        """What is known of the trials of a method, in the order of their numbers."""
+        found = [Trial.from_dict(one) for one in self._method(method).get("trials", [])]
+        return sorted(found, key=lambda trial: trial.number)
+
+    def record(self, method: str, trial: Trial) -> None:
+        """Put down how a trial stands, in the place of what was known of it."""
+        others = [one for one in self.trials(method) if one.number != trial.number]
+        every = sorted([*others, trial], key=lambda one: one.number)
+        self.note(method, {"trials": [one.as_dict() for one in every]})
+
+    def chosen(self, method: str) -> MethodSettings | None:
+        """The setting that was chosen for a method, None where there is none."""
+        return settings_of(self._method(method))
+
+    def end(self, state: str) -> SweepRecord:
+        """The sweep is finished, or stopped; returns what sweep.json holds."""
+        self._about["state"] = state
+        self.write()
+        return self._about
+
+    def write(self) -> None:
+        """Bring sweep.json up to date, in one step."""
+        write_json(self.path / SWEEP_FILE, self._about)
+
+    def _method(self, method: str) -> MethodRecord:
+        return self._about["methods"].get(method, {})
+
+
+def settings_of(about: MethodRecord) -> MethodSettings | None:
+    found = about.get("chosen")
+    return dict(found["settings"]) if found else None
+
+
+def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
+    """All rows of all trials of a method as one Parquet file: results/schema.py, and the columns trial and settings."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from raffed.results.atomic import replacing
+    from raffed.results.writer import read_metrics
+
+    word, tables = pa.dictionary(pa.int32(), pa.string()), []
+    for trial in trials:
+        where = folder.trial(method, trial.settings)
+        if (where / RUN_FILE).exists():
+            rows = read_metrics(where)
+            for name, text in (("trial", trial.name), ("settings", json.dumps(trial.settings, sort_keys=True))):
+                rows = rows.append_column(pa.field(name, word), pa.array([text] * rows.num_rows, word))
+            tables.append(rows)
+    if not tables:
+        return None
+    path = folder.path / method / ROWS_FILE
+    with replacing(path) as temp:
+        pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
+    return path

@@ -1,0 +1,273 @@
+"""Ray Tune over the spaces: one Tuner a method, then one for the final runs of the chosen setting."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from raffed.config.run import Runtime
+from raffed.data.partition import Partition
+from raffed.errors import UsageError
+from raffed.experiments.tuning.events import Listener, Progress, listening
+from raffed.experiments.tuning.folder import SweepFolder, write_rows
+from raffed.experiments.tuning.grid import continuous
+from raffed.experiments.tuning.ledger import Ledger, recordable, shown, standing
+from raffed.experiments.tuning.replay import Halving, Suggestions
+from raffed.experiments.tuning.request import Request, within_budget
+from raffed.experiments.tuning.trainable import NUMBER, SEED, SETTINGS, TRIAL, TrialTask, federation, make_room
+from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial, trial_name
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
+from raffed.runtime.ray_backend.nodes import check_shared
+from raffed.tune_spaces import has_space, load_space, points, values
+
+QUIET_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes Parquet of its own
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would take Ctrl-C for the end of a search, from which a setting is chosen
+}
+
+
+def space_of(request: Request, method: str) -> dict[str, Any]:
+    """What is searched for a method: its SPACE without what --set fixes, and the axes of --grid over it.
+
+    `mu=…` is an axis of every method that takes mu, `fedmr.mu1=…` of fedmr alone, `local.lr=…` a field of the configuration.
+    With axes for its arguments a method needs no SPACE.
+    """
+    fixed, takes = request.args.get(method, {}), _keywords(method)
+    axes, own = dict[str, Any](), False
+    for name, among in request.grid.items():
+        owner, dot, argument = name.rpartition(".")
+        if owner == method or (not dot and name in takes):
+            axes[argument], own = list(among), True
+        elif dot and owner not in request.methods:
+            axes[name] = list(among)
+    space = {} if own and not has_space(method) else load_space(method)
+    return {**{name: axis for name, axis in space.items() if name not in fixed}, **axes}
+
+
+def budget_of(request: Request) -> int:
+    """Settings tried per method: as many as asked, or as the largest grid has."""
+    return request.trials or max(len(points(space_of(request, method))) for method in request.methods)
+
+
+def check(request: Request) -> None:
+    """Names, that every point of every grid makes a run, and one whose score is asked for, before the first one starts."""
+    from raffed.methods import build_method
+
+    if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
+        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
+    for method in request.methods:
+        every = points(space_of(request, method))
+        for name, count in Counter(map(trial_name, every)).items():
+            if count > 1:
+                raise UsageError(f"{method}: {count} settings of the grid are called {name}, as their folders are; leave one out")
+        for point in every:
+            built = build_method(method, request.config(method, point).args)
+            if request.select != "personal" and not built.has_global:
+                raise UsageError(f"{method} has no global model: give --select personal")
+    taken = {name for method in request.methods for name in space_of(request, method)}
+    for name in request.grid:
+        if name not in taken and name.rpartition(".")[2] not in taken:
+            methods = ", ".join(request.methods)
+            raise UsageError(f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot")
+
+
+def check_parts(request: Request, partition: Partition) -> None:
+    """That the papers' protocol has local test parts for personal models; validation parts were held out, or refused."""
+    if request.select != "global" and request.protocol == "paper" and not any(len(part) for part in partition.test):
+        raise UsageError(f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2")
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where and how the trials run. at_once: trials at a time, 0 for as many as fit. seconds: for all methods together."""
+
+    request: Request
+    folder: SweepFolder
+    watch: SweepWatcher
+    clients: int
+    at_once: int = 0
+    seconds: float | None = None
+
+
+def execute_sweep(search: Search) -> bool:
+    """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is up."""
+    check_shared(search.folder.path.resolve(), "a sweep, whose trials run anywhere,")
+    os.environ.update(QUIET_TUNE)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told in a line each
+    left, methods = search.seconds, search.request.methods
+    for number, method in enumerate(methods):
+        share = None if left is None else left / (len(methods) - number)  # what one method leaves, the next ones have
+        spent = _tuned(search, method, share)
+        left = None if left is None else max(left - spent, 1.0)
+    done = [_repeated(search, method) for method in methods]
+    return all(done)
+
+
+def _tuned(search: Search, method: str, seconds: float | None) -> float:
+    """Try the settings of a method and note what was chosen; returns the seconds it took."""
+    request, folder = search.request, search.folder
+    space, budget = space_of(request, method), budget_of(request)
+    folder.note(method, {"space": {name: values(space, name) for name in space}, "budget": budget})
+    proposed = None if _models(request, space) else within_budget(points(space), budget, request.base.seed)
+    before = standing(folder, method, proposed, list(space))
+    learns = proposed is None or request.scheduler == "asha"
+    folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
+    for trial in before:
+        if trial.ended:
+            search.watch(method, replace(trial, state="done"), request.base.federation.rounds)
+    task = TrialTask(request, method, str(folder.path.resolve() / method / TRIALS))
+    ledger = Ledger(folder, method, search.watch, learns)
+    with listening(ledger.heard) as time:
+        errors = _fit(search, task, _proposals(request, space, budget, before), seconds)
+    trials = []
+    for known in folder.trials(method):
+        where = folder.trial(method, known.settings)
+        trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
+    write_rows(folder, method, trials)
+    folder.note(method, outcome(trials))
+    return time.seconds
+
+
+def outcome(trials: list[Trial]) -> MethodRecord:
+    """What sweep.json says of a method's trials."""
+    chosen = choose(trials)
+    return {"trials": [trial.as_dict() for trial in trials], "cost": cost(trials), "chosen": chosen.as_dict() if chosen else None}
+
+
+def _repeated(search: Search, method: str) -> bool:
+    """The chosen setting with fresh seeds; whether there is a choice and every run came to its end."""
+    request, folder = search.request, search.folder
+    chosen, seeds = folder.chosen(method), request.final_seeds()
+    if chosen is None or not seeds:
+        return chosen is not None
+    task = TrialTask(request, method, str(folder.path.resolve() / method / FINALS), chosen)
+    left = []
+    for seed in seeds:
+        make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)
+        if _state(folder.final(method, seed)) != "finished":
+            left.append(seed)
+    with listening(_heard(search, task)):
+        _fit(search, task, {"param_space": {SEED: tune.grid_search(left)}} if left else {}, None)
+    found: list[FinalRecord] = []
+    for seed in seeds:
+        where = folder.final(method, seed)
+        found.append({"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)})
+    folder.note(method, {"final": found})
+    return all(one["state"] == "finished" for one in found)
+
+
+def _state(folder: Path) -> str:
+    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
+
+
+def _models(request: Request, space: Mapping[str, Any]) -> bool:
+    """Whether the settings are proposed by a model of the scores, and not listed beforehand."""
+    return request.search == "optuna" and bool(space)
+
+
+def _proposals(request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]) -> dict[str, Any]:
+    """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if nothing is.
+
+    Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
+    """
+    found: dict[str, Any] = {}
+    if _models(request, space):
+        last = {trial.number: trial.reports[-1][1] for trial in before if trial.reports}
+        proposals = Suggestions(continuous(space), request.base.seed, budget, before, last)
+        if not proposals.left:
+            return {}
+        found = {"param_space": {}, "search_alg": proposals, "num_samples": proposals.left}
+    else:
+        left = [{NUMBER: trial.number, SETTINGS: trial.settings} for trial in before if not trial.ended]
+        if not left:
+            return {}
+        found = {"param_space": {TRIAL: tune.grid_search(left)}}
+    if request.scheduler == "asha":
+        found["scheduler"] = Halving(request.base.federation.rounds)
+        for trial in before:
+            if trial.ended:
+                found["scheduler"].replay(trial.number, dict(trial.reports))
+    return found
+
+
+def _fit(search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None) -> dict[int, str]:
+    """Run the trials that are proposed; returns number → what went wrong, of those of a search that failed.
+
+    What Tune writes about its own state are pickles. They lie in a folder of this process's, which is deleted at the end: the
+    folder of a sweep never holds any, and a search goes on from the trials' records.
+    """
+    if not proposals:
+        return {}
+    runtime = search.request.base.runtime
+    trainable = tune.with_resources(tune.with_parameters(federation, task=task), placement(runtime, search.clients))
+    config = tune.TuneConfig(
+        metric="score", mode="max", max_concurrent_trials=search.at_once or None, time_budget_s=seconds,
+        reuse_actors=runtime.execution == "serial", **{name: given for name, given in proposals.items() if name != "param_space"},
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="raffed-tune-", ignore_cleanup_errors=True) as storage:
+        failures = tune.FailureConfig(max_failures=0, fail_fast=False)
+        run = tune.RunConfig(name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures)
+        grid = tune.Tuner(trainable, param_space=proposals["param_space"], tune_config=config, run_config=run).fit()
+        results = [grid[index] for index in range(len(grid))]
+    failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
+    return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
+
+
+def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
+    """What a trial reserves: a core (and a share of a GPU) for a federation in the trial's own process; else nothing for the
+    trial and, for its client actors, a core each or whole GPUs that they share."""
+    share = runtime.gpu_fraction
+    if runtime.execution == "serial":
+        return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cores, gpus = float(found.get("CPU", 1)), float(found.get("GPU", 0))
+    actors = actors_of(runtime, clients)
+    if not share:
+        each = min(1.0, int(cores / actors * 1e4) / 1e4)
+        return tune.PlacementGroupFactory([{}, *({"CPU": each} for _ in range(actors))], strategy="PACK")
+    on_one = round(1 / share)
+    wanted = math.ceil(actors / on_one)
+    if wanted > gpus:
+        raise UsageError(f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, there are {gpus:g}")
+    bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
+    return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")
+
+
+def actors_of(runtime: Runtime, clients: int) -> int:
+    """Client actors of a trial: as asked, or as many as share one GPU, or one."""
+    if runtime.clients_per_actor:
+        return -(-clients // runtime.clients_per_actor)
+    return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
+
+
+def _heard(search: Search, task: TrialTask) -> Listener:
+    """Tune's events as final runs of this sweep."""
+
+    def heard(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+        seed = trial.config[SEED]
+        final = shown(f"seed {seed}", {**dict(task.settings or {}), SEED: seed}, state, report)
+        search.watch(task.method, final, search.request.base.federation.rounds)
+
+    return heard
+
+
+def _keywords(method: str) -> set[str]:
+    import inspect
+
+    from raffed.methods import METHODS
+
+    return set(inspect.signature(METHODS[method].load()).parameters)

@@ -1,0 +1,158 @@
+"""A search that goes on from the records of its trials: what ASHA and Optuna had learned is told to fresh ones again.
+
+Nothing that either of them would write about itself is read: those files are pickles, which can run any code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
+
+from raffed.errors import UsageError
+from raffed.experiments.tuning.events import tell
+from raffed.experiments.tuning.request import PRUNED
+from raffed.experiments.tuning.trainable import NUMBER, SETTINGS, TRIAL
+from raffed.experiments.tuning.trials import Trial
+
+SCORE, ROUND = "score", "round"  # of what a trial reports
+REDUCTION = 3  # one of so many trials goes on at a rung
+Reports = Mapping[int, float]  # round → score, in the order of rounds
+
+
+def first_rung(rounds: int) -> int:
+    """The round after which ASHA ends trials for the first time."""
+    return max(1, rounds // 9)
+
+
+def at_rungs(reports: Reports, rounds: int) -> Reports:
+    """The reports that a rung was decided by, and the last one: the first report at or after each of the rungs' rounds."""
+    if not reports:
+        return {}
+    milestones = [first_rung(rounds) * REDUCTION**power for power in range(rounds.bit_length())]
+    decided = {min((number for number in reports if number >= milestone), default=0) for milestone in milestones}
+    return {number: value for number, value in reports.items() if number in decided | {max(reports)}}
+
+
+class Halving(ASHAScheduler):
+    """ASHA (Li et al. 2020, asynchronous successive halving) that can be told of trials that have ended already.
+
+    A trial whose last round is done comes to its end in any case: there is nothing to save any more, and it writes its results.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(ROUND, SCORE, "max", rounds + 1, first_rung(rounds), REDUCTION)
+        self._rounds = rounds
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Tune says here what is maximised, which is known."""
+        return True
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Whether a trial goes on; whoever listens is told of one that does not."""
+        decision: str = super().on_trial_result(tune_controller, trial, result)
+        if decision != self.STOP or result[ROUND] >= self._rounds:
+            return self.CONTINUE
+        tell(PRUNED, trial, result)
+        return decision
+
+    def replay(self, number: int, reports: Reports) -> None:
+        """Put the reports of an ended trial on the rungs that it reached. The order in which trials are replayed changes nothing:
+        the threshold of a rung is a percentile of all values on it."""
+        past: Any = SimpleNamespace(trial_id=f"replayed-{number}")
+        controller: Any = None  # ASHA asks it nothing
+        last = {ROUND: 0, SCORE: -1.0}
+        self.on_trial_add(controller, past)
+        for round, value in reports.items():
+            last = {ROUND: round, SCORE: value}
+            super().on_trial_result(controller, past, last)
+        self.on_trial_complete(controller, past, last)
+
+
+class Suggestions(Searcher):
+    """What Optuna proposes, up to `budget` settings; `past` are the trials that were proposed before.
+
+    The fresh study is asked for as many settings as there were, in their order, and told after each what came of it. Its random
+    numbers and its model are then those of the earlier search, so that with one trial at a time the next proposals are those
+    of a search that was never interrupted. With several at a time, what is proposed depends on which of them ends first. Where
+    the study proposes something else than is recorded (several at a time, another version of Optuna), the recorded setting is
+    told as a point beside its proposals.
+
+    Failed trials are told as failed, although they are tried again: the search that was not interrupted went on without them.
+
+    Args:
+        values: number of a trial → the last score it reported.
+    """
+
+    def __init__(
+        self, space: Mapping[str, Any], seed: int, budget: int, past: Sequence[Trial], values: Mapping[int, float]
+    ) -> None:  # fmt: skip
+        super().__init__(SCORE, "max")
+        self._study, self._budget = _optuna(space, seed), budget
+        self._waiting: list[tuple[int, dict[str, Any]]] = []  # proposed, and not ended
+        self._told: set[int] = set()
+        self._beside: dict[int, dict[str, Any]] = {}  # settings that the study did not propose itself
+        self._running: dict[str, int] = {}  # Tune's name of a trial → number
+        self._next = max((trial.number + 1 for trial in past), default=0)
+        known = {trial.number: trial for trial in past}
+        for number in range(self._next):
+            self._replay(number, known.get(number), values.get(number))
+
+    @property
+    def left(self) -> int:
+        """How many settings are still to be tried."""
+        return len(self._waiting) + max(0, self._budget - self._next)
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """The next setting: one whose trial was interrupted, or a new one. None where the budget is spent."""
+        if self._waiting:
+            number, settings = self._waiting.pop(0)
+        elif self._next < self._budget:
+            number, self._next = self._next, self._next + 1
+            settings = self._study.suggest(str(number))
+        else:
+            return None
+        self._running[trial_id] = number
+        return {TRIAL: {NUMBER: number, SETTINGS: settings}}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial has ended."""
+        number = self._running.pop(trial_id)
+        if number not in self._told:
+            self._tell(number, None if result is None else result.get(SCORE), error)
+
+    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+        """Nothing is kept: the trials' records are all that a search goes on from."""
+
+    def _replay(self, number: int, trial: Trial | None, value: float | None) -> None:
+        settings = self._study.suggest(str(number))
+        if trial is not None and trial.settings != settings:
+            self._study.on_trial_complete(str(number), error=True)
+            self._beside[number] = settings = trial.settings
+        if trial is None or not trial.ended:
+            self._waiting.append((number, settings))
+        if value is not None or (trial is not None and trial.state == "failed"):
+            self._tell(number, value, error=value is None)
+
+    def _tell(self, number: int, value: float | None, error: bool) -> None:
+        self._told.add(number)
+        if number not in self._beside:
+            self._study.on_trial_complete(str(number), None if value is None else {SCORE: value}, error)
+        elif value is not None:
+            try:
+                self._study.add_evaluated_point(self._beside[number], value)
+            except ValueError as error:
+                raise UsageError(f"trial {number} of the search has settings outside of its ranges ({error})") from error
+
+
+def _optuna(space: Mapping[str, Any], seed: int) -> Any:
+    """A fresh study over `space` (ranges of Tune's), which `seed` determines."""
+    from ray.tune.search.optuna import OptunaSearch
+
+    try:
+        return OptunaSearch(OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed)
+    except AssertionError as error:  # Ray's way to say that Optuna is not installed
+        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error

@@ -1,0 +1,101 @@
+"""The trainable: one trial is one federation in a folder of its own, reported to Tune round by round."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+
+from raffed.config.run import RunConfig
+from raffed.errors import RunFolderError
+from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
+from raffed.results.json_files import check_inside
+
+if TYPE_CHECKING:
+    from raffed.experiments.events import RoundEvent
+
+TRIAL, NUMBER, SETTINGS, SEED = "trial", "number", "settings", "seed"  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """What all trials of one search share. `folder` holds their runs; `settings`: of final runs, whose axis is the seed."""
+
+    request: Request
+    method: str
+    folder: str
+    settings: Mapping[str, Any] | None = None
+
+    def run(self, config: Mapping[str, Any]) -> tuple[RunConfig, Path]:
+        """The run of one of Tune's configurations, and its folder."""
+        if self.settings is None:
+            settings = config[TRIAL][SETTINGS]
+            return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
+        return self.request.config(self.method, self.settings, config[SEED]), Path(self.folder) / f"seed-{config[SEED]}"
+
+
+def federation(config: dict[str, Any], task: TrialTask) -> None:
+    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either way.
+
+    A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and carried out again.
+    """
+    import raffed
+    from raffed.results.runfile import RUN_FILE
+
+    asked, folder = task.run(config)
+
+    def watch(event: RoundEvent) -> None:
+        values = {("global", "test"): event.accuracy, ("personal", "local_test"): event.personal,
+                  ("global", "val"): event.val, ("personal", "val"): event.val_personal}  # fmt: skip
+        if any(value is not None for value in values.values()):
+            tune.report(_report(task.request, event.round, values))
+
+    make_room(folder, asked, final=task.settings is not None)
+    if not (folder / RUN_FILE).exists():
+        raffed.run(asked, folder, watch=watch)
+        return
+    for report in _again(task.request, folder):
+        tune.report(report)
+    try:
+        raffed.resume(folder, watch=watch, runtime=asked.runtime)
+    except RunFolderError:
+        why = damage(folder)
+        if not why:
+            raise
+        put_aside(folder, why)
+        raffed.run(asked, folder, watch=watch)
+
+
+def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
+    """Leave in a folder the run that is asked for, or nothing: a damaged run is put aside, as is another trial's; a final run
+    of an earlier choice is deleted."""
+    from raffed.results.runfile import RUN_FILE
+
+    check_inside(folder.parent, folder)
+    if why := damage(folder):
+        put_aside(folder, why)
+    elif (folder / RUN_FILE).exists() and not is_run_of(folder, asked):
+        if final and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            put_aside(folder, f"{folder}: holds another run")
+
+
+def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
+    """The reports of the rounds that are done and kept, for a scheduler that counts them."""
+    from raffed.results.runfile import read_run
+
+    done = int(read_run(folder).get("rounds_done", 0))
+    for number, values in sorted(recorded(folder, upto=done).items()):
+        yield _report(request, number, values)
+
+
+def _report(request: Request, number: int, values: Mapping[tuple[str, str], float | None]) -> dict[str, float]:
+    found = score(request, values)
+    return {"round": number, "score": -1.0 if math.isnan(found) else found}

@@ -1,0 +1,208 @@
+"""The runs of a sweep's trials as they lie on the disk: what they scored, whether they can be counted or go on, and putting aside
+those that cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from raffed.config.run import RunConfig
+from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.tuning.request import FINISHED, LONGEST_NAME, NEVER_RUN, PRUNED, MethodSettings, Request
+from raffed.results.json_files import check_inside
+from raffed.results.lock import LOCK_FILE, check_unused
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.sweep_file import DAMAGED, TrialRecord
+from raffed.results.tree import check_run_tree
+
+log = logging.getLogger(__name__)
+Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
+
+
+def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str, str], float | None]]:
+    """Round → {(model, split): accuracy of the server's row}, of the evaluated rounds that are written."""
+    import pyarrow.compute as pc
+
+    from raffed.results.writer import read_metrics
+
+    table = read_metrics(folder)
+    kept = pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"]))
+    kept = pc.and_(kept, pc.equal(table["metric"].cast("string"), "accuracy"))
+    rounds: dict[int, dict[tuple[str, str], float | None]] = {}
+    for row in table.filter(kept).select(["round", "model", "split", "value"]).to_pylist():
+        if upto is None or row["round"] <= upto:
+            rounds.setdefault(row["round"], {})[row["model"], row["split"]] = row["value"]
+    return rounds
+
+
+def read_trial(
+    request: Request, folder: Path, settings: MethodSettings, known: Trial | None = None, error: str | None = None
+) -> Trial:  # fmt: skip
+    """What the run of a trial left; "never run" where there is none. known: what sweep.json says of the trial; error: what went
+    wrong when it was run just now."""
+    trial = Trial(trial_name(settings), settings, NEVER_RUN)
+    if known is not None:
+        trial = replace(trial, number=known.number, reports=known.reports)
+    if not (folder / RUN_FILE).exists():
+        return replace(trial, state="failed" if error else NEVER_RUN, error=error)
+    about = read_run(folder)
+    rounds = recorded(folder)
+    done = about.get("state") == FINISHED and bool(rounds)
+    trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
+    if known is not None and known.state == PRUNED and not done:
+        # Its run was ended on purpose, which the run calls an interruption; its last rounds may have no rows.
+        return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
+    last = score(request, rounds[max(rounds)]) if done else math.nan
+    return replace(trial, state=str(about.get("state")), score=last, error=about.get("error") or error)
+
+
+def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
+    """Round → score as an ended trial reported them: from its metric rows, and where those were lost with its process, from what
+    sweep.json says."""
+    found = dict(trial.reports)
+    for number, values in recorded(folder).items():
+        value = score(request, values)
+        found[number] = -1.0 if math.isnan(value) else value
+    return dict(sorted(found.items()))
+
+
+def is_run_of(folder: Path, asked: RunConfig) -> bool:
+    """Whether a folder holds the run that is asked for. Where it ran does not count, nor stacks that a probe chose."""
+    from raffed.experiments.folder import run_config
+
+    kept = run_config(folder)
+    if "auto" in read_run(folder):
+        asked = replace(asked, numerics=replace(asked.numerics, cohort=kept.numerics.cohort))
+    return kept.identity() == asked.identity()
+
+
+def damage(folder: Path) -> str:
+    """Why the run in a folder can neither be counted nor go on; empty if it can, or if there is nothing in the folder."""
+    from raffed.experiments.folder import check_unedited, run_config
+    from raffed.experiments.integrity import check_finished
+
+    if not os.path.lexists(folder / RUN_FILE):
+        rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
+        return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
+    try:
+        check_run_tree(folder)
+        check_unedited(folder)
+        about = read_run(folder)
+        if about["state"] == FINISHED:
+            done, wanted = about["rounds_done"], run_config(folder).federation.rounds
+            if done != wanted:
+                return f"{folder / RUN_FILE}: finished after {done} of {wanted} rounds"
+            check_finished(folder, about)
+        recorded(folder)
+    except UsageError as error:
+        return str(error)
+    return "" if about["state"] == FINISHED else _lost_checkpoints(folder, about.get("files"))
+
+
+def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
+    """Why a run has no checkpoint to go on from although it wrote some; empty if it has, or wrote none yet."""
+    from raffed.experiments.checkpoint import checkpoints, read_checkpoint
+
+    why = ""
+    for checkpoint in reversed(checkpoints(folder)):
+        try:
+            read_checkpoint(checkpoint, files)
+        except RunFolderError as error:
+            why = why or str(error)
+        else:
+            return ""
+    return why
+
+
+def put_aside(folder: Path, why: str) -> Path:
+    """Move a damaged run, OUT/METHOD/trials/NAME, to OUT/METHOD/damaged/NAME; where it is now. Nothing is deleted."""
+    if not (folder / LOCK_FILE).is_symlink():  # a stranger's link is moved with the rest
+        check_unused(folder)
+    place = folder.parents[1] / DAMAGED
+    check_inside(folder.parents[1], place)
+    place.mkdir(exist_ok=True)
+    names = (folder.name if number == 1 else f"{folder.name}-{number}" for number in range(1, 10_000))
+    target = next(place / name for name in names if not os.path.lexists(place / name))
+    folder.rename(target)
+    log.warning("%s. The run was put aside as %s and is carried out again", why, target)
+    return target
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is finished).
+
+    number: its place in the order of proposals. reports: what a search has learned from it once it ended, as (round, score).
+    """
+
+    name: str
+    settings: MethodSettings
+    state: str
+    rounds: int = 0
+    seconds: float = 0.0
+    score: float = math.nan
+    error: str | None = None
+    number: int = 0
+    reports: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing left to do for it."""
+        return self.state in (FINISHED, PRUNED)
+
+    def as_dict(self) -> TrialRecord:
+        """Plain JSON: null for a score that is not there; reports only where there are some."""
+        found = TrialRecord(
+            number=self.number, name=self.name, settings=self.settings, state=self.state, rounds=self.rounds,
+            seconds=self.seconds, score=None if math.isnan(self.score) else self.score, error=self.error,
+        )  # fmt: skip
+        if self.reports:
+            found["reports"] = [[number, value] for number, value in self.reports]
+        return found
+
+    @staticmethod
+    def from_dict(values: TrialRecord) -> Trial:
+        """The trial that `as_dict` described."""
+        score, reports = values.get("score"), tuple((int(number), value) for number, value in values.get("reports", []))
+        return Trial(
+            values["name"], dict(values["settings"]), values["state"], values.get("rounds", 0), values.get("seconds", 0.0),
+            math.nan if score is None else score, values.get("error"), values.get("number", 0), reports,
+        )  # fmt: skip
+
+
+def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
+    """The number that is maximised, from {(model, split): accuracy}; NaN where it was not measured."""
+    splits = ("val", "val") if request.protocol == "validation" else ("test", "local_test")
+    both = [values.get(("global", splits[0])), values.get(("personal", splits[1]))]
+    wanted = {"global": both[:1], "personal": both[1:], "mean": both}[request.select]
+    known = [math.nan if value is None else value for value in wanted]
+    return sum(known) / len(known)
+
+
+def trial_name(settings: Mapping[str, Any]) -> str:
+    """The name of a trial and of its folder: its settings, in their order. One that is too long ends in its hash."""
+    text = ",".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+    name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 13]}-{digest}"
+
+
+def choose(trials: Sequence[Trial]) -> Trial | None:
+    """The finished trial with the highest score; of equals the first. None if none has a score."""
+    scored = [trial for trial in trials if not math.isnan(trial.score)]
+    return max(scored, key=lambda trial: trial.score) if scored else None
+
+
+def cost(trials: Sequence[Trial]) -> dict[str, float]:
+    """What choosing cost: trials begun, their rounds, and the seconds of the processes that ran them."""
+    begun = [trial for trial in trials if trial.state != NEVER_RUN]
+    return {"trials": len(begun), "rounds": sum(t.rounds for t in begun), "seconds": sum(t.seconds for t in begun)}
+
+SweepWatcher = Callable[[str, Trial, int], None]  # method, trial as it stands, rounds of a whole run

@@ -1,0 +1,77 @@
+"""The driver actor: it owns the client actors, holds the server, aggregates and writes the run's files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from raffed.runtime.json_logs import configure, run_id
+from raffed.runtime.machine import begin_training
+from raffed.runtime.ray_backend.client_actor import ClientActor
+
+if TYPE_CHECKING:
+    from raffed.runtime.placement import PlacementPlan
+    from raffed.runtime.ray_backend.actor_pool import RayPool
+    from raffed.runtime.setup import Setup
+
+Conduct = Callable[..., Iterator[Any]]
+
+
+def start_actor(setup_ref: Any, plan: PlacementPlan, actor: int, vaults: Path) -> Any:
+    """Create client actor number `actor` of the plan; returns at once, it loads in the background."""
+    options: dict[str, Any] = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
+    return ClientActor.options(**options).remote(setup_ref, str(vaults), plan.homes[actor])  # type: ignore[attr-defined]
+
+
+@ray.remote(max_restarts=0, max_task_retries=0)
+class Driver:
+    """Starts its client actors before it imports torch itself, so that everything loads side by side.
+
+    Created with max_concurrency=2: `stop`, `cut` and `missing` are heard while `rounds` runs.
+
+    `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value. `conduct`: the rounds
+    of a run on a runtime (experiments/run.py), given from above because layers point one way.
+    """
+
+    def __init__(self, setup_ref: list[Any], plan: PlacementPlan, path: str, vaults: str) -> None:
+        self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
+        self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
+        self._ready = [actor.__ray_ready__.remote() for actor in self._actors]
+        self._stop = threading.Event()
+        self._pool: RayPool | None = None
+        configure()
+
+    def stop(self) -> None:
+        """End after the current round, resumably."""
+        self._stop.set()
+
+    def cut(self) -> None:
+        """End now: the round at hand is dropped, those before it are kept in a checkpoint."""
+        self._stop.set()
+        if self._pool is not None:
+            self._pool.cut()
+
+    def missing(self) -> int:
+        """How many client actors have not started yet."""
+        return len(ray.wait(self._ready, num_returns=len(self._ready), timeout=0, fetch_local=False)[1])
+
+    def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
+        """The events of the run, one a round."""
+        setup: Setup = ray.get(self._ref)
+        begin_training(setup.config.runtime.threads)
+        from raffed.runtime.ray_backend.actor_pool import RayPool
+        from raffed.runtime.ray_backend.metrics import RunMetrics
+
+        told: RunMetrics | None = None
+        pool = self._pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
+        with contextlib.suppress(KeyboardInterrupt):  # of `cut`: for Ray it would be an error
+            for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
+                if told is None:
+                    told = RunMetrics(run_id())
+                told(event)
+                yield event

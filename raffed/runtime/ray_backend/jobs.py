@@ -1,0 +1,130 @@
+"""A command as a job of a running Ray cluster: hand it in, follow its log, end with its exit code.
+
+Ray's own client takes the token from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; it is never read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+from raffed.errors import RaffedError, UsageError
+
+ENVIRONMENT = "runtime_env.yaml"
+RECONNECTS = 20  # lost connections to the log that are put up with, a second apart at first
+STOPPED = 143
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """A job to be handed in. `words`: the command. `package`: a zip whose files are the job's working folder; Ray sends it as it
+    is (raffed/runtime/job_files.py). `env`: variables of the job; the dashboard shows them, so no secrets."""
+
+    words: Sequence[str]
+    package: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+
+    def runtime_env(self) -> dict[str, Any]:
+        """The runtime environment of cluster/runtime_env.yaml with this order's package and variables. What the file excludes
+        is for Ray's own command: the package holds nothing that should stay here."""
+        found = environment()
+        found.pop("excludes", None)
+        if self.package is not None:
+            found["working_dir"] = str(self.package)
+        found["env_vars"] = {**found.get("env_vars", {}), **self.env}
+        return found
+
+
+def environment() -> dict[str, Any]:
+    """What cluster/runtime_env.yaml says."""
+    import importlib.resources
+
+    import yaml
+
+    text = (importlib.resources.files("raffed.cluster") / ENVIRONMENT).read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+class Jobs:
+    """The job server of a cluster. Raises UsageError where there is none, or where it refuses the token."""
+
+    def __init__(self, address: str | None) -> None:
+        if any(name in os.environ for name in TOKENS):
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # else Ray's client sends none
+        try:
+            self._client = JobSubmissionClient(address)
+        except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"no Ray job server at {address or 'the default address'} takes this request ({_line(error)}); is the cluster "
+                "up, its dashboard reachable (ssh -L 8265:localhost:8265 HEAD), and the token in RAY_AUTH_TOKEN_PATH?"
+            ) from error
+        self.address: str = self._client.get_address()
+
+    def submit(self, order: JobOrder) -> str:
+        """Hand in a job; returns its id."""
+        try:
+            return str(
+                self._client.submit_job(
+                    entrypoint=shlex.join(order.words), runtime_env=order.runtime_env(), submission_id=order.name
+                )
+            )
+        except (RayError, RuntimeError, ValueError, OSError) as error:
+            raise UsageError(f"{self.address} did not take the job ({_line(error)})") from error
+
+    def follow(self, name: str, say: Callable[[str], None]) -> int:
+        """Give the job's log to `say` until the job ends; its exit code. A lost connection is taken up again."""
+        return asyncio.run(self._follow(name, say))
+
+    async def _follow(self, name: str, say: Callable[[str], None]) -> int:
+        said = 0
+        for attempt in range(RECONNECTS + 1):
+            try:
+                at = 0
+                async for text in self._log(name):
+                    fresh = text[max(said - at, 0) :]  # a new connection tells the log from its beginning
+                    at += len(text)
+                    if fresh:
+                        say(fresh)
+                        said = at
+                status = self._client.get_job_status(name)
+                if status.is_terminal():
+                    return self._code(name, status)
+            except (RuntimeError, OSError) as error:
+                if attempt == RECONNECTS:
+                    raise RaffedError(f"{self.address}: lost the job's log ({_line(error)}); the job may go on") from error
+            await asyncio.sleep(min(1.0 + attempt, 10.0))
+        raise RaffedError(f"{self.address}: the log of {name} ended {RECONNECTS} times before the job; the job may go on")
+
+    def _log(self, name: str) -> AsyncIterator[str]:
+        log: AsyncIterator[str] = self._client.tail_job_logs(name)
+        return log
+
+    def _code(self, name: str, status: JobStatus) -> int:
+        """0 only for a job that succeeded; what its command returned, if it did."""
+        if status == JobStatus.SUCCEEDED:
+            return 0
+        if status == JobStatus.STOPPED:
+            return STOPPED
+        returned = self._client.get_job_info(name).driver_exit_code
+        if returned is None or returned == 0:
+            return 1
+        return int(returned) if returned > 0 else 128 - int(returned)
+
+    def message(self, name: str) -> str:
+        """What Ray says of a job that did not succeed, in one line."""
+        return _line(self._client.get_job_info(name).message or "")
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,132 @@
+"""From this process to the driver actor: place the run, watch it, and take it up again if the driver dies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from raffed.errors import ActorsLostError, ActorStartError, RaffedError
+from raffed.runtime.machine import free_memory
+from raffed.runtime.placement import PlacementPlan, Resources, make_plan
+from raffed.runtime.ray_backend.client_actor import MEND, why_not_started
+from raffed.runtime.ray_backend.driver import Conduct, Driver
+from raffed.runtime.ray_backend.endings import lost, within
+from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
+from raffed.runtime.ray_backend.patience import Patience
+from raffed.runtime.setup import Setup
+
+POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
+LAST_SECONDS = 2.0  # for the driver to write a checkpoint where there is no time to end the round
+log = logging.getLogger(__name__)
+
+
+def launched(
+    setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
+) -> Iterator[Any]:
+    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up.
+
+    They end early, without an error, where `stop` asks for it or Ray is lost (`ray_endings.lost`).
+    """
+    path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have another working folder
+    plan = make_plan(setup.config, setup.partition.num_clients, available())
+    if setup.method.keeps_state:
+        check_shared(path, f"{setup.method.name}, whose clients keep private state,")
+    reference = ray.put(setup)
+    attempts = setup.config.runtime.max_restarts + 1
+    for attempt in range(attempts):
+        try:
+            yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
+            return
+        except RayActorError as error:
+            if lost() is not None or stop():  # what ended Ray, or was sent to the command, has reached the driver as well
+                return
+            if (why := why_not_started(error)) is not None:
+                raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
+            if attempt + 1 == attempts:
+                raise ActorsLostError(
+                    f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"
+                ) from error
+
+
+def available() -> Resources:
+    """Cores, GPUs and memory of the Ray cluster, or of the placement group this process is in (a trial of a sweep); memory is
+    what is free on this machine if it is the only node."""
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        found |= {kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")}
+    memory = float(found.get("memory", 0.0))
+    if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
+        memory = free_memory() or memory
+    return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
+
+
+def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
+    """What keeps the first round from beginning: actors without a place. None where all work, or the driver has ended."""
+    asked = driver.missing.remote()
+    if not ray.wait([asked], timeout=1.0, fetch_local=False)[0]:
+        return "the driver actor to start"
+    try:
+        missing: int = ray.get(asked)
+    except RayError:
+        return None  # what it died of is told where its events are waited for
+    if not missing:
+        return None
+    free, each = ray.available_resources(), f"{plan.num_cpus:g} cores"  # type: ignore[no-untyped-call]
+    each += f" and {plan.num_gpus:g} GPUs" if plan.num_gpus else ""
+    has = f"{free.get('CPU', 0.0):g} cores" + (f" and {free.get('GPU', 0.0):g} GPUs" if plan.num_gpus else "")
+    return f"{missing} of {len(plan.homes)} client actors to start, of {each} each; free are {has}"
+
+
+def _watch(
+    plan: PlacementPlan, reference: Any, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
+) -> Iterator[Any]:
+    options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
+    driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
+    events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
+    asked, begun, until, patience = False, False, float("inf"), Patience()
+    try:
+        while time.monotonic() < until:
+            ready, _ = ray.wait([events], timeout=POLL_SECONDS, fetch_local=False)
+            if not begun and (waited := patience.due()) and (what := _awaited(driver, plan)):
+                log.warning("waiting for %s, %s", what, waited)
+            if not asked and (stop() or lost() is not None):
+                driver.stop.remote()
+                asked = True
+            if lost() is not None:
+                until = min(until, time.monotonic() + LAST_SECONDS)
+            if ready:
+                begun = True
+                yield ray.get(next(events))
+    except StopIteration:
+        return
+    except (KeyboardInterrupt, GeneratorExit):
+        _cut_short(driver, events)
+        raise
+    except RayTaskError as error:
+        if isinstance(error.cause, RaffedError):
+            raise error.cause from error
+        raise
+    finally:
+        if lost() is None:
+            within(LAST_SECONDS, lambda: ray.kill(driver, no_restart=True))
+
+
+def _cut_short(driver: Any, events: Any) -> None:
+    """Let the driver keep the rounds that are done, and drop the one at hand."""
+
+    def ended() -> None:
+        driver.cut.remote()
+        with contextlib.suppress(StopIteration, RayError):
+            while True:
+                next(events)
+
+    if lost() is None:
+        within(LAST_SECONDS, ended)

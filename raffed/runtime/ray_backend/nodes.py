@@ -1,0 +1,72 @@
+"""What several nodes need: the driver beside the process that asked, and folders that all of them see."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raffed.errors import RunFolderError
+from raffed.runtime.ray_backend.patience import Patience
+
+log = logging.getLogger(__name__)
+
+
+def beside_this_process() -> dict[str, Any]:
+    """Options that start an actor on the node of this process, whose disk the run's folder is on. In a placement group (a trial
+    of a sweep) none: the actor belongs into the group, and a sweep's folder is one that all nodes see."""
+    if ray.util.get_current_placement_group() is not None:
+        return {}
+    here = ray.get_runtime_context().get_node_id()
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+
+
+def check_shared(folder: Path, what: str) -> None:
+    """Raise a RunFolderError if a node of the cluster does not see `folder`, which is made if needed; one node always does.
+
+    what: who needs it, for the message.
+    """
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    if len(nodes) < 2:
+        return
+    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    sign = folder / f".seen-{uuid.uuid4().hex}"
+    sign.touch()
+    try:
+        answers = _answers([_on(node).remote(str(sign)) for node in nodes], folder)
+    finally:
+        sign.unlink()
+        with contextlib.suppress(OSError):  # another command has begun there, and is told of
+            for parent in made:  # as it was: who opens the folder decides what it may hold
+                parent.rmdir()
+    blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
+    if blind:
+        raise RunFolderError(
+            f"{folder} is not seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} needs a file system "
+            "that all nodes mount; give such a path, or for a URL set RAFFED_SCRATCH to one"
+        )
+
+
+def _answers(asked: list[Any], folder: Path) -> list[bool]:
+    """What the nodes answer; a line says that they are waited for, as one may have no room for another process."""
+    patience = Patience()
+    while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
+        if waited := patience.due():
+            log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), folder, waited)
+    answers: list[bool] = ray.get(asked)
+    return answers
+
+
+@ray.remote(num_cpus=0)
+def _sees(path: str) -> bool:
+    return Path(path).exists()
+
+
+def _on(node: str) -> Any:
+    return _sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))

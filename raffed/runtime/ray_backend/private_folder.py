@@ -1,0 +1,121 @@
+"""A short folder of this user alone, for sockets: the path of one may have 107 bytes (103 on macOS), whatever TMPDIR says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from raffed.errors import UsageError
+
+LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, without the byte 0 at its end
+PREFIX = "raffed-"
+RANDOM = 8  # letters that tempfile.mkdtemp puts behind the prefix
+ROOM = 50_000_000  # bytes that have to be free for logs and sockets
+HELD = "held"
+USUAL = ("/tmp", "/var/tmp")
+UNMAPPED = 65534  # owner of what belongs to the host's root, seen from a container that does not know that user
+
+
+class NoFolderError(UsageError):
+    """No folder for sockets could be made; the message says of each place what speaks against it."""
+
+
+def private_folder(inside: int, first: str | None = None) -> Path:
+    """Make a new folder with mode 0700 in which sockets work, in the first place where that is possible.
+
+    Args:
+        inside: Bytes that the longest path of a socket will have after the folder's own, its "/" included.
+        first: A variable of the environment that is looked at before TMPDIR, such as "RAY_TMPDIR".
+
+    Raises:
+        NoFolderError: It is not possible anywhere.
+    """
+    refused: list[str] = []
+    for place in places(first):
+        why = unfit(place, inside)
+        if why is None:
+            try:
+                return _made(place)
+            except OSError as error:
+                why = error.strerror or str(error)
+        refused.append(f"{place}: {why}")
+    raise NoFolderError(
+        f"there is no folder for sockets ({'; '.join(refused)}); set {first or 'TMPDIR'} to a short path of a folder that is "
+        "yours and has space"
+    )
+
+
+def places(first: str | None = None) -> list[Path]:
+    """Where temporary files may go, best first: what the environment says, then what systems have."""
+    named = [os.environ.get(name, "") for name in (first or "", "TMPDIR")]
+    last = [os.environ.get("XDG_RUNTIME_DIR", "")]  # small, and in memory
+    return [Path(os.path.abspath(place)) for place in dict.fromkeys([*named, *USUAL, *last]) if place]
+
+
+def unfit(place: Path, inside: int) -> str | None:
+    """What speaks against a place, without writing there; None if nothing does."""
+    long = len(os.fsencode(place)) + len(f"/{PREFIX}") + RANDOM + inside
+    if long > LONGEST:
+        return f"too long, a socket's path would have {long} bytes and may have {LONGEST}"
+    try:
+        about = place.stat()
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISDIR(about.st_mode) or not os.access(place, os.W_OK | os.X_OK):
+        return "not a folder that can be written"
+    if _exchangeable(about):
+        return "other users can exchange what lies there"
+    return f"less than {ROOM // 1_000_000} MB are free" if free < ROOM else None
+
+
+def _exchangeable(about: os.stat_result) -> bool:
+    """Whether another user (not root) can rename a folder of ours in a place, and put another one there."""
+    if not hasattr(os, "getuid"):
+        return False
+    theirs = about.st_uid not in (0, os.getuid(), UNMAPPED)
+    return theirs or (bool(about.st_mode & (stat.S_IWOTH | stat.S_IWGRP)) and not about.st_mode & stat.S_ISVTX)
+
+
+def hold(folder: Path) -> Callable[[], None]:
+    """Mark a folder as in use by this process, until the returned function is called or the process is gone."""
+    mark = (folder / HELD).open("w")
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return mark.close
+
+
+def remove_left(place: Path) -> None:
+    """Remove what processes of this user that were killed have left in a place: marked folders that nobody holds."""
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    for mark in place.glob(f"{PREFIX}{'?' * RANDOM}/{HELD}"):
+        with contextlib.suppress(OSError), mark.open("r+") as held:
+            if os.fstat(held.fileno()).st_uid == os.getuid():
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while it is in use
+                shutil.rmtree(mark.parent, ignore_errors=True)
+
+
+def _made(place: Path) -> Path:
+    """A new folder there in which a socket was opened; raises OSError where that fails, as on some network file systems."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    try:
+        if hasattr(socket, "AF_UNIX"):
+            with socket.socket(socket.AF_UNIX) as trial:
+                trial.bind(str(folder / "s"))
+            (folder / "s").unlink()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder

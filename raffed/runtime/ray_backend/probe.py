@@ -1,0 +1,79 @@
+"""Does Ray start here, does an actor answer, and who can reach it? For `raffed doctor --ray`."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import ray
+
+from raffed.runtime.ray_backend.listening import ListeningSocket, listening
+from raffed.runtime.ray_backend.obstacles import LOOPBACK, RayStartError
+from raffed.runtime.ray_backend.session import RaySession
+
+REFUSED = (401, 403)  # of HTTP: no token, a wrong token
+ASK_SECONDS = 5.0
+
+
+@ray.remote(num_cpus=0)
+class _Echo:
+    def answer(self) -> int:
+        return os.getpid()
+
+
+class Probed(NamedTuple):
+    """started: how long it took. reach: who can reach it; open: whether that is more than this user."""
+
+    started: str
+    reach: str
+    open: bool
+
+
+def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
+    """Get a Ray as every command does, ask one actor, and give it back. Raises a UsageError where there is none."""
+    began = time.monotonic()
+    with RaySession(address) as session:
+        session.wait()
+        ready = time.monotonic() - began
+        try:
+            ray.get(_Echo.remote().answer.remote(), timeout=timeout)  # type: ignore[attr-defined]
+        except (ray.exceptions.RayError, TimeoutError) as error:
+            raise RayStartError(f"Ray started, but no actor answered: {str(error).splitlines()[0]}") from error
+        started = f"yes, in {ready:.1f} s; an actor answered after {time.monotonic() - began:.1f} s"
+        return Probed(started, *_reach(listening(os.getpid())))
+
+
+def _reach(places: list[ListeningSocket]) -> tuple[str, bool]:
+    """Who reaches the Ray of this process, in words, and whether that is more than this user."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    elsewhere = sorted({str(node["NodeManagerAddress"]) for node in nodes} - {LOOPBACK})
+    wide = sorted({f"{place.address} port {place.port}" for place in places if not place.loopback})
+    agents = [(str(node["NodeManagerAddress"]), int(node["DashboardAgentListenPort"])) for node in nodes]
+    lets_in = any(_lets_in(*agent) for agent in agents if agent[1] > 0)
+    token = "without a token: everybody who reaches it runs code as its user" if lets_in else "with its token only"
+    if elsewhere or wide:
+        where = ", ".join([*elsewhere, *wide])
+        return f"from every machine that reaches {where}, {token}", True
+    ports = len({place.port for place in places})
+    return f"from this machine only ({LOOPBACK}, {ports} ports), {token}", lets_in
+
+
+def _lets_in(host: str, port: int) -> bool:
+    """Whether a node's job server answers who has no token."""
+    with contextlib.suppress(OSError, http.client.HTTPException), _asked(host, port) as connection:
+        connection.request("GET", "/api/job_agent/jobs/none/logs")
+        return connection.getresponse().status not in REFUSED
+    return False
+
+
+@contextlib.contextmanager
+def _asked(host: str, port: int) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(host, port, timeout=ASK_SECONDS)
+    try:
+        yield connection
+    finally:
+        connection.close()

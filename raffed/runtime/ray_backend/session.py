@@ -1,0 +1,131 @@
+"""Ray for the length of a run, started in the background while this process loads torch and the data.
+
+The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray runs in this process
+already, or this process is the command of a Ray job. Runs of one process share one Ray (ray_shared.py).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from raffed.errors import UsageError
+from raffed.runtime.memory_limit import check_room
+from raffed.runtime.ray_backend import endings
+from raffed.runtime.ray_backend.address import AUTO, LOCAL, WHERE, check_token, found
+from raffed.runtime.ray_backend.own_ray import OwnRay
+from raffed.runtime.ray_backend.patience import Patience
+from raffed.runtime.ray_backend.shared_ray import End, SharedRay
+
+POLL_SECONDS = 1.0
+GRACE_SECONDS = 2.0  # for a start to end by itself when it is no longer wanted
+HURRIED_SECONDS = 0.5  # the same after Ctrl-C
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
+log = logging.getLogger(__name__)
+
+
+class RaySession:
+    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own, after the
+    last session of this process.
+
+    with RaySession(address) as session:   # returns at once
+        ...                                # load things
+        session.wait()                     # Ray is there from here on
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+        self._handlers = _handlers()
+
+    def __enter__(self) -> RaySession:
+        check_room()
+        self._ray = SharedRay.taken(self._address, partial(_begun, self._address))
+        return self
+
+    def wait(self) -> None:
+        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there, and for a machine on
+        which Ray cannot start."""
+        patience, own = Patience(), self._address in (None, LOCAL)
+        while not concurrent.futures.wait([self._ray.began], POLL_SECONDS).done:
+            if waited := patience.due():
+                what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
+                log.warning("waiting for %s, %s", what, waited)
+        self._ray.began.result()
+        for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
+            signal.signal(number, handler)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        hurry = endings.lost() is not None or kind is KeyboardInterrupt
+        if self._ray.began.done():
+            self._ray.let_go(endings.SHUTDOWN_SECONDS if hurry else None)
+        else:  # what is left of a start ends itself once it has come up, and with this process
+            self._ray.let_go(HURRIED_SECONDS if hurry else GRACE_SECONDS)
+
+
+def _begun(address: str | None) -> End:
+    """Make sure Ray is up; what ends it again, if it is an own one, or an own connection."""
+    with endings.turn:
+        end = _start(address)
+
+    def ended() -> None:
+        if end is not None:
+            with endings.turn:
+                end()
+
+    return ended
+
+
+def _start(address: str | None) -> Callable[[], None] | None:
+    """Make sure Ray is up; what ends the own one or the own connection, None if it was up already."""
+    import ray
+
+    if ray.is_initialized():
+        if not _is_worker():
+            log.warning("this process has started Ray already, which is used")
+        return None
+    if address is None and OF_A_JOB in os.environ:
+        address = AUTO
+        log.warning("this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)")
+    if address in (None, LOCAL):
+        own = OwnRay()
+        own.start()
+        return own.end
+    return _joined(str(address))
+
+
+def _joined(address: str) -> Callable[[], None]:
+    """Connect to a cluster; what ends the connection."""
+    import ray
+    from ray._private.authentication import authentication_token_setup
+    from ray.exceptions import RayError
+
+    there = found(address)
+    if address == AUTO:
+        authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    check_token(there)
+    try:
+        ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
+    shutdown: Callable[[], None] = ray.shutdown
+    return shutdown
+
+
+def _is_worker() -> bool:
+    """Whether this process is one of Ray's, such as a trial of a sweep."""
+    import ray
+
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,0 +1,135 @@
+"""Values on their way between processes of one node: a pickle, and beside it memory that both map, for arrays that are large.
+
+The memory has no name (memfd_create(2)) and goes with the last descriptor and map of it: whoever is killed leaves nothing behind.
+What is received is read in place and cannot be written to, as out of Ray's object store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import weakref
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from ray import cloudpickle
+
+ASIDE = 1 << 16  # bytes of an array from which on it travels beside the pickle
+SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
+_ALIGN = 64
+_MAPS = 64  # of memory that is read in place: each holds a descriptor, of which a process may have some 1,000
+_MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages at once: a fault for each takes longer than its copy
+_held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+class MappedMemory:
+    """Shared memory by its descriptor, which is closed with this object."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    @staticmethod
+    def holding(parts: Sequence[memoryview], places: Sequence[tuple[int, int]]) -> MappedMemory:
+        """New memory with these parts at these places, (offset, length) each. OSError where there is none left."""
+        made = MappedMemory(os.memfd_create("raffed", os.MFD_CLOEXEC))
+        os.ftruncate(made.descriptor, sum(places[-1]))
+        for part, (at, length) in zip(parts, places, strict=True):
+            done = 0
+            while done < length:
+                done += os.pwrite(made.descriptor, part[done:], at + done)
+        return made
+
+    def parts(self, places: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """What lies at these places, read-only: in place, or a copy where much that was received before is still held."""
+        room = self._mapped(sum(places[-1])) if len(_held) < _MAPS else self._copied(sum(places[-1]))
+        return [room[at : at + length] for at, length in places]
+
+    def _mapped(self, size: int) -> memoryview:
+        room = mmap.mmap(self.descriptor, size, flags=_MAPPED, prot=mmap.PROT_READ)
+        _held.add(room)
+        return memoryview(room)
+
+    def _copied(self, size: int) -> memoryview:
+        room, done = bytearray(size), 0
+        while done < size:
+            done += os.preadv(self.descriptor, [memoryview(room)[done:]], done)
+        return memoryview(room).toreadonly()
+
+
+class Packed(NamedTuple):
+    """A packed value: its pickle, and the memory and the places in it of what lies beside."""
+
+    body: bytes
+    places: tuple[tuple[int, int], ...] = ()
+    memory: MappedMemory | None = None
+
+    def unpacked(self) -> Any:
+        return cloudpickle.loads(self.body, buffers=() if self.memory is None else self.memory.parts(self.places))
+
+
+def packed(value: Any) -> Packed:
+    """As Ray packs it, classes of the user's own script by value; arrays of at least ASIDE bytes beside the pickle."""
+    aside: list[memoryview] = []
+
+    def stays(buffer: Any) -> bool:
+        raw: memoryview = buffer.raw()
+        if SHARES and raw.nbytes >= ASIDE:
+            aside.append(raw)
+            return False
+        return True
+
+    body: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=stays)  # type: ignore[no-untyped-call]
+    if not aside:
+        return Packed(body)
+    places, at = [], 0
+    for part in aside:
+        places.append((at, part.nbytes))
+        at += -(-part.nbytes // _ALIGN) * _ALIGN
+    return Packed(body, tuple(places), MappedMemory.holding(aside, places))
+
+
+class SocketEnd:
+    """One end of a socket, for messages of a head and parcels."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._beside = socket.socket(fileno=os.dup(connection.fileno()))  # descriptors go by a call that connections lack
+
+    def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
+        """OSError if the other end is gone, or the system takes no more descriptors: then the conversation is over for both."""
+        memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
+        message = head, [parcel[:2] for parcel in parcels]
+        try:
+            self.connection.send_bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
+            if memories:
+                socket.send_fds(self._beside, [b"."], memories)
+        except OSError:
+            with contextlib.suppress(OSError):  # else the other end waits for the rest of half a message for ever
+                self._beside.shutdown(socket.SHUT_RDWR)
+            raise
+
+    def receive(self) -> tuple[tuple[Any, ...], list[Packed]]:
+        """The next message; EOFError or OSError if the other end is gone, or there is no memory or descriptor left."""
+        head, told = cloudpickle.loads(self.connection.recv_bytes())
+        wanted = sum(bool(places) for _, places in told)
+        memories = iter(self._memories(wanted) if wanted else ())
+        return head, [Packed(body, places, next(memories) if places else None) for body, places in told]
+
+    def _memories(self, wanted: int) -> list[MappedMemory]:
+        mark, descriptors, _, _ = socket.recv_fds(self._beside, 1, wanted)
+        found = [MappedMemory(descriptor) for descriptor in descriptors]
+        if not mark or len(found) < wanted:
+            raise OSError(f"{len(found)} of {wanted} descriptors arrived: this process may have too many files open")
+        return found
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._beside.close()
+        self.connection.close()

@@ -1,0 +1,119 @@
+"""Records as files: safetensors plus a JSON outline, never a pickle.
+
+The outline names record classes and fields; reading one builds only classes that the kernel registered, from checked tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import Tensor
+
+from raffed.core.messages import Private, ServerState
+from raffed.core.params import Params, State
+from raffed.core.record import REGISTRY, Record, fields_of, stored_name
+from raffed.errors import RunFolderError, check_permitted
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def outline(value: Any, path: str, arrays: Arrays) -> Any:
+    """The JSON outline of a record; its tensors go to `arrays` under their paths."""
+    if isinstance(value, Params):
+        for name, tensor in value.tensors.items():
+            arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
+        return {"params": list(value.names)}
+    if isinstance(value, Tensor):
+        arrays[path] = np.array(value.detach().cpu().numpy(), order="C")
+        return {"tensor": True}
+    if isinstance(value, Record):
+        inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
+        return {"record": stored_name(type(value)), "fields": inner}
+    if isinstance(value, dict):
+        return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
+    if value is None or isinstance(value, int | float | str):
+        return {"plain": value}
+    raise TypeError(f"{path}: a {type(value).__name__} cannot be stored")
+
+
+def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
+    """The record that `outline` described; KeyError, TypeError or ValueError if the two do not fit."""
+    if "params" in shape:
+        return Params({name: torch.from_numpy(arrays[f"{path}/{name}"]) for name in shape["params"]}).clone()
+    if "tensor" in shape:
+        return torch.from_numpy(arrays[path])
+    if "record" in shape:
+        inner = {name: rebuild(one, f"{path}.{name}", arrays) for name, one in shape["fields"].items()}
+        return _checked(REGISTRY[shape["record"]](**inner))
+    if "slots" in shape:
+        return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
+    return shape["plain"]
+
+_KINDS = {"Params": Params, "State": State, "Tensor": Tensor, "int": int}
+
+
+def _checked(record: Record) -> Record:
+    """The record if its fields are of the kinds that its class declares."""
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
+        if not isinstance(getattr(record, field.name), kind):
+            raise TypeError(f"{type(record).__name__}.{field.name} is no {field.type}")
+    return record
+
+
+def digest(record: Private) -> str:
+    """SHA-256 of a vault or server: outline, then every tensor's name, type, shape and bytes."""
+    arrays: Arrays = {}
+    text = json.dumps(outline(record, "", arrays), sort_keys=True)
+    total = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        total.update(arrays[name].tobytes())
+    return total.hexdigest()
+
+
+def save_record(record: Private, path: Path) -> None:
+    """Write atomically: a temporary file beside it, then a rename."""
+    arrays: Arrays = {}
+    shape = json.dumps(outline(record, "", arrays), sort_keys=True)
+    for folder in (path.parent.parent, path.parent):  # none above: a run's folder that was removed is not made again
+        folder.mkdir(exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        part.open("xb").close()  # a new file: a link of that name is not followed
+        part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def load_record(path: Path, kind: type[Any]) -> Any:
+    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something else."""
+    try:
+        with safe_open(path, framework="np") as stream:
+            shape = json.loads(stream.metadata()["outline"])
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+        record = rebuild(shape, "", arrays)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        check_permitted(path, error)
+        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
+    if not isinstance(record, kind):
+        raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
+    return record
+
+
+def load_server(path: Path) -> ServerState:
+    server: ServerState = load_record(path, ServerState)
+    return server

@@ -1,0 +1,78 @@
+"""Scores of a client's models on its own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from raffed.core.measures.accuracy import Score, count, evaluate
+from raffed.core.method import Method
+from raffed.core.params import State
+from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
+from raffed.core.training.network import Network
+from raffed.runtime.reports import ScoreCounts
+
+
+class ModelScorer:
+    """Counts what the models of a method get right. observed [C] bool: the classes of the client's training data."""
+
+    def __init__(self, method: Method, net: Network, num_classes: int) -> None:
+        self._method, self._net, self._classes = method, net, num_classes
+        self._answers = method.personal is not None and method.personal.predicts  # in place of a model's argmax
+
+    def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
+        """One state on samples x [n, ...], y [n]."""
+        return as_counts(evaluate(self._net, state, x, y, self._classes, EVAL_CHUNK, observed))
+
+    def personal(self, held: ClientModels, x: Tensor, y: Tensor, observed: Tensor) -> ScoreCounts:
+        """The client's personalised model."""
+        personal = self._method.personal
+        if personal is None or not self._answers:
+            return self.of(held.personal_state(self._method), x, y, observed)
+        parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
+        answers = ((held.personal_logits(personal, part), labels) for part, labels in parts)
+        return as_counts(count(answers, y, self._classes, observed))
+
+    def after(
+        self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
+    ) -> tuple[dict[str, ScoreCounts], tuple[ScoreCounts, ...]]:
+        """After a round: the downloaded, the trained, the personal and perhaps the privately trained model; and the personal one
+        on each stage's samples.
+
+        lengths: how many of the samples belong to each stage so far; empty without stages.
+        """
+        scores = {"global": self.of(done.start, x, y, observed), "local": self.of(done.trained, x, y, observed)}
+        if self._method.personal is not None and self._method.personal.private_scored:
+            trained = done.views["personal"].private
+            assert trained is not None
+            scores["private"] = self.of(trained, x, y, observed)
+        if lengths:
+            parts = zip(torch.split(x, list(lengths)), torch.split(y, list(lengths)), strict=True)
+            by_stage = tuple(self.personal(done, *part, observed) for part in parts)
+            whole = by_stage[0]
+            for one in by_stage[1:]:
+                whole = whole + one
+            return {**scores, "personal": whole}, by_stage
+        same = self._method.personal is None
+        return {**scores, "personal": scores["local"] if same else self.personal(done, x, y, observed)}, ()
+
+    def standing(self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor) -> dict[str, ScoreCounts]:
+        """Between rounds: the server's model where it is whole, and the client's own."""
+        own = self.personal(held, x, y, observed)
+        if whole is None:
+            return {"personal": own}
+        same = not self._answers and same_bits(held.personal_state(self._method), whole)
+        return {"global": own if same else self.of(whole, x, y, observed), "personal": own}
+
+
+def same_bits(a: State, b: State) -> bool:
+    """Whether two states are the same weights and buffers."""
+    return torch.equal(a.w.flat, b.w.flat) and torch.equal(a.b.flat, b.b.flat)
+
+
+def as_counts(score: Score) -> ScoreCounts:
+    """A score as plain numbers."""
+    correct, total, predicted = (tuple(each.tolist()) for each in (score.correct, score.total, score.predicted))
+    return ScoreCounts(correct, total, predicted, score.loss, score.observed)

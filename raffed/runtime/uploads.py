@@ -1,0 +1,65 @@
+"""What becomes of uploads between the client that made them and the partial sum they are folded into."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from raffed.core import seeds
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
+from raffed.core.aggregation.fault_injection import damaged, is_refused
+from raffed.core.aggregation.masking import Mask
+from raffed.core.messages import Broadcast, Upload
+from raffed.errors import NumericsError, UsageError
+from raffed.runtime.api import ActorShare, ParticipantOrder
+from raffed.runtime.setup import Setup
+
+
+class UploadPipeline:
+    """Hands over the uploads of a host's clients: clipped, noisy and masked as the run says, each according to its fate."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._seed, self._damage, self._keep = setup.config.seed, setup.config.faults.corrupt_kind, setup.method.server.each
+        self._privacy = setup.config.privacy
+
+    def send(self, fold: UploadAccumulator, made: Sequence[tuple[ParticipantOrder, Upload]], broadcast: Broadcast, where: str) -> None:
+        """Fold the uploads that count; see to it that a damaged one is refused. `where` opens the message of an error."""
+        counted = []
+        for entry, plain in made:
+            upload = self._guarded(plain, broadcast, entry.client, where)
+            if entry.fate.outcome == "counted":
+                counted.append((entry.client, entry.weight, upload))
+            elif entry.fate.outcome == "refused":
+                self._refuse(upload, broadcast.round, entry.client, where)
+        if counted:
+            clients, weights, sent = zip(*counted, strict=True)
+            fold.add_all(clients, weights, sent, where)
+
+    def add_mask(self, fold: UploadAccumulator, share: ActorShare, round: int) -> None:
+        """Once everything is folded: the masks of the share's clients over every sum, if the run has masks."""
+        if share.peers:
+            for entry in itertools.chain.from_iterable(share.stacks):
+                if entry.fate.outcome == "counted":
+                    fold.add_mask(Mask(self._seed, round, entry.client, share.peers))
+
+    def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
+        privacy = self._privacy
+        if privacy.clip is None:
+            return upload
+        extra = [*upload.slots, *(["BatchNorm statistics"] if len(upload.b) else []), *(["uploads one by one"] * self._keep)]
+        if extra:
+            raise UsageError(
+                f"privacy.clip: {where}: the server gets {', '.join(extra)} besides the sum of the weights, which clipping and "
+                "noise do not cover; use a method that sends weights alone, and a network without BatchNorm"
+            )
+        w = clip_update(upload.w, broadcast.w, privacy.clip)
+        if privacy.noise_at == "client":
+            stream = seeds.generator(self._seed, "privacy", broadcast.round, client)
+            w = add_noise(w, privacy.noise * privacy.clip, stream)
+        return upload if w is upload.w else upload.replace(w=w)
+
+    def _refuse(self, upload: Upload, round: int, client: int, where: str) -> None:
+        spoilt = damaged(upload, self._damage, self._seed, round, client)
+        if spoilt is not upload and not is_refused(spoilt, self._keep):
+            raise NumericsError(f"{where}, client {client}: an upload damaged by {self._damage} was not refused")

@@ -1,0 +1,261 @@
+"""Clients hosted in one process: their data, their vaults, one scratch network. The body of every actor, without Ray."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
+from raffed.core.aggregation.exact_sums import PointSum, together
+from raffed.core.context import ClientData, Spec
+from raffed.core.divergence import explained
+from raffed.core.measures import feature_spectrum
+from raffed.core.messages import Broadcast, Upload
+from raffed.core.params import State, moved
+from raffed.core.round import EVAL_CHUNK, ClientRound, between_rounds, client_rounds, joined
+from raffed.core.stacked.executor import stacked
+from raffed.core.training.network import Network
+from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.task import Augmentation
+from raffed.data.transforms import augment_by, augment_draws, prepare_images
+from raffed.errors import StagePassedError
+from raffed.models import build
+from raffed.runtime.api import ActorShare, ParticipantOrder
+from raffed.runtime.machine import deterministic_kernels, onednn_is_faster
+from raffed.runtime.reports import NO_SCORES, ClientScores, ExtraMeasure, Report, Reports, ScoreCounts, SurveyedClient
+from raffed.runtime.scoring import ModelScorer
+from raffed.runtime.setup import Setup
+from raffed.runtime.uploads import UploadPipeline
+from raffed.runtime.vault_store import VaultStore
+
+DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
+
+
+def make_spec(setup: Setup, feature_dim: int) -> Spec:
+    """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
+    clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
+    visits = max(federation.participants(clients) * federation.rounds // clients, 1)
+    turn = 1 if stages is None else stages.turn
+    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes), turn)
+
+
+def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
+    """The run's network with its initial weights, the same on every host."""
+    model, config = setup.config.model, setup.config
+    value = seeds.seed(config.seed, "weights")
+    module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
+    return Network(module, device, config.numerics.precision, onednn=onednn_is_faster())
+
+
+def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
+    """z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+    return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
+
+
+class ClientWorker:
+    """Trains and scores clients. Clients' prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all)
+    first; of the test set, the chunks that are scored here."""
+
+    def __init__(
+        self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
+    ) -> None:
+        self.setup, self.method = setup, setup.method
+        self.device = torch.device(device)
+        if self.device.type == "cuda":
+            deterministic_kernels()
+        self.store = VaultStore(vaults, keeps=self.method.keeps_state)
+        self.transform = setup.transform
+        self.net = make_network(setup, self.device)
+        transform = self.transform
+        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
+        spec = make_spec(setup, self.net.feature_dim)
+        execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
+        augmented = bend if transform.augments else None
+        self.outbox = UploadPipeline(setup)
+        self.judge = ModelScorer(self.method, self.net, setup.dataset.num_classes)
+        self.session = TrainingSession(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
+        self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
+        self._kept_bytes = 0
+        self._data: dict[int, ClientData] = {}
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        self._test: dict[int, tuple[Tensor, Tensor]] = {}
+        self._stage: int | None = None
+
+    def warm_up(self) -> None:
+        """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
+        if self.setup.partition.stages is None:  # else the round decides which part of them is there
+            for client in sorted(self._home):
+                if self._kept_bytes < DATA_BYTES // 2:
+                    self._client(client)
+        x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
+        self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
+        f = self.net.forward(x.to(self.device), y.to(self.device))
+        torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
+        self.net.load(self.net.initial)
+
+    def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
+        """A round of these clients, folded; their reports in order of client."""
+        self._enter(self.setup.stage(broadcast.round))
+        fold, reports = UploadAccumulator(self.method.server.each), []
+        waiting: list[tuple[ParticipantOrder, Upload]] = []  # small uploads are folded together: an operation costs more than its numbers
+        where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
+        at_once = together(self.net.w_layout.size)
+        down, here = broadcast.nbytes(), moved(broadcast, self.device)
+        for stack in share.stacks:
+            guests = [self._guest(entry) for entry in stack]
+            began = time.perf_counter()
+            with explained(self.method):
+                rounds = client_rounds(self.method, here, guests, self.session)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # what is still queued there is training too
+            spent = (time.perf_counter() - began) / len(stack)  # scoring, keeping and sending are not what Fig. 4 of FedMR times
+            pairs = list(zip(guests, rounds, strict=True))
+            last = broadcast.round + 1 == self.setup.config.federation.rounds
+            marks = [self._marks(guest, done, last) if share.measure else NO_SCORES for guest, done in pairs]
+            for guest, done in pairs:
+                self.store.put(guest.client, broadcast.round + 1, done.vault)
+            waiting += zip(stack, [done.upload for done in rounds], strict=True)
+            if len(waiting) >= at_once:
+                with explained(self.method):
+                    self.outbox.send(fold, waiting, here, where)
+                waiting = []
+            for (guest, done), mark in zip(pairs, marks, strict=True):
+                up = done.upload.nbytes()
+                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
+        with explained(self.method):
+            self.outbox.send(fold, waiting, here, where)
+        self.outbox.add_mask(fold, share, broadcast.round)
+        return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
+
+    def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
+        """Chunk → tally of the global model on these chunks (see `chunks`)."""
+        state = joined(self.method, broadcast, None, self.net)
+        return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
+
+    def survey(self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare) -> list[SurveyedClient]:
+        """Clients between rounds, on their local test parts. whole: the server's model with all its layers, if it has one."""
+        self._enter(self.setup.stage(broadcast.round - 1))
+        here = moved(broadcast, self.device)
+        full = None if whole is None else State(whole.w, whole.b).to(self.device)
+        found = []
+        for entry in itertools.chain.from_iterable(share.stacks):
+            client = entry.client
+            if len(self.setup.partition.test[client]):
+                guest = self._guest(entry)
+                held = between_rounds(self.method, here, guest, self.session)
+                x, y = self._local_part("test", client)
+                found.append(SurveyedClient(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0)))
+        return found
+
+    def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
+        """Σ p_i v_i of the layers that these clients keep, as an exact sum."""
+        total = PointSum()
+        for entry in itertools.chain.from_iterable(share.stacks):
+            vault = self.store.get(entry.client, entry.version)
+            if vault is not None:  # on this device, or read back from disk
+                total.add(vault.v.to(self.device), entry.weight, f"own layers of client {entry.client}")
+        return total.export()
+
+    def _guest(self, entry: ParticipantOrder) -> Participant:
+        return Participant(entry.client, self.store.get(entry.client, entry.version), self._client(entry.client), entry.fate.completed_fraction)
+
+    def _marks(self, guest: Participant, done: ClientRound, last: bool) -> ClientScores:
+        """The scores of a client's models after its round, in the last one with what is measured besides."""
+        partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
+        scores: dict[str, ScoreCounts] = {}
+        by_stage: tuple[ScoreCounts, ...] = ()
+        if len(partition.test[client]):
+            x, y = self._local_part("test", client)
+            scores, by_stage = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+        extra = {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
+        if not partition.val or not len(partition.val[client]):
+            return ClientScores(scores, None, by_stage, extra)
+        return ClientScores(scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra)
+
+    def _asks(self, name: str) -> bool:
+        return self.setup.config.federation.asks(name)
+
+    def _spectrum(self, guest: Participant, done: ClientRound) -> ExtraMeasure:
+        """Of the trained model's features of the client's training data."""
+        data = guest.data
+        order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
+        z = features_of(self.net, done.trained, data.x, data.y)
+        return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
+
+    def _enter(self, stage: int | None) -> None:
+        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
+        stages, before = self.setup.partition.stages, self._stage
+        if stage is None or stages is None or stage == before:
+            return
+        if stages.order == "outer" and before is not None and stage < before:
+            raise StagePassedError(f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it")
+        self._stage = stage
+        self._data.clear()
+        self._parts.clear()
+        self._kept_bytes = 0
+
+    def _client(self, client: int) -> ClientData:
+        if client in self._data:
+            return self._data[client]
+        x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
+        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
+        if self._keeps(client, x):
+            self._data[client] = made
+        return made
+
+    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
+        """A client's local test part, or its validation part ("val")."""
+        if (role, client) in self._parts:
+            return self._parts[role, client]
+        partition = self.setup.partition
+        if role == "test":
+            made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
+        else:
+            made = self._samples(partition.val[client], "train")
+        if self._keeps(client, made[0]):
+            self._parts[role, client] = made
+        return made
+
+    def _keeps(self, client: int, x: Tensor) -> bool:
+        """Whether prepared data stay here: while there is room, of which guests get half."""
+        size = x.numel() * x.element_size()
+        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
+            return False
+        self._kept_bytes += size
+        return True
+
+    def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
+        """Prepared images and labels from the training pool or the benchmark's test set."""
+        dataset = self.setup.dataset
+        images, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
+        x = prepare_images(images[index], self.transform, dataset.max_value)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
+
+    def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
+        if chunk not in self._test:
+            part = "test" if chunk in chunks(self.setup) else "val"
+            pool, rows = self.setup.scored_rows[part]
+            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
+            self._test[chunk] = self._samples(rows[first : first + EVAL_CHUNK], pool)
+        return self._test[chunk]
+
+
+def chunks(setup: Setup, part: str = "test") -> range:
+    """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
+    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
+    return range(tests) if part == "test" else range(tests, tests + held)
+
+
+def total(tallies: dict[int, ScoreCounts]) -> ScoreCounts:
+    """The chunks' tallies added in chunk order, whoever counted them."""
+    return functools.reduce(operator.add, (tallies[chunk] for chunk in sorted(tallies)))

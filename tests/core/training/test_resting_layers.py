@@ -1,0 +1,106 @@
+"""Layers below the part that is trained: applied once a stretch, with the results of applying them in every step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raffed.config.training import Local
+from raffed.core.context import Forward
+from raffed.core.params import State
+from raffed.core.parts import Part
+from raffed.core.seeds import generator
+from raffed.core.stacked.executor import stacked
+from raffed.core.training.network import Network
+from raffed.core.training.sequential import one_by_one
+from raffed.core.training.sgd import Solver, batch_stream, sgd
+from raffed.core.training.task import ClientTask, TrainingPhase
+from raffed.models import build
+from tests.tiny import clients, module, network, same_bits
+
+SOLVER = Solver(0.1, 0.9, 1e-3)
+
+
+def ce(f: Forward, step: int) -> Tensor:
+    """Cross-entropy with a pull on the features, which has a gradient under the projection alone."""
+    return F.cross_entropy(f.logits, f.y) + 0.1 * f.z.square().mean()
+
+
+def batches(n: int, epochs: int) -> list[Tensor]:
+    steps = epochs * -(-n // 4)
+    return batch_stream(n, steps, Local(batch_size=4), generator(0, "batches", 0, 0))
+
+
+def projected() -> Network:
+    return Network(build("mlp5", (1, 4, 1), 3, 0, hidden=[6, 5], projection=7))
+
+
+@pytest.mark.parametrize(("part", "net"), [("head", network(norm=True)), ("head", projected()), ("top", projected()),
+                                           ("top", network())])  # fmt: skip
+def test_a_resting_layer_applied_once_gives_what_it_gives_applied_in_every_step(part: Part, net: Network) -> None:
+    """An augmentation that changes nothing makes the loop apply all layers in every step."""
+    own = clients()[3]
+    x = own.x.view(-1, 1, 4, 1) if net.w_layout.names[0].startswith("body.encoder") else own.x
+    data = own.__class__(x, own.y, own.class_counts)
+    once = sgd(net, net.initial, ce, data, batches(data.n, 3), SOLVER, part=part)
+    every = sgd(net, net.initial, ce, data, batches(data.n, 3), SOLVER, part=part, augment=lambda x: x)
+    torch.testing.assert_close(once.state.w.flat, every.state.w.flat, rtol=1e-6, atol=1e-7)
+    assert once.loss == pytest.approx(every.loss, rel=1e-6)
+    assert not torch.equal(once.state.w.flat, net.initial.w.flat)
+
+
+@pytest.mark.parametrize(("epochs", "augmented", "passes"), [(3, False, 1), (1, False, 1), (3, True, 3)])
+def test_every_image_passes_the_resting_layers_once(epochs: int, augmented: bool, passes: int) -> None:
+    made, seen = module(), 0
+
+    def count(_: object, inputs: tuple[Tensor, ...], __: Tensor) -> None:
+        nonlocal seen
+        seen += len(inputs[0])
+
+    made.body.register_forward_hook(count)
+    net, data = Network(made), clients()[0]
+    augment = (lambda x: x) if augmented else None
+    sgd(net, net.initial, ce, data, batches(data.n, epochs), SOLVER, part="head", augment=augment)
+    assert seen == passes * data.n
+
+
+def test_fewer_steps_than_an_epoch_apply_the_layers_to_their_own_batches_alone() -> None:
+    made, seen = module(), []
+    made.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    net, data = Network(made), clients()[0]
+    sgd(net, net.initial, ce, data, batches(data.n, 1)[:1], SOLVER, part="head")
+    assert seen == [4]
+
+
+def test_a_resting_body_without_batch_norm_drops_nothing_either() -> None:
+    net, data = Network(module(dropout=0.5)), clients()[0]
+    made = []
+    for seed in (1, 2):
+        net.noise.generator = torch.Generator().manual_seed(seed)
+        made.append(sgd(net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x).state.w)
+    assert same_bits(*made)
+    net.leaves("all")
+    moved = [sgd(net, net.initial, ce, data, batches(data.n, 1), SOLVER).state.w for _ in range(2)]
+    assert not same_bits(*moved)  # its own stream goes on
+
+
+def test_another_stretch_over_the_body_is_not_given_what_it_was() -> None:
+    """FedRep's order: head, then body, then head on the new body."""
+    net, data = network(), clients()[0]
+    state = sgd(net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head").state
+    state = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="body").state
+    once = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="head").state
+    every = sgd(net, state, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x).state
+    torch.testing.assert_close(once.w.flat, every.w.flat, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("part", ["head", "top"])
+def test_a_stack_enters_above_the_resting_layers_of_each_of_its_clients(part: Part) -> None:
+    net = network(norm=True)
+    starts = [net.initial, State(net.initial.w * 1.5, net.initial.b)]
+    task = ClientTask(lambda f, views: ce(f, 0), SOLVER, part)
+    stretches = [TrainingPhase(start, batches(data.n, 3), data, {}) for start, data in zip(starts, clients(), strict=False)]
+    for a, b in zip(stacked(net, task, stretches, None), one_by_one(net, task, stretches, None), strict=True):
+        torch.testing.assert_close(a.state.w.flat, b.state.w.flat, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,204 @@
+"""Who may enter an own Ray: this machine alone reaches it, with its token alone; and no other Ray is joined instead."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from raffed.errors import UsageError
+from raffed.runtime.ray_backend import session as ray_backend_session
+from raffed.runtime.ray_backend.address import check_token
+from raffed.runtime.ray_backend.listening import family, listening
+from raffed.runtime.ray_backend.own_ray import OwnRay
+from raffed.runtime.ray_backend.session import RaySession
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+@pytest.fixture
+def node() -> dict[str, int]:
+    """Ports of the one node, by name."""
+    (found,) = ray.nodes()
+    assert found["NodeManagerAddress"] == "127.0.0.1"
+    names = ("NodeManagerPort", "ObjectManagerPort", "MetricsAgentPort", "DashboardAgentListenPort", "RuntimeEnvAgentPort")
+    ports = {name: int(found[name]) for name in names}
+    ports["GCS"] = int(str(ray.get_runtime_context().gcs_address).rpartition(":")[2])
+    (ports["this process"],) = {place.port for place in listening(os.getpid()) if place.pid == os.getpid()}
+    return ports
+
+
+def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int]) -> None:
+    places = listening(os.getpid())
+    assert {port for port in node.values() if port > 0} <= {place.port for place in places}  # what is looked at is Ray
+    assert {place.address for place in places} <= {"127.0.0.1", "::1"}
+    assert all(place.loopback for place in places)
+
+
+def test_a_socket_that_is_open_to_others_is_seen() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        (place,) = [place for place in listening(os.getpid()) if place.port == port]
+    assert not place.loopback
+
+
+@pytest.mark.parametrize("agent", ["DashboardAgentListenPort", "RuntimeEnvAgentPort"])
+@pytest.mark.parametrize("token", [None, "0" * 64], ids=["no token", "a wrong token"])
+def test_the_agents_refuse_who_has_not_the_token(node: dict[str, int], agent: str, token: str | None) -> None:
+    if node[agent] < 0:
+        pytest.skip("its port belongs to another Ray on this machine, so this one has no such agent")
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    paths = {"DashboardAgentListenPort": "/api/job_agent/jobs/", "RuntimeEnvAgentPort": "/get_or_create_runtime_env"}
+    connection = http.client.HTTPConnection("127.0.0.1", node[agent], timeout=10)
+    connection.request("POST", paths[agent], body=b'{"entrypoint": "true"}', headers=headers)
+    assert connection.getresponse().status in (401, 403)
+    connection.close()
+
+
+def test_the_token_is_in_the_environment_of_ray_s_processes_and_nowhere_else(tmp_path: Path) -> None:
+    @ray.remote(num_cpus=0)
+    def environment() -> dict[str, str]:
+        return dict(os.environ)
+
+    inside = ray.get(environment.remote())
+    token = inside["RAY_AUTH_TOKEN"]
+    assert len(token) == 64
+    assert inside["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_TOKEN" not in os.environ
+    for pid in family(os.getpid()):
+        try:
+            assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+    session = Path(ray.nodes()[0]["RayletSocketName"]).parents[1]
+    files = [path for path in session.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert files
+    assert not [path for path in files if token.encode() in path.read_bytes()]
+    saved = Path.home() / ".ray" / "auth_token"
+    assert not saved.exists() or token not in saved.read_text()
+
+
+def test_the_folder_of_the_session_is_the_user_s_alone() -> None:
+    sockets = Path(ray.nodes()[0]["RayletSocketName"]).parent
+    closed = [one for one in sockets.parents if stat.S_IMODE(one.stat().st_mode) == 0o700 and one.stat().st_uid == os.getuid()]
+    assert [one for one in closed if one.name.startswith("raffed-")]
+
+
+def test_a_ray_that_this_process_runs_already_is_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with RaySession(None) as session:
+        session.wait()
+    assert ray.is_initialized()
+    assert [record.getMessage() for record in caplog.records] == ["this process has started Ray already, which is used"]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a session that finds no Ray in its process would start or join; nothing is."""
+    asked: list[str] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
+    monkeypatch.setattr(OwnRay, "end", lambda self: None)
+    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
+    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("address", "job", "wanted"),
+    [(None, False, "own"), ("local", False, "own"), ("auto", False, "auto"), ("head:6379", False, "head:6379"),
+     (None, True, "auto"), ("local", True, "own"), ("head:6379", True, "head:6379")],
+)  # fmt: skip
+@pytest.mark.parametrize("named", ["http://127.0.0.1:8265", "127.0.0.1:6379", "auto", ""])
+def test_which_ray(
+    asked: list[str], address: str | None, job: bool, wanted: str, named: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("RAY_ADDRESS", named)
+    if job:
+        monkeypatch.setenv(ray_backend_session.OF_A_JOB, "{}")
+    with RaySession(address) as session:
+        session.wait()
+    assert asked == [wanted]
+    assert ("Ray job" in caplog.text) == (job and address is None)
+
+
+@pytest.mark.parametrize("token", [None, "0" * 64], ids=["no token", "a wrong token"])
+def test_who_joins_without_the_token_is_told_so_at_once(
+    node: dict[str, int], token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself tries again for minutes."""
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    loader = SimpleNamespace(get_token_for_http_header=lambda: headers)
+    monkeypatch.setattr(ray._raylet, "AuthenticationTokenLoader", SimpleNamespace(instance=lambda: loader))
+    with pytest.raises(UsageError, match="asks for a token" if token is None else "refuses the token"):
+        check_token(f"127.0.0.1:{node['GCS']}")
+    monkeypatch.undo()
+    check_token(f"127.0.0.1:{node['GCS']}")
+
+
+GRPC = """
+import grpc, sys
+def call(port, method, token):
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        metadata = [("authorization", f"Bearer {token}")] if token else []
+        try:
+            channel.unary_unary(method)(b"", metadata=metadata, timeout=10)
+        except grpc.RpcError as error:
+            return error.code().name
+        return "OK"
+for port, method in zip(sys.argv[1::2], sys.argv[2::2]):
+    for token in ("", "0" * 64):
+        print(method, call(port, method, token))
+"""
+METHODS = {  # a call of each server of Ray's that speaks gRPC
+    "GCS": "/ray.rpc.JobInfoGcsService/GetAllJobInfo",
+    "NodeManagerPort": "/ray.rpc.NodeManagerService/GetNodeStats",
+    "ObjectManagerPort": "/ray.rpc.ObjectManagerService/Pull",
+    "MetricsAgentPort": "/ray.rpc.ReporterService/GetTraceback",
+    "this process": "/ray.rpc.CoreWorkerService/PushTask",
+}
+
+
+def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_one(node: dict[str, int]) -> None:
+    pytest.importorskip("grpc")
+    arguments = [word for name, method in METHODS.items() for word in (str(node[name]), method)]
+    done = subprocess.run([sys.executable, "-c", GRPC, *arguments], capture_output=True, text=True, timeout=120)
+    answers = [line.split() for line in done.stdout.splitlines()]
+    assert len(answers) == 2 * len(METHODS), done.stderr
+    assert {answer for _, answer in answers} == {"UNAUTHENTICATED"}, answers
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becomes another user")
+def test_another_user_reaches_neither_the_sockets_nor_the_token() -> None:
+    """Of Ray's, and raffed's own."""
+    from raffed.runtime.ray_backend.socket_calls import Serving
+
+    serving = Serving()
+    own = serving.listen()
+    assert own is not None
+    raylet = ray.nodes()[0]["RayletSocketName"]
+    code = (
+        "import os, socket, sys\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        socket.socket(socket.AF_UNIX).connect(path) if not path.startswith('/proc') else open(path).read()\n"
+        "    except PermissionError:\n"
+        "        print('refused')\n"
+    )
+    (gcs,) = [pid for pid in family(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server"]
+    paths = [own, raylet, f"{os.path.dirname(raylet)}/plasma_store", f"/proc/{gcs}/environ"]
+    done = subprocess.run([sys.executable, "-S", "-c", code, *paths], capture_output=True, text=True, timeout=60)
+    del serving  # its end removes the socket
+    os.rmdir(os.path.dirname(own))
+    assert done.stdout.split() == ["refused"] * len(paths), done.stderr

@@ -1,0 +1,281 @@
+"""Ray gives the serial run's bits, whatever the actors, whoever dies  (docs/design.md §1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed import Faults, Numerics, Privacy, RunConfig
+from raffed.errors import ActorsLostError, ActorStartError, NumericsError, UsageError
+from raffed.results.runfile import read_run
+from tests.runtime.conftest import on, small
+from tests.runtime.odd_actors import BrokenActor, BrokenDriver, CrampedActor, HungryActor, JudgedActor, SlowActor, TightActor
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+Hashes = dict[str, dict[str, str]]
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=SLOW), pytest.param("fedmr", marks=SLOW), "scamap"])
+def test_two_packed_actors_give_the_serial_hashes(method: str, reference: Hashes, tmp_path: Path) -> None:
+    result = raffed.run(on(small(method), execution="ray", actors=2), tmp_path / "run")
+    assert result.hashes == reference[method]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", [{"actors": 1}, {"actors": 5}, {"clients_per_actor": 3}])
+def test_any_packing_gives_the_serial_hashes(runtime: dict[str, Any], reference: Hashes, tmp_path: Path) -> None:
+    result = raffed.run(on(small(), execution="ray", **runtime), tmp_path / "run")
+    assert result.hashes == reference["scamap"]
+
+
+def test_one_actor_a_client_is_ten_processes_beside_the_driver_s_and_gives_the_serial_hashes(
+    reference: Hashes, tmp_path: Path
+) -> None:
+    result = raffed.run(on(small(), execution="ray", clients_per_actor=1), tmp_path / "run")
+    assert result.hashes == reference["scamap"]
+    placement = read_run(tmp_path / "run")["placement"]
+    pids = {place["pid"] for place in placement["places"]}
+    assert len(pids) == 10
+    assert pids.isdisjoint({placement["driver_pid"], os.getpid()})
+
+
+def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_path: Path) -> None:
+    def kill(event: Any) -> None:
+        if event.round == 2:
+            os.kill(read_run(tmp_path / "run")["placement"]["places"][0]["pid"], signal.SIGKILL)
+
+    result = raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run", watch=kill)
+    assert read_run(tmp_path / "run")["placement"]["restarts"] == 1
+    assert result.hashes == reference["scamap"]
+
+
+def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(event: Any) -> None:
+        if event.round == 3 and not killed:
+            killed.append(read_run(tmp_path / "run")["placement"]["driver_pid"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    seen: list[int] = []
+    result = raffed.run(
+        on(small(), execution="ray", actors=2), tmp_path / "run", watch=lambda e: (seen.append(e.round), kill(e))[0]
+    )
+    assert read_run(tmp_path / "run")["placement"]["driver_pid"] != killed[0]
+    assert result.hashes == reference["scamap"]
+
+
+@pytest.mark.slow
+def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(reference: Hashes, tmp_path: Path) -> None:
+    def kill(event: Any) -> None:
+        if event.round == 2:
+            os.kill(read_run(tmp_path / "run")["placement"]["places"][0]["pid"], signal.SIGKILL)
+
+    with pytest.raises(ActorsLostError, match="max_restarts = 0"):
+        raffed.run(on(small(), execution="ray", actors=2, max_restarts=0), tmp_path / "run", watch=kill)
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+@pytest.mark.slow
+def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    rounds: list[int] = []
+    result = raffed.run(
+        on(small(), execution="ray", actors=2),
+        tmp_path / "run",
+        watch=lambda e: rounds.append(e.round),
+        stop=lambda: len(rounds) > 0,
+    )
+    assert result.state in ("stopped", "finished")  # four tiny rounds may be over before the driver hears of it
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    rounds: list[int] = []
+    result = raffed.run(small(), tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    assert (result.state, result.hashes, rounds) == ("stopped", {}, [1, 2, 3])
+    resumed = raffed.resume(tmp_path / "run", runtime=on(small(), execution="ray", actors=3).runtime)
+    assert resumed.hashes == reference["scamap"]
+
+
+def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict[str, Any]:
+    """A run on a pool of odd actors; its run.json."""
+    import ray
+
+    from raffed.experiments.run import conduct_at
+    from raffed.runtime.placement import Resources, make_plan
+    from raffed.runtime.ray_backend.actor_pool import RayPool
+    from raffed.runtime.setup import prepare_run
+
+    setup = prepare_run(config)
+    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
+    reference_to_setup = ray.put(setup)
+
+    def start(ref: Any, plan: Any, actor: int, vaults: Path) -> Any:
+        return kind.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
+
+    started = [start(reference_to_setup, plan, actor, path / "vaults") for actor in range(actors)]
+    pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
+    for _ in conduct_at(setup, path, False, pool, lambda: False):
+        pass
+    return read_run(path)
+
+
+def test_a_pool_that_is_closed_holds_no_call_of_an_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a process shuts Ray down."""
+    import ray
+
+    from raffed.runtime.ray_backend.socket_calls import SocketCalls
+
+    calls: list[Any] = []
+    made: list[SocketCalls] = []
+    settle = SocketCalls.settle
+
+    def seen(self: SocketCalls) -> None:
+        calls.extend(self._serving.values())
+        settle(self)
+        made.append(self)
+        assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
+
+    monkeypatch.setattr(SocketCalls, "settle", seen)
+    conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    assert len(calls) == 2
+    assert [channels._serving for channels in made] == [{}]
+
+
+@pytest.mark.usefixtures("carrier")
+def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+    """Two actors of which now the one, now the other answers last."""
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    assert about["hashes"] == reference["scamap"]
+
+
+@pytest.mark.usefixtures("carrier")
+def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes, tmp_path: Path) -> None:
+    """It was scoring a round, and the next round's training was asked of it already."""
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
+    assert about["hashes"] == reference["scamap"]
+    assert (tmp_path / "run/died").exists()
+    assert about["placement"]["restarts"] == 1
+
+
+@pytest.mark.usefixtures("carrier")
+def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
+    reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+    assert "CUDA out of memory" in caplog.text
+    assert "--actors" in caplog.text
+
+
+def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ActorStartError, match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;"):
+        conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    assert (tmp_path / "starts").read_text() == "1\n"
+
+
+def test_a_driver_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raffed.runtime.ray_backend.launch.Driver", BrokenDriver)
+    with pytest.raises(ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"):
+        raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", [CrampedActor, TightActor], ids=["amid its data", "with its first byte"])
+def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(reference: Hashes, tmp_path: Path, kind: Any) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+
+
+@pytest.mark.usefixtures("carrier")
+def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(reference: Hashes, tmp_path: Path) -> None:
+    with pytest.raises(ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"):
+        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+@pytest.mark.parametrize("actors", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_a_cohort_has_the_same_bits_wherever_its_stacks_are_computed(tmp_path: Path, actors: int) -> None:
+    """Stacks of 2 of 5 participants, the last one short; and other bits than one by one."""
+    stacked = replace(small(), numerics=Numerics(cohort=2))
+    serial = raffed.run(stacked)
+    assert raffed.run(on(stacked, execution="ray", actors=actors), tmp_path / "run").hashes == serial.hashes
+    assert serial.hashes["weights"] != raffed.run(small()).hashes["weights"]
+
+
+@pytest.mark.slow
+def test_a_stopped_serial_cohort_resumes_on_ray_to_the_same_bits(tmp_path: Path) -> None:
+    stacked, rounds = replace(small(), numerics=Numerics(cohort=3)), list[int]()
+    raffed.run(stacked, tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    resumed = raffed.resume(tmp_path / "run", runtime=on(stacked, execution="ray", actors=2).runtime)
+    assert resumed.hashes == raffed.run(stacked).hashes
+
+
+def test_ray_refuses_to_move_private_state() -> None:
+    import ray
+    import torch
+
+    from raffed.core.messages import ClientState
+    from raffed.core.params import Params
+
+    vault = ClientState(Params({"body.w": torch.zeros(2)}), Params({}), {})
+    for hidden in (vault, [vault], {"deep": (1, [vault])}):
+        with pytest.raises(TypeError, match="ClientState is private"):  # Ray wraps the BoundaryError in its own message
+            ray.put(hidden)
+
+
+@pytest.mark.slow
+def test_a_diverging_run_on_ray_names_method_round_and_client(tmp_path: Path) -> None:
+    wild = replace(small("fedavg"), local=replace(small().local, lr=1e3))
+    with pytest.raises(NumericsError, match=r"FedAvg.*client \d+ in round 1|FedAvg, round 1, client \d+"):
+        raffed.run(on(wild, execution="ray", actors=2), tmp_path / "run")
+    assert read_run(tmp_path / "run")["state"] == "failed"
+
+
+def test_a_gpu_asked_for_where_none_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"gpu_fraction = 0\.5"):
+        raffed.run(on(small(), execution="ray", gpu_fraction=0.5), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_no_process_is_left_behind_by_a_run(tmp_path: Path) -> None:
+    raffed.run(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run")
+    placement = read_run(tmp_path / "run")["placement"]
+    pids = [place["pid"] for place in placement["places"]] + [placement["driver_pid"]]
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+def test_the_spectrum_has_the_serial_bits(tmp_path: Path) -> None:
+    config = small("fedavg")
+    config = replace(config, federation=replace(config.federation, rounds=1, measures="spectrum", survey=1))
+    runs = [raffed.run(on(config, execution=one)) for one in ("serial", "ray")]
+    assert runs[0].hashes == runs[1].hashes
+    assert "eigenvalue_variance" in set(runs[1].to_pandas()["metric"])
+
+
+def test_a_plan_of_faults_has_the_serial_bits_on_two_actors_and_under_masks(tmp_path: Path) -> None:
+    struck = replace(small(), faults=Faults(drop=0.2, late=0.2, corrupt=0.2, straggle=0.4, at="drop 0@2"))
+    masked = replace(struck, privacy=Privacy(masks=True))
+    assert raffed.run(on(masked, execution="ray", actors=2), tmp_path / "run").hashes == raffed.run(struck).hashes

@@ -1,0 +1,120 @@
+"""Ray beside a run: what keeps it from starting is the user's to mend and is told at once; nothing waits for it for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from raffed.errors import UsageError
+from raffed.runtime.ray_backend import session as ray_backend_session
+from raffed.runtime.ray_backend.address import check_answers
+from raffed.runtime.ray_backend.own_ray import OwnRay
+from raffed.runtime.ray_backend.session import RaySession
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed(silent: str) -> str:
+    """An address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    return f"127.0.0.1:{free}"
+
+
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: str, silent: str) -> None:
+    ip6 = f"[::1]:{closed.rpartition(':')[2]}"
+    for address in (closed, f"ray://{closed}", ip6, "a..b:6379"):
+        with pytest.raises(UsageError, match="nothing answers there"):
+            check_answers(address)
+    check_answers(silent)
+    for other in ("auto", "local", "nonsense"):
+        check_answers(other)  # Ray's to say
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [(b"HTTP/1.1 400 Bad Request\r\n", True), (b"SSH-2.0-OpenSSH_9.2\r\n", True), (bytes((0, 0, 6, 4, 0)), False), (b"", False)],
+    ids=["a dashboard", "a login", "HTTP/2", "nothing"],
+)
+def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: bool) -> None:
+    """Ray would try for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UsageError, match=r"no Ray; .*HOST:6379") if refused else contextlib.nullcontext():
+            check_answers(address)
+        thread.join(10)
+
+
+def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+    def init(**kwargs: object) -> None:
+        raise ConnectionError("no such cluster")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"):
+        session.wait()
+
+
+def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+    asked, let_go = threading.Event(), threading.Event()
+
+    def init(**kwargs: object) -> None:
+        asked.set()
+        let_go.wait(60)
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+
+    def interrupted() -> None:
+        with RaySession(silent):
+            assert asked.wait(30)
+            raise KeyboardInterrupt
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - before < 30
+    let_go.set()
+    for thread in threading.enumerate():  # it still ends its connection, before another test has a hand in `ray`
+        if thread.name == "ray-session":
+            thread.join(30)
+
+
+def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends Ray's processes when the thread that forked them ends."""
+    threads: dict[str, int] = {}
+
+    def note(name: str) -> None:
+        threads[name] = threading.get_ident()
+
+    monkeypatch.setattr(OwnRay, "start", lambda self: note("start"))
+    monkeypatch.setattr(OwnRay, "end", lambda self: note("shutdown"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with RaySession(None) as session:
+        session.wait()
+        assert "shutdown" not in threads
+    assert threads["start"] == threads["shutdown"] != threading.get_ident()

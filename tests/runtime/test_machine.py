@@ -1,0 +1,164 @@
+"""Memory that a step frees is there for the next step; what the processor is, has and is best served by."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
+from raffed.runtime.machine import (
+    OWN,
+    bf16_gain,
+    bf16_in_hardware,
+    deterministic_kernels,
+    free_memory,
+    onednn_is_faster,
+    processor,
+)
+
+STEPS = """
+import json, resource
+import numpy as np
+from raffed.runtime.machine import keep_freed_memory
+
+def faults(steps=10):  # of a step whose 32 arrays of 2 MiB, too small for huge pages, are written and then freed
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        kept = [np.ones(1 << 18) for _ in range(32)]
+        del kept
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
+
+faults(2)
+before, done = faults(), keep_freed_memory()
+faults(2)
+print(json.dumps([before, done, faults()]))
+"""
+PAGES = 32 * (2 << 20) // os.sysconf("SC_PAGE_SIZE")
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+
+
+def measured(**environment: str) -> tuple[float, bool, float]:
+    kept = {name: value for name, value in os.environ.items() if name not in OWN}
+    done = subprocess.run([sys.executable, "-c", STEPS], check=True, capture_output=True, text=True, env={**kept, **environment})
+    before, told, after = json.loads(done.stdout)
+    return before, told, after
+
+
+@glibc
+def test_a_step_faults_its_memory_in_again_until_freed_memory_is_kept() -> None:
+    before, told, after = measured()
+    assert told
+    assert before > PAGES / 2
+    assert after < PAGES / 50
+
+
+@glibc
+def test_who_has_set_the_allocator_keeps_the_setting() -> None:
+    before, told, after = measured(MALLOC_TRIM_THRESHOLD_="1048576")
+    assert not told
+    assert before > PAGES / 2
+    assert after > PAGES / 2
+
+
+@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
+@pytest.mark.parametrize(("maker", "vectors", "wanted"), [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False),
+                                                          ("GenuineIntel", "AVX512", False)])  # fmt: skip
+def test_onednn_is_for_long_vectors_of_other_makers_than_mkl_s(
+    maker: str, vectors: str, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {maker}\n")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
+    assert onednn_is_faster(str(tmp_path / "cpuinfo")) is wanted
+    assert not onednn_is_faster(str(tmp_path / "none"))
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)  # another library, not known to be slow
+    assert not onednn_is_faster(str(tmp_path / "cpuinfo"))
+
+
+def test_the_processor_s_name_is_the_first_core_s(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC: Genoa\nmodel\t: 17\nmodel name\t: other\n")
+    assert processor(str(tmp_path / "cpuinfo")) == "AMD EPYC: Genoa"
+    (tmp_path / "cpuinfo").write_text("BogoMIPS : 50.0\n")
+    assert processor(str(tmp_path / "cpuinfo")) == processor(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize(("flags", "has"), [("fpu amx_bf16 amx_tile", True), ("avx512f avx512_bf16", True),
+                                            ("Features : asimd bf16", True), ("avx2 avx512f fma", False)])  # fmt: skip
+def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(flags: str, has: bool, tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"model name : x\nflags : {flags}\n")
+    assert bf16_in_hardware(str(tmp_path / "cpuinfo")) is has
+    assert bf16_in_hardware(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(("gain", "has", "precision", "said"), [
+    (0.1, False, "bf16", "has no instructions for it: a product takes 10.0 times"),
+    (0.5, True, "bf16", "is slower in it: a product takes 2.0 times"), (0.5, None, "bf16", "is slower in it"),
+    (1.8, True, "bf16", ""), (0.1, False, "fp32", ""),
+])  # fmt: skip
+def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
+    gain: float, has: bool | None, precision: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("raffed.experiments.cautions.bf16_in_hardware", lambda: has)
+    monkeypatch.setattr("raffed.experiments.cautions.bf16_gain", lambda: gain)
+    monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
+    small = RunConfig(data=Data("digits", "iid:2"), model=Model("mlp", {"hidden": [4]}), federation=Federation(1),
+                      runtime=Runtime(execution="serial"), numerics=Numerics(precision=precision))  # fmt: skip
+    with caplog.at_level("WARNING", logger="raffed"):
+        run(small)
+    told = [record.message for record in caplog.records if "numerics.precision bf16" in record.message]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
+
+
+def test_the_gain_of_bf16_is_measured_on_one_thread_and_leaves_their_number() -> None:
+    before = torch.get_num_threads()
+    assert 0.001 < bf16_gain() < 100.0
+    assert torch.get_num_threads() == before
+
+
+def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_path: Path) -> None:
+    """Of 8 GB free on the machine, a container of 2 GB that uses 1.5, 0.3 of them file cache, has 0.8."""
+    meminfo, v2, v1 = tmp_path / "meminfo", tmp_path / "v2", tmp_path / "v1"
+    meminfo.write_text("MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n")
+    v2.mkdir()
+    (v1 / "memory").mkdir(parents=True)
+    for folder, limit, used, cache in (
+        (v2, "memory.max", "memory.current", "inactive_file"),
+        (v1 / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        (folder / limit).write_text("2000000000\n")
+        (folder / used).write_text("1500000000\n")
+        (folder / "memory.stat").write_text(f"anon 1200000000\n{cache} 300000000\n")
+    assert free_memory(str(meminfo), str(v2)) == free_memory(str(meminfo), str(v1)) == 0.8e9
+    (v2 / "memory.max").write_text("max\n")
+    assert free_memory(str(meminfo), str(v2)) == free_memory(str(meminfo), str(tmp_path / "none")) == 8.192e9
+    (v2 / "memory.max").write_text("1000000000\n")
+    assert free_memory(str(meminfo), str(v2)) == 0.0
+    assert free_memory(str(tmp_path / "none")) is None
+
+
+def test_on_a_gpu_kernels_are_the_deterministic_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be told without a GPU: that torch is asked for them, and that a choice of the user's for cuBLAS stays."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    was = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    assert not torch.are_deterministic_algorithms_enabled()  # no run on a CPU asks for it
+    try:
+        deterministic_kernels()
+        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        deterministic_kernels()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = was

@@ -1,0 +1,197 @@
+"""Vaults and servers on disk: the same bits back, and no file that is not ours is ever believed or unpickled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from raffed.core.messages import ClientState, ServerState
+from raffed.core.params import Params
+from raffed.errors import RunFolderError
+from raffed.methods import build_method
+from raffed.runtime.record_codec import digest, load_record, load_server, save_record
+from raffed.runtime.vault_store import VaultStore
+from tests.tiny import Tiny, leaves, network, same_bits
+
+EXPERIENCED = ("fedphp", "map", "scaffold", "scamap", "scars")  # methods with client memory
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("name", EXPERIENCED)
+def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool, tmp_path: Path) -> None:
+    """Shapes as well: a counter [] that came back as [1] would break the next loss."""
+    tiny = Tiny(build_method(name), net=network(norm)).run(3)
+    assert tiny.vaults
+    for client, vault in tiny.vaults.items():
+        path = tmp_path / f"{client}.safetensors"
+        save_record(vault, path)
+        back = load_record(path, ClientState)
+        assert same_bits(back, vault)
+        assert digest(back) == digest(vault)
+        assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(vault)]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmr", "scaffold"])
+def test_a_server_comes_back_with_its_round_and_every_bit(name: str, tmp_path: Path) -> None:
+    server = Tiny(build_method(name), net=network(norm=True)).run(2).server
+    save_record(server, tmp_path / "server.safetensors")
+    back = load_server(tmp_path / "server.safetensors")
+    assert back.round == 2
+    assert same_bits(back, server)
+    assert digest(back) == digest(server)
+    assert {q: type(s) for q, s in back.slots.items()} == {q: type(s) for q, s in server.slots.items()}
+
+
+def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path: Path) -> None:
+    tiny = Tiny(build_method("scamap"), net=network(norm=True)).run(3)
+    client = min(tiny.vaults)
+    save_record(tiny.vaults[client], tmp_path / "v.safetensors")
+    kept = tiny.visit(client)
+    read = tiny.visit(client, vault=load_record(tmp_path / "v.safetensors", ClientState))
+    assert same_bits(kept.upload, read.upload)
+    assert same_bits(kept.vault, read.vault)
+
+
+def test_the_digest_sees_a_single_changed_bit_a_changed_name_and_a_changed_counter() -> None:
+    vault = next(iter(Tiny(build_method("map")).run(1).vaults.values()))
+    own = vault.slots["personal"]
+    w = own.model.w.clone()  # type: ignore[attr-defined]
+    w.flat[0] = torch.nextafter(w.flat[0], torch.tensor(9.0))
+    renamed = Params({f"{n}x": t for n, t in w.tensors.items()})
+    variants = [
+        own.replace(model=own.model.replace(w=w)),  # type: ignore[attr-defined]
+        own.replace(model=own.model.replace(w=renamed)),  # type: ignore[attr-defined]
+        own.replace(times=own.times + 1),  # type: ignore[attr-defined]
+    ]
+    digests = {digest(vault), *(digest(vault.replace(slots={"personal": v})) for v in variants)}
+    assert len(digests) == 4
+
+
+class Trap:
+    """Unpickling this is noticed."""
+
+    sprung = False
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _spring, ()
+
+
+def _spring() -> None:
+    Trap.sprung = True
+
+
+def _with_outline(path: Path, outline: object) -> None:
+    save_file({"x": np.zeros(2, np.float32)}, path, metadata={"outline": json.dumps(outline)})
+
+
+def _truncated(path: Path) -> None:
+    save_record(_vault(), path)
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _vault() -> ClientState:
+    return next(iter(Tiny(build_method("map")).run(1).vaults.values()))
+
+
+RECORD = {"record": "ClientState", "fields": {}}
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a pickle": lambda path: path.write_bytes(pickle.dumps(Trap())),
+    "a torch file": lambda path: torch.save({"w": torch.zeros(2)}, path),
+    "random bytes": lambda path: path.write_bytes(np.random.default_rng(0).bytes(4096)),
+    "nothing": lambda path: path.write_bytes(b""),
+    "a truncated vault": _truncated,
+    "safetensors without outline": lambda path: save_file({"x": np.zeros(2, np.float32)}, path),
+    "an outline that is no json": lambda path: save_file({"x": np.zeros(2)}, path, metadata={"outline": "{"}),
+    "an unregistered class": lambda path: _with_outline(path, {"record": "os.system", "fields": {"command": {"plain": "id"}}}),
+    "a class of Python's": lambda path: _with_outline(path, {"record": "Popen", "fields": {}}),
+    "missing fields": lambda path: _with_outline(path, RECORD),
+    "fields that do not exist": lambda path: _with_outline(path, {"record": "Heirloom", "fields": {"evil": {"plain": 1}}}),
+    "tensors that are not there": lambda path: _with_outline(path, {"params": ["w"]}),
+    "another record": lambda path: save_record(Tiny(build_method("fedavg")).server, path),
+    "an ingredient": lambda path: _with_outline(path, {"record": "Proximal", "fields": {"mu": {"plain": 1.0}}}),
+    "a bare number": lambda path: _with_outline(path, 5),
+    "a list": lambda path: _with_outline(path, [1, 2]),
+    "an empty outline": lambda path: _with_outline(path, {}),
+    "a bottomless outline": lambda path: save_file(
+        {"x": np.zeros(2)}, path, metadata={"outline": '{"slots":{"a":' * 100_000 + "1" + "}}" * 100_000}
+    ),
+    "a vault holding plain numbers": lambda path: _with_outline(
+        path, {"record": "ClientState", "fields": {"v": {"plain": 1}, "b": {"plain": 1}, "slots": {"plain": 1}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "client-000001.safetensors"
+    FOREIGN[what](path)
+    with pytest.raises(RunFolderError, match=r"client-000001\.safetensors"):
+        load_record(path, ClientState)
+    assert not Trap.sprung
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="gone"):
+        load_record(tmp_path / "gone.safetensors", ClientState)
+
+
+def test_saving_leaves_one_whole_file_and_no_temporary_one(tmp_path: Path) -> None:
+    vault = _vault()
+    for _ in range(2):
+        save_record(vault, tmp_path / "deep" / "v.safetensors")
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["v.safetensors"]
+
+
+def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_before(tmp_path: Path) -> None:
+    """A round that is redone starts from the version before it."""
+    first, second = _vault(), _vault().replace(b=Params({"x": torch.ones(1)}).clone())
+    store = VaultStore(tmp_path)
+    store.put(3, 1, first)
+    store.put(3, 2, second)
+    other = VaultStore(tmp_path)
+    newest, before = other.get(3, 2), other.get(3, 1)
+    assert newest is not None
+    assert before is not None
+    assert same_bits(newest, second)
+    assert same_bits(before, first)
+    assert other.get(3, 0) is None
+
+
+def test_an_empty_vault_is_not_written(tmp_path: Path) -> None:
+    VaultStore(tmp_path).put(0, 1, ClientState(Params({}), Params({}), {}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
+    save_record(_vault(), tmp_path / "v.safetensors")
+    with pytest.raises(RunFolderError, match="holds a ClientState, wanted a ServerState"):
+        load_record(tmp_path / "v.safetensors", ServerState)
+
+
+def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:
+    """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is not counted twice."""
+    store = VaultStore(tmp_path, limit=9000)
+    vaults = {c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)}
+    for client, vault in vaults.items():
+        store.put(client, 1, vault)
+        store.put(client, 2, vault)
+    assert store.held_bytes <= 9000
+    assert set(store._held) == {2, 3}
+    for client, vault in vaults.items():
+        assert same_bits(store.get(client, 2), vault)
+    assert store.held_bytes <= 9000
+    assert store.digests(dict.fromkeys(vaults, 2)) == {c: digest(v) for c, v in vaults.items()}
+
+
+def test_without_a_folder_nothing_is_given_up() -> None:
+    store = VaultStore(None, limit=1)
+    for client in range(3):
+        store.put(client, 1, ClientState(Params({"body.w": torch.ones(100)}), Params({}), {}))
+    assert all(store.get(client, 1) is not None for client in range(3))
