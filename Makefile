@@ -27,8 +27,9 @@ test: $(STAMP) ## the tests, under 12 minutes on 2 cores
 test-slow: $(STAMP) ## the rest: more packings, more kills, real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
-check: $(STAMP) ## ruff and mypy --strict
+check: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, method by method

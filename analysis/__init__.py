@@ -1,4 +1,5 @@
-"""Tables, figures and one-file reports from the folders of runs: reads Parquet and run.json, nothing of raffed's.
+"""Tables, figures and one-file reports from the folders of runs: reads Parquet and run.json, nothing of
+raffed's.
 
 >>> from analysis import load_runs, summary, to_text, write_report
 >>> print(to_text(summary(load_runs(["runs/"]))))
@@ -17,6 +18,15 @@ from .report import write_report
 from .runs.load import NoRunsError, Runs, load_runs
 
 __all__ = [
-    "NoRunsError", "Runs", "class_heat_map", "curves", "load_runs", "summary", "to_html", "to_latex", "to_markdown",
-    "to_text", "write_report",
-]  # fmt: skip
+    "NoRunsError",
+    "Runs",
+    "class_heat_map",
+    "curves",
+    "load_runs",
+    "summary",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+    "to_text",
+    "write_report",
+]

@@ -16,10 +16,18 @@ from .sweeps import damaged_sweeps, find_sweeps, trials_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when the report is written, 1 when a sweep in it is damaged, 2 when there is nothing to report on."""
-    parser = argparse.ArgumentParser(prog="python -m analysis", description="Summarise runs into one HTML report.")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders that hold some")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for report.html and its tables")
+    """Return 0 when the report is written, 1 when a sweep in it is damaged, 2 when there is nothing to
+    report on.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis", description="Summarise runs into one HTML report."
+    )
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUNS", help="run folders, or folders that hold some"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder for report.html and its tables"
+    )
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a log file under Windows lacks characters of a table
             stream.reconfigure(errors="backslashreplace")

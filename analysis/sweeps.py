@@ -20,14 +20,19 @@ from .runs.load import Runs, read_runs, section
 from .table import TextTable, without_blank
 
 NOTES = {
-    "validation": "Settings were chosen on a validation part of the clients' training data, never on test data; the accuracies "
+    "validation": "Settings were chosen on a validation part of the clients' training data, never on test data; the accuracies "  # noqa: E501
     "are those of the chosen setting run again with fresh seeds (mean ± 95 % t-interval).",
-    "paper": "Protocol of the papers: settings chosen by test accuracy, and that very accuracy reported. Optimistic.",
+    "paper": (
+        "Protocol of the papers: settings chosen by test accuracy, and that very accuracy reported. "
+        "Optimistic."
+    ),
 }
 
 
 class Sweep(NamedTuple):
-    """A folder with a sweep.json, and what that holds. damage: why it cannot be read, where it cannot; it then holds nothing."""
+    """A folder with a sweep.json, and what that holds. damage: why it cannot be read, where it cannot; it
+    then holds nothing.
+    """
 
     folder: Path
     about: Mapping[str, Any]
@@ -43,7 +48,9 @@ class Sweep(NamedTuple):
 
 
 def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
-    """The sweeps at or below `paths`, and those that hold one of them; also those whose sweep.json is damaged or missing."""
+    """The sweeps at or below `paths`, and those that hold one of them; also those whose sweep.json is
+    damaged or missing.
+    """
     found = {}
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
@@ -73,9 +80,11 @@ def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
 
 
 def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
-    """The runs that a setting was chosen from, known by their places. They are no result beside the chosen setting's final runs,
-    which are with the papers' protocol the chosen trial; while there is no other run, there is nothing to keep them from, and
-    none is named. Runs that were put aside as damaged are never a result."""
+    """The runs that a setting was chosen from, known by their places. They are no result beside the chosen
+    setting's final runs, which are with the papers' protocol the chosen trial; while there is no other run,
+    there is nothing to keep them from, and none is named. Runs that were put aside as damaged are never a
+    result.
+    """
     places = {sweep.folder.resolve(): sweep for sweep in sweeps}
     folders = {str(name): Path(folder).resolve() for name, folder in runs.runs["folder"].items()}
     found = []
@@ -96,24 +105,56 @@ def _home(folder: Path) -> Sweep | None:
 def _result(sweep: Sweep, method: str) -> Path | None:
     """The folder of the trial that is a result: with the papers' protocol the chosen one."""
     chosen = section(section(sweep.methods, method), "chosen").get("name")
-    return (sweep.folder / method / TRIALS / str(chosen)).resolve() if sweep.protocol == "paper" and chosen is not None else None
+    return (
+        (sweep.folder / method / TRIALS / str(chosen)).resolve()
+        if sweep.protocol == "paper" and chosen is not None
+        else None
+    )
 
 
 def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> TextTable:
-    """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the final accuracies."""
+    """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the
+    final accuracies.
+    """
     finals = read_runs([sweep.folder]) if runs is None else runs
-    titles = ["Method", "Chosen", "Trials", "Failed", "Rounds to choose", "Hours to choose", _score_title(sweep), "Seeds",
-              "Aggregation %", "Personalization %"]  # fmt: skip
+    titles = [
+        "Method",
+        "Chosen",
+        "Trials",
+        "Failed",
+        "Rounds to choose",
+        "Hours to choose",
+        _score_title(sweep),
+        "Seeds",
+        "Aggregation %",
+        "Personalization %",
+    ]
     said = _comparable(sweep, finals)
-    lines = [[*_line(sweep, name, about, finals), said.get(name, "–")] for name, about in sweep.methods.items()]
-    return without_blank(TextTable([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})), {"Comparable"})
+    lines = [
+        [*_line(sweep, name, about, finals), said.get(name, "–")] for name, about in sweep.methods.items()
+    ]
+    return without_blank(
+        TextTable([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})),
+        {"Comparable"},
+    )
 
 
 def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
-    """Method → what is to be said of comparing its final runs with the others'; nothing where all may be compared."""
+    """Method → what is to be said of comparing its final runs with the others'; nothing where all may be
+    compared.
+    """
     found = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
-    members = [Group(method, str(runs.runs.at[names[0], "dataset"]), str(runs.runs.at[names[0], "partition"]), tuple(names), "")
-               for method, names in found.items() if names]  # fmt: skip
+    members = [
+        Group(
+            method,
+            str(runs.runs.at[names[0], "dataset"]),
+            str(runs.runs.at[names[0], "partition"]),
+            tuple(names),
+            "",
+        )
+        for method, names in found.items()
+        if names
+    ]
     return {label: one.against for label, one in judge(runs, members).items() if one.against}
 
 
@@ -128,10 +169,17 @@ def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> li
     failed = sum(trial.get("state") == "failed" for trial in trials)
     scores = _final_scores(sweep, method, about, runs)
     return [
-        method, settings_text(chosen.get("settings")), f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}", str(failed),
-        f"{cost.get('rounds', 0):.0f}", f"{cost.get('seconds', 0) / 3600:.3f}", _percent([chosen.get("score")]),
-        str(len(scores)), _percent(scores["accuracy_last"]), _percent(scores["personal_last"]),
-    ]  # fmt: skip
+        method,
+        settings_text(chosen.get("settings")),
+        f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}",
+        str(failed),
+        f"{cost.get('rounds', 0):.0f}",
+        f"{cost.get('seconds', 0) / 3600:.3f}",
+        _percent([chosen.get("score")]),
+        str(len(scores)),
+        _percent(scores["accuracy_last"]),
+        _percent(scores["personal_last"]),
+    ]
 
 
 def _final_scores(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> pd.DataFrame:

@@ -9,8 +9,9 @@ from .render.cells import for_html, for_latex, for_markdown, for_terminal
 
 
 class TextTable(NamedTuple):
-    """titles [columns], lines [rows][columns]; words: titles of columns that hold words and stand to the left; strong: (row,
-    column) of the cells that are set off in HTML."""
+    """titles [columns], lines [rows][columns]; words: titles of columns that hold words and stand to the
+    left; strong: (row, column) of the cells that are set off in HTML.
+    """
 
     titles: Sequence[str]
     lines: Sequence[Sequence[str]]
@@ -20,7 +21,11 @@ class TextTable(NamedTuple):
 
 def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
     """Without those of these columns in which no line says anything."""
-    kept = [j for j, title in enumerate(sheet.titles) if title not in titles or any(line[j] != "–" for line in sheet.lines)]
+    kept = [
+        j
+        for j, title in enumerate(sheet.titles)
+        if title not in titles or any(line[j] != "–" for line in sheet.lines)
+    ]
     lines = [[line[j] for j in kept] for line in sheet.lines]
     strong = frozenset((i, kept.index(j)) for i, j in sheet.strong if j in kept)
     return TextTable([sheet.titles[j] for j in kept], lines, sheet.words, strong)
@@ -31,14 +36,20 @@ def as_text(sheet: TextTable) -> str:
     shown = [list(map(for_terminal, line)) for line in [sheet.titles, *sheet.lines]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
-    aligned = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown)
+    aligned = (
+        "  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown
+    )
     return "\n".join(line.rstrip() for line in aligned)
 
 
 def as_markdown(sheet: TextTable) -> str:
     """A GitHub table; what could be Markdown or HTML in a cell is escaped."""
     rule = [":--" if title in sheet.words else "--:" for title in sheet.titles]
-    rows = [list(map(for_markdown, sheet.titles)), rule, *(list(map(for_markdown, line)) for line in sheet.lines)]
+    rows = [
+        list(map(for_markdown, sheet.titles)),
+        rule,
+        *(list(map(for_markdown, line)) for line in sheet.lines),
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
@@ -50,8 +61,14 @@ def as_html(sheet: TextTable, css: str = "summary") -> str:
     body = ""
     for i, line in enumerate(sheet.lines):
         cells = [for_html(cell) for cell in line]
-        marked = (f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells))
-        body += "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True)) + "</tr>\n"
+        marked = (
+            f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells)
+        )
+        body += (
+            "<tr>"
+            + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True))
+            + "</tr>\n"
+        )
     return f'<table class="{css}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
 
 

@@ -1,8 +1,8 @@
 """raffed: federated learning where clients miss classes.
 
-    import raffed
-    result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")
-    result.accuracy, result.personalization, result.to_pandas()
+import raffed
+result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")
+result.accuracy, result.personalization, result.to_pandas()
 """
 
 from __future__ import annotations
@@ -23,9 +23,20 @@ if TYPE_CHECKING:
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
-    "Data", "Faults", "Federation", "Local", "Model", "Numerics", "Privacy", "RunConfig", "RunResult", "Runtime", "__version__",
-    "resume", "run",
-]  # fmt: skip
+    "Data",
+    "Faults",
+    "Federation",
+    "Local",
+    "Model",
+    "Numerics",
+    "Privacy",
+    "RunConfig",
+    "RunResult",
+    "Runtime",
+    "__version__",
+    "resume",
+    "run",
+]
 
 _HOMES = {
     "Local": "raffed.config.training",

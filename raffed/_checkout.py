@@ -1,7 +1,9 @@
-"""In a checkout, analysis/, tune_spaces/ and cluster/ stand beside raffed/; they are imported as raffed.analysis and so on.
+"""In a checkout, analysis/, tune_spaces/ and cluster/ stand beside raffed/; they are imported as
+raffed.analysis and so on.
 
-In a wheel they lie inside raffed/ and nothing here is used. In a checkout a finder maps the three names to their folders, and
-`import analysis` to the module raffed.analysis itself, so that no class exists twice in one process.
+In a wheel they lie inside raffed/ and nothing here is used. In a checkout a finder maps the three names to
+their folders, and `import analysis` to the module raffed.analysis itself, so that no class exists twice in
+one process.
 """
 
 from __future__ import annotations

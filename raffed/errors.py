@@ -1,18 +1,18 @@
 """What can go wrong, by whose hand. Every message says what, where, got, wanted, and what to do.
 
-    RaffedError                     exit code 1: the run could not go on
-    ├── UsageError                  exit code 2: raised before any work starts
-    │   ├── UnknownNameError        a name that no registry holds; lists the nearest
-    │   ├── DataFileError           a data file that is missing or damaged
-    │   └── RunFolderError          an output folder that cannot take this run
-    ├── BoundaryError               private state on its way out, or a value that may not travel
-    ├── NumericsError               a loss or a weight that is not a number, or outside the exact range
-    ├── StagePassedError            data of a stage that clients have left behind
-    ├── DiskFullError               no space, or no quota, is left for a run's files
-    ├── FolderLostError             a run's folder was removed, renamed or closed to it while the run went on
-    ├── RayLostError                a process that Ray cannot do without has died
-    ├── ActorsLostError             client actors died more often than the run tolerates
-    └── ActorStartError             an actor raised an error while it started, as it would again
+RaffedError                     exit code 1: the run could not go on
+├── UsageError                  exit code 2: raised before any work starts
+│   ├── UnknownNameError        a name that no registry holds; lists the nearest
+│   ├── DataFileError           a data file that is missing or damaged
+│   └── RunFolderError          an output folder that cannot take this run
+├── BoundaryError               private state on its way out, or a value that may not travel
+├── NumericsError               a loss or a weight that is not a number, or outside the exact range
+├── StagePassedError            data of a stage that clients have left behind
+├── DiskFullError               no space, or no quota, is left for a run's files
+├── FolderLostError             a run's folder was removed, renamed or closed to it while the run went on
+├── RayLostError                a process that Ray cannot do without has died
+├── ActorsLostError             client actors died more often than the run tolerates
+└── ActorStartError             an actor raised an error while it started, as it would again
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class DiskFullError(RaffedError, OSError):
 
 
 class FolderLostError(RaffedError, OSError):
-    """A run could not go on writing in its folder: it was removed, renamed, or its permissions were taken away."""
+    """A run could not go on writing in its folder: it was removed, renamed, or its permissions were taken
+    away.
+    """
 
 
 class RayLostError(RaffedError):
@@ -86,7 +88,9 @@ class ActorStartError(RaffedError):
 
 
 def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
-    """Return `value` if it lies in [low, high] (or (low, high]); otherwise raise a UsageError that says so."""
+    """Return `value` if it lies in [low, high] (or (low, high]); otherwise raise a UsageError that says
+    so.
+    """
     inside = (low < value if open_low else low <= value) and value <= high
     if not inside:
         raise UsageError(f"{name} = {value} is outside {'(' if open_low else '['}{low}, {high}]")
@@ -102,14 +106,19 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def check_permitted(path: object, error: Exception) -> None:
-    """Raise a RunFolderError if a file could not be read for want of permission alone: nothing else is wrong with it."""
+    """Raise a RunFolderError if a file could not be read for want of permission alone: nothing else is
+    wrong with it.
+    """
     if isinstance(error, PermissionError):
-        raise RunFolderError(f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)") from error
+        raise RunFolderError(
+            f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)"
+        ) from error
 
 
 def by_authors(preset: str) -> bool:
-    """Whether a method is to compute as MAP's released code does ("authors"), not as first published ("original").
+    """Whether a method is to compute as MAP's released code does ("authors"), not as first published
+    ("original").
 
-    Raises UnknownNameError for any other name.
+        Raises UnknownNameError for any other name.
     """
     return check_choice("preset", preset, get_args(Preset)) == "authors"

@@ -1,4 +1,6 @@
-"""What every test shares: one torch thread, bounded hypothesis, and no test may move torch's global generator."""
+"""What every test shares: one torch thread, bounded hypothesis, and no test may move torch's global
+generator.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,36 @@ from hypothesis import HealthCheck, settings
 from tests.devices import elsewhere
 
 elsewhere.register()
-settings.register_profile("raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("raffed")
 
 START_RAY = tuple(
     f"tests/{place}"
-    for place in ("chaos/", "cluster/", "runtime/", "sweeps/", "cli/test_cli_ray.py", "devices/test_actors_elsewhere.py")
+    for place in (
+        "chaos/",
+        "cluster/",
+        "runtime/",
+        "sweeps/",
+        "cli/test_cli_ray.py",
+        "devices/test_actors_elsewhere.py",
+    )
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start Ray come first: together they are the longest share of one of the processes of `make test`."""
+    """Tests that start Ray come first: together they are the longest share of one of the processes of
+    `make test`.
+    """
     items.sort(key=lambda item: not item.nodeid.startswith(START_RAY))
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Processes take whole files, so that a file's fixtures are made once; one takes all that start Ray: it wants both cores."""
+    """Processes take whole files, so that a file's fixtures are made once; one takes all that start Ray:
+    it wants both cores.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class RayTogether(LoadFileScheduling):

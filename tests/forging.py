@@ -1,4 +1,6 @@
-"""Changing the folder of a run so that what it says of its files fits again, or so that an older raffed could have written it."""
+"""Changing the folder of a run so that what it says of its files fits again, or so that an older raffed
+could have written it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,16 @@ from pathlib import Path
 from typing import Any
 
 FEWEST = {  # fields that a run's run.json may have
-    "schema": 1, "run_id": "a", "config": {}, "identity": "0" * 64, "state": "running", "rounds_done": 3, "seconds": 1.5,
-    "partition_sha256": "1" * 64, "versions": {"torch": "2.14.1"},
-}  # fmt: skip
+    "schema": 1,
+    "run_id": "a",
+    "config": {},
+    "identity": "0" * 64,
+    "state": "running",
+    "rounds_done": 3,
+    "seconds": 1.5,
+    "partition_sha256": "1" * 64,
+    "versions": {"torch": "2.14.1"},
+}
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -28,7 +37,11 @@ def sha256(path: Path) -> str:
 
 def resealed(run: Path) -> None:
     """Let run.json hold the hashes of the files as they are now, as a careful forger would."""
-    files = [run / "partition.npz", *run.glob("metrics/part-*.parquet"), *run.glob("checkpoints/round-*/state.json")]
+    files = [
+        run / "partition.npz",
+        *run.glob("metrics/part-*.parquet"),
+        *run.glob("checkpoints/round-*/state.json"),
+    ]
     hashes = {one.relative_to(run).as_posix(): sha256(one) for one in files}
     edited(run / "run.json", lambda about: about["files"].update(hashes))
 

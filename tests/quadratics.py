@@ -1,7 +1,8 @@
-"""Scalar clients f_k(x) = ½ h_k (x − b_k)² carried through whole rounds of the kernel (docs/papers/baselines.md §0, "QT").
+"""Scalar clients f_k(x) = ½ h_k (x − b_k)² carried through whole rounds of the kernel
+(docs/papers/baselines.md §0, "QT").
 
-The network is one weight that matters; its cross-entropy over a single class is 0 with gradient 0, so the quadratic term
-is the whole objective, and fixed points can be written down.
+The network is one weight that matters; its cross-entropy over a single class is 0 with gradient 0, so the
+quadratic term is the whole objective, and fixed points can be written down.
 """
 
 from __future__ import annotations
@@ -34,9 +35,14 @@ class Quadratic(Term):
 
 
 def quadratics(
-    method: Method, lr: float, steps: int, momentum: float = 0.0, sizes: Sequence[int] = (1, 1, 1),
-    h: Sequence[float] = H, b: Sequence[float] = B,
-) -> Tiny:  # fmt: skip
+    method: Method,
+    lr: float,
+    steps: int,
+    momentum: float = 0.0,
+    sizes: Sequence[int] = (1, 1, 1),
+    h: Sequence[float] = H,
+    b: Sequence[float] = B,
+) -> Tiny:
     """A federation of quadratic clients that take `steps` full-batch steps a round, starting at x = 0."""
     module = Net(nn.Identity(), nn.Linear(2, 1, bias=False))
     nn.init.zeros_(module.head.weight)
@@ -45,7 +51,9 @@ def quadratics(
         for i, n in enumerate(sizes)
     ]
     local = Local(lr=lr, momentum=momentum, weight_decay=0.0, batch_size=max(sizes), epochs=steps)
-    return Tiny(replace(method, terms=(*method.terms, Quadratic())), net=Network(module), data=data, local=local)
+    return Tiny(
+        replace(method, terms=(*method.terms, Quadratic())), net=Network(module), data=data, local=local
+    )
 
 
 def x_of(point: Params) -> float:

@@ -1,6 +1,7 @@
 """A whole federation that fits on a page: 4 clients, 3 classes, 4 features, a network of about 50 numbers.
 
-`Tiny` is the algorithm box in memory, `client_round -> Fold -> server_round`, without data sets, files or a runtime.
+`Tiny` is the algorithm box in memory, `client_round -> Fold -> server_round`, without data sets, files or a
+runtime.
 """
 
 from __future__ import annotations
@@ -43,9 +44,13 @@ PLAIN = Local(lr=0.1, momentum=0.9, weight_decay=1e-3, batch_size=4, epochs=1)
 
 
 def module(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float = 0.0) -> Net:
-    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something. Plain, it is a `LinearChain` (core/kernels/linear_chain.py)."""
+    """4 -> 5 -> 3 with tanh: smooth, so that finite differences mean something. Plain, it is a
+    `LinearChain` (core/kernels/linear_chain.py).
+    """
     with seeds.forked(seed):
-        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1), fc=nn.Linear(FEATURES, WIDTH))
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            flatten=nn.Flatten(1), fc=nn.Linear(FEATURES, WIDTH)
+        )
         if norm:
             layers["norm"] = nn.BatchNorm1d(WIDTH)
         layers["act"] = nn.Tanh()
@@ -86,7 +91,14 @@ class Tiny:
 
     def __post_init__(self) -> None:
         samples = sum(one.n for one in self.data)
-        self.spec = Spec(len(self.data[0].class_counts), self.net.feature_dim, len(self.data), self.visits, self.rounds, samples)
+        self.spec = Spec(
+            len(self.data[0].class_counts),
+            self.net.feature_dim,
+            len(self.data),
+            self.visits,
+            self.rounds,
+            samples,
+        )
         self.arrange()
         self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)
         self.vaults: dict[int, ClientState] = {}
@@ -102,10 +114,14 @@ class Tiny:
         order = seeds.rng(self.seed, "sampling", self.server.round).permutation(len(self.data))
         return tuple(sorted(int(c) for c in order[: max(1, len(self.data) // 2)]))
 
-    def visit(self, client: int, broadcast: Broadcast | None = None, vault: ClientState | None = None) -> ClientRound:
+    def visit(
+        self, client: int, broadcast: Broadcast | None = None, vault: ClientState | None = None
+    ) -> ClientRound:
         """One client's round, kept nowhere."""
         sent = broadcast or self.server.broadcast()
-        return client_round(self.method, sent, vault or self.vaults.get(client), self.data[client], self.session, client)
+        return client_round(
+            self.method, sent, vault or self.vaults.get(client), self.data[client], self.session, client
+        )
 
     def step(self, participants: Sequence[int] | None = None) -> dict[int, ClientRound]:
         """One round with these participants, trained and folded in the order given."""
@@ -125,7 +141,9 @@ class Tiny:
         self.last = done
         return done
 
-    def receive(self, mean_w: Params, mean_b: Params, received: dict[str, Received], chosen: Sequence[int]) -> None:
+    def receive(
+        self, mean_w: Params, mean_b: Params, received: dict[str, Received], chosen: Sequence[int]
+    ) -> None:
         samples = sum(self.data[c].n for c in chosen)
         public = torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7))
         told = self.spec, self.server.round, len(chosen), samples, received, self.seed, mean_b
@@ -157,7 +175,9 @@ def same_bits(a: Any, b: Any) -> bool:
     """Whether two records hold the same tensors bit for bit (NaN equals NaN)."""
     left, right = leaves(a), leaves(b)
     return len(left) == len(right) and all(
-        x.dtype == y.dtype and x.shape == y.shape and x.numpy(force=True).tobytes() == y.numpy(force=True).tobytes()
+        x.dtype == y.dtype
+        and x.shape == y.shape
+        and x.numpy(force=True).tobytes() == y.numpy(force=True).tobytes()
         for x, y in zip(left, right, strict=True)
     )
 
@@ -166,16 +186,32 @@ def bare_context(**changes: Any) -> Context:
     """A context for calling one hook by hand: 3 classes all present, no network, memories as given."""
     nothing = State(Params({}), Params({}))
     usual: dict[str, Any] = {
-        "spec": Spec(CLASSES, WIDTH, 4, 4), "run_seed": 0, "round": 0, "client": 0,
-        "class_counts": torch.ones(CLASSES, dtype=torch.int64), "initial": nothing, "start": nothing, "state": nothing,
-        "net": None, "features": None, "reestimate": lambda state: state,
-    }  # fmt: skip
+        "spec": Spec(CLASSES, WIDTH, 4, 4),
+        "run_seed": 0,
+        "round": 0,
+        "client": 0,
+        "class_counts": torch.ones(CLASSES, dtype=torch.int64),
+        "initial": nothing,
+        "start": nothing,
+        "state": nothing,
+        "net": None,
+        "features": None,
+        "reestimate": lambda state: state,
+    }
     return Context(**{**usual, **changes})
 
 
 def server_context(**changes: Any) -> ServerContext:
-    """What a server rule is told, for calling one by hand: the first round of 4 clients, all of them there, no messages."""
-    usual: dict[str, Any] = {"spec": Spec(CLASSES, WIDTH, 4, 4), "round": 0, "count": 4, "samples": 35, "received": {}}
+    """What a server rule is told, for calling one by hand: the first round of 4 clients, all of them
+    there, no messages.
+    """
+    usual: dict[str, Any] = {
+        "spec": Spec(CLASSES, WIDTH, 4, 4),
+        "round": 0,
+        "count": 4,
+        "samples": 35,
+        "received": {},
+    }
     return ServerContext(**{**usual, **changes})
 
 

@@ -1,9 +1,12 @@
-"""What is searched for each method: one module a method, whose SPACE maps the factory's keywords to lists of values.
+"""What is searched for each method: one module a method, whose SPACE maps the factory's keywords to lists of
+values.
 
-A method without hyper-parameters has an empty SPACE. Spaces are grids: the same points whoever searches, so that methods can
-be given equal budgets. They are plain data and import nothing; `raffed.experiments.tuning` gives them to Ray Tune.
+A method without hyper-parameters has an empty SPACE. Spaces are grids: the same points whoever searches, so
+that methods can be given equal budgets. They are plain data and import nothing; `raffed.experiments.tuning`
+gives them to Ray Tune.
 
-    python -m tune_spaces fedmr --dataset digits --split p10c2 --out sweeps/fedmr      # = raffed tune --method fedmr ...
+    python -m tune_spaces fedmr --dataset digits --split p10c2 --out sweeps/fedmr      # = raffed tune
+                                                                                       --method fedmr ...
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ def has_space(method: str) -> bool:
 def no_space(method: str) -> str:
     """What to do about a method that has no search space."""
     return (
-        f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py with "
-        "SPACE = {keyword: [values]} and the source of the values in its docstring; SPACE = {} for a method without "
+        f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py "
+        f"with "
+        "SPACE = {keyword: [values]} and the source of the values in its docstring; SPACE = {} for a method "
+        "without "
         "hyper-parameters"
     )
 
@@ -48,7 +53,9 @@ def load_space(method: str) -> Space:
 
 
 def values(space: Mapping[str, Any], keyword: str) -> list[Any]:
-    """The values of one axis of a grid: a list, or what `ray.tune.grid_search` makes of one. Others are a UsageError."""
+    """The values of one axis of a grid: a list, or what `ray.tune.grid_search` makes of one. Others are a
+    UsageError.
+    """
     axis = space[keyword]
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         axis = axis["grid_search"]
@@ -63,5 +70,7 @@ def points(space: Mapping[str, Any]) -> list[GridPoint]:
     size = math.prod(len(axis) for axis in axes)  # `map` is the module of a method here
     if size > LARGEST_GRID:
         names = ", ".join(space)
-        raise UsageError(f"a grid over {names} has {size:,} settings, wanted at most {LARGEST_GRID:,}; leave values out")
+        raise UsageError(
+            f"a grid over {names} has {size:,} settings, wanted at most {LARGEST_GRID:,}; leave values out"
+        )
     return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*axes)]

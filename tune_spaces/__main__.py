@@ -1,4 +1,6 @@
-"""`python -m tune_spaces METHOD [options]`: `raffed tune --method METHOD [options]`, as the entry point of a job."""
+"""`python -m tune_spaces METHOD [options]`: `raffed tune --method METHOD [options]`, as the entry point
+of a job.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Server rate of FedAdagrad: powers of ten around the 0.1 of FL-bench (Reddi et al. 2021 search a log grid from 1e-3 to 10)."""
+"""Server rate of FedAdagrad: powers of ten around the 0.1 of FL-bench (Reddi et al. 2021 search a log
+grid from 1e-3 to 10).
+"""
 
 from __future__ import annotations
 

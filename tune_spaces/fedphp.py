@@ -1,4 +1,5 @@
-"""Transfer and λ of FedPHP. MAP's released scripts try (KD, 0.1), (MMD, 0.1), (MMD, 0.01); here the product of the two.
+"""Transfer and λ of FedPHP. MAP's released scripts try (KD, 0.1), (MMD, 0.1), (MMD, 0.01); here the product
+of the two.
 
 μ stays at the 0.9 that both author repositories (lxcnju/MAP, lxcnju/FedRepo) use.
 """

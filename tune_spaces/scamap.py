@@ -1,4 +1,6 @@
-"""α × λ × μ of ScaMAP: the sets inferred for MAP's Fig. 11; the server rate stays at 1 (Karimireddy et al. 2020)."""
+"""α × λ × μ of ScaMAP: the sets inferred for MAP's Fig. 11; the server rate stays at 1 (Karimireddy et
+al. 2020).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Accuracy against round, and accuracy per class: one colour and marker a method, the same in every figure.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; beyond them the markers go on changing. Figures are
-drawn without pyplot, so nothing here touches a display or a global figure.
+Colours are Okabe and Ito's, which colour-blind readers tell apart; beyond them the markers go on changing.
+Figures are drawn without pyplot, so nothing here touches a display or a global figure.
 """
 
 from __future__ import annotations
@@ -40,10 +40,20 @@ class Theme(NamedTuple):
     more: tuple[str, ...]  # where ten are to be told apart: of classes
 
 
-LIGHT = Theme("#ffffff", "#1c2127", "#e3e6ea", ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"),
-              ("#6a3d9a", "#8a1c1c", "#8fbc1e"))  # fmt: skip
-DARK = Theme("#161a1f", "#e4e7eb", "#2d333b", ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"),
-             ("#a584dd", "#cf5b5b", "#c3e35a"))  # fmt: skip
+LIGHT = Theme(
+    "#ffffff",
+    "#1c2127",
+    "#e3e6ea",
+    ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"),
+    ("#6a3d9a", "#8a1c1c", "#8fbc1e"),
+)
+DARK = Theme(
+    "#161a1f",
+    "#e4e7eb",
+    "#2d333b",
+    ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"),
+    ("#a584dd", "#cf5b5b", "#c3e35a"),
+)
 
 
 class Curve(NamedTuple):
@@ -80,7 +90,9 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
                 left, bottom = column * width, (len(found) - 1 - line) * height
                 axes = place(figure, left + 0.7, bottom + 0.6, width - 0.85 - _beside(shown), height - 1.15)
                 draw_curves(axes, shown, theme)
-                axes.set_title(f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12, fontsize=10)  # the longest fits
+                axes.set_title(
+                    f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12, fontsize=10
+                )  # the longest fits
     return figure
 
 
@@ -110,7 +122,9 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """The curves of a panel. A method keeps its style over all tasks and panels."""
     matrix = runs.matrix(*PANELS[panel])
-    found = (_curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task])
+    found = (
+        _curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task]
+    )
     return [curve for curve in found if curve is not None]
 
 
@@ -140,7 +154,9 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     for curve in found:
         colour, marker, dash = look(curve.style, theme)
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-        drawn = axes.plot(curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7)[0]
+        drawn = axes.plot(
+            curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7
+        )[0]
         drawn.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
     dress(axes, theme, grid=True)
     axes.set_xlabel("Round")
@@ -153,7 +169,8 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
 
 
 def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
-    # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the axes.
+    # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the
+    # axes.
     axes.tick_params(length=0, colors=theme.ink)
     if grid:
         axes.grid(visible=True, color=theme.grid, linewidth=0.8)
@@ -161,7 +178,11 @@ def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
 
 def look(style: int, theme: Theme) -> tuple[str, str, str]:
     colours = len(theme.colours)
-    return theme.colours[style % colours], MARKERS[style % len(MARKERS)], "--" if style // colours % 2 else "-"
+    return (
+        theme.colours[style % colours],
+        MARKERS[style % len(MARKERS)],
+        "--" if style // colours % 2 else "-",
+    )
 
 
 def class_look(label: int, theme: Theme) -> tuple[str, str]:
@@ -178,7 +199,9 @@ def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
         colour, marker, _ = look(curve.style, theme)
         beside = axes.plot([1.005, 1.03], [end, place], linewidth=0.8, color=colour, transform=axes.transAxes)
-        beside += axes.plot([1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes)
+        beside += axes.plot(
+            [1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes
+        )
         for line in beside:
             line.set_clip_on(False)
         size = 9 if gap > 0.06 else 7
@@ -202,7 +225,9 @@ def spread(ends: Sequence[float], gap: float) -> list[float]:
 
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
-    """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes), mean over seeds."""
+    """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes),
+    mean over seeds.
+    """
     rows = runs.once("last classes", lambda: _last_classes(runs))
     found = {}
     for group in tasks(runs)[task]:
@@ -215,7 +240,12 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
 
 def _last_classes(runs: Runs) -> pd.DataFrame:
     rows = runs.metrics
-    kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
+    kept = (
+        rows["class"].notna()
+        & (rows["model"] == "global")
+        & (rows["split"] == "test")
+        & (rows["metric"] == "accuracy")
+    )
     rows = rows[kept]
     return rows[rows["round"] == by_run(rows)["round"].transform("max")]
 
@@ -236,7 +266,9 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         every = max(1, classes // 20)
         axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
         axes.set_xlabel("Class")
-        bar = figure.colorbar(image, cax=place(figure, left + width + 0.2, 0.6, 0.16, height), format=FuncFormatter(percent))
+        bar = figure.colorbar(
+            image, cax=place(figure, left + width + 0.2, 0.6, 0.16, height), format=FuncFormatter(percent)
+        )
         bar.outline.set(visible=False)
         for each in (axes, bar.ax):
             dress(each, theme, grid=False)
@@ -248,12 +280,15 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
 def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
     for (i, j), value in np.ndenumerate(table.to_numpy(np.float64)):
         text = "–" if np.isnan(value) else f"{100 * value:.0f}"
-        axes.text(j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4")
+        axes.text(
+            j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4"
+        )
 
 
 def plain_decades(axis: Axis) -> None:
-    """Powers of ten on a logarithmic axis as plain numbers, and nothing between: as TeX, which is never parsed here, they would
-    stand there as source text."""
+    """Powers of ten on a logarithmic axis as plain numbers, and nothing between: as TeX, which is never
+    parsed here, they would stand there as source text.
+    """
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -269,7 +304,9 @@ def svg(figure: Figure) -> str:
 
 def in_the_dark(drawing: str) -> str:
     """An SVG drawn with LIGHT as DARK would have drawn it."""
-    pairs = zip((*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True)
+    pairs = zip(
+        (*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True
+    )
     dark = dict(pairs)
     return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
 
@@ -277,12 +314,20 @@ def in_the_dark(drawing: str) -> str:
 @contextmanager
 def style(theme: Theme) -> Iterator[None]:
     settings: Any = {
-        "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "text.parse_math": False,
-        "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
-        "text.color": theme.ink, "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.grid, "axes.spines.top": False, "axes.spines.right": False,
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "text.parse_math": False,
+        "figure.facecolor": theme.paper,
+        "axes.facecolor": theme.paper,
+        "savefig.facecolor": theme.paper,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.edgecolor": theme.grid,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
         "axes.axisbelow": True,
-    }  # fmt: skip
+    }
     with mpl.rc_context(settings):
         yield
 

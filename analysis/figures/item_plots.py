@@ -1,4 +1,6 @@
-"""Pictures of a paper's item: accuracy after each stage, against a setting and as bars, who gains, cost against accuracy."""
+"""Pictures of a paper's item: accuracy after each stage, against a setting and as bars, who gains, cost
+against accuracy.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,45 @@ NAME = 44  # letters of a method's name in a key below
 
 def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
     """column → method → A_sel^(1) … A_sel^(M): a panel a column, a line a method."""
-    return line_panels({column: {name: dict(enumerate(values, start=1)) for name, values in lines.items()}
-                        for column, lines in panels.items()}, "Stage m", theme)  # fmt: skip
+    return line_panels(
+        {
+            column: {name: dict(enumerate(values, start=1)) for name, values in lines.items()}
+            for column, lines in panels.items()
+        },
+        "Stage m",
+        theme,
+    )
 
 
 def line_panels(
-    panels: Mapping[str, Mapping[str, Mapping[int, float]]], below: str, theme: Theme = LIGHT, ticks: Sequence[int] = ()
-) -> Figure:  # fmt: skip
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    below: str,
+    theme: Theme = LIGHT,
+    ticks: Sequence[int] = (),
+) -> Figure:
     """column → method → {x: share}: a panel a column, a line a method; `below` names the whole numbers x.
 
     ticks: where x is labelled; round numbers if none are given.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
-    wide, high = (2 * WIDE, HIGH + 0.7) if len(panels) == 1 else (WIDE, HIGH)  # alone it would be narrower than its key
+    wide, high = (
+        (2 * WIDE, HIGH + 0.7) if len(panels) == 1 else (WIDE, HIGH)
+    )  # alone it would be narrower than its key
     with style(theme):
         figure, places = _grid(len(panels), names, across, wide, high, 0.5)
         for axes, (column, lines) in zip(places, panels.items(), strict=True):
             for name, points in lines.items():
                 colour, marker, dash = look(names.index(name), theme)
-                line = axes.plot(list(points), list(points.values()), color=colour, marker=marker, linestyle=dash,
-                                 markersize=5, linewidth=1.6)[0]  # fmt: skip
+                line = axes.plot(
+                    list(points),
+                    list(points.values()),
+                    color=colour,
+                    marker=marker,
+                    linestyle=dash,
+                    markersize=5,
+                    linewidth=1.6,
+                )[0]
                 line.set_markevery(max(1, len(points) // 5))
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             if ticks:
@@ -53,15 +73,21 @@ def line_panels(
 
 
 def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
-    """panel → group → method → share: in each group a bar a method, all in the same order; no bar for a method without value."""
-    names = list(dict.fromkeys(name for groups in panels.values() for bars in groups.values() for name in bars))
+    """panel → group → method → share: in each group a bar a method, all in the same order; no bar for a
+    method without value.
+    """
+    names = list(
+        dict.fromkeys(name for groups in panels.values() for bars in groups.values() for name in bars)
+    )
     with style(theme):
         figure, places = _grid(len(panels), names, min(2, len(panels)), 2 * WIDE, HIGH, 0.4)
         for axes, (title, groups) in zip(places, panels.items(), strict=True):
             for at, bars in enumerate(groups.values()):
                 for name, value in bars.items():
                     left = at - BARS / 2 + BARS / len(names) * names.index(name)
-                    axes.bar(left, value, BARS / len(names), align="edge", **_bar_look(names.index(name), theme))
+                    axes.bar(
+                        left, value, BARS / len(names), align="edge", **_bar_look(names.index(name), theme)
+                    )
             axes.set_xticks(range(len(groups)), list(groups))
             _percents(axes, short(title, 60), theme)
             axes.grid(visible=False, axis="x")
@@ -71,20 +97,35 @@ def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: T
 
 def _grid(
     count: int, names: Sequence[str], across: int, wide: float, high: float, below: float
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """A figure of `count` panels, `across` in a row, with room for a key of names; below: inches of a panel for its axis."""
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, `across` in a row, with room for a key of names; below: inches of a
+    panel for its axis.
+    """
     down, width = math.ceil(count / across), wide * across + 0.2
     key = _key_height(names, width)
     figure = Figure(figsize=(width, high * down + key + 0.1))
     rows = (divmod(number, across) for number in range(count))
-    return figure, [place(figure, 0.55 + wide * column, key + below + high * (down - 1 - row), wide - 0.7, high - below - 0.35)
-                    for row, column in rows]  # fmt: skip
+    return figure, [
+        place(
+            figure,
+            0.55 + wide * column,
+            key + below + high * (down - 1 - row),
+            wide - 0.7,
+            high - below - 0.35,
+        )
+        for row, column in rows
+    ]
 
 
 def _bar_look(number: int, theme: Theme) -> dict[str, Any]:
     """Colours as of lines; where they come again the bars are hatched, as lines are dashed."""
     colour, _, dash = look(number, theme)
-    return {"facecolor": colour, "edgecolor": theme.paper, "linewidth": 0.6, "hatch": "" if dash == "-" else "////"}
+    return {
+        "facecolor": colour,
+        "edgecolor": theme.paper,
+        "linewidth": 0.6,
+        "hatch": "" if dash == "-" else "////",
+    }
 
 
 def _percents(axes: Axes, title: str, theme: Theme) -> None:
@@ -96,7 +137,9 @@ def _percents(axes: Axes, title: str, theme: Theme) -> None:
 
 
 def _key_slots(names: Sequence[str], width: float) -> tuple[int, float]:
-    """How many names stand in a row of the key, and the inches of each: rows of one item may differ in their last words alone."""
+    """How many names stand in a row of the key, and the inches of each: rows of one item may differ in
+    their last words alone.
+    """
     slot = max(WIDE / 2, 0.5 + 0.062 * max(len(short(name, NAME)) for name in names))
     return max(1, int((width - 0.2) / slot)), slot
 
@@ -133,7 +176,9 @@ def _bar_key(axes: Axes, x: float, y: float, number: int, theme: Theme) -> None:
 
 
 def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
-    """column → method → gains of the clients of all seeds: each sorted from the largest down; beside it how many gain."""
+    """column → method → gains of the clients of all seeds: each sorted from the largest down; beside it
+    how many gain.
+    """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     high = max(3.0, 0.24 * len(names) + 1.0)
     with style(theme):
@@ -144,32 +189,50 @@ def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Them
                 gains = np.sort(np.asarray(values, float))[::-1]
                 shares = (np.arange(len(gains)) + 0.5) / len(gains)
                 colour, marker, dash = look(names.index(name), theme)
-                line = axes.plot(shares, gains, color=colour, marker=marker, linestyle=dash, linewidth=1.5, markersize=4)[0]
+                line = axes.plot(
+                    shares, gains, color=colour, marker=marker, linestyle=dash, linewidth=1.5, markersize=4
+                )[0]
                 line.set_markevery(max(1, len(gains) // 8))
             axes.axhline(0, color=theme.ink, linewidth=0.9)
             axes.set(xlim=(0, 1), xlabel="Clients, sorted by their gain", ylabel="Gain in points")
             axes.xaxis.set_major_formatter(FuncFormatter(percent))
             _percents(axes, short(column, 34), theme)
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.0f}".replace("-", "−")))
+            axes.yaxis.set_major_formatter(
+                FuncFormatter(lambda value, _: f"{100 * value:+.0f}".replace("-", "−"))
+            )
             winners = {name: float(np.mean(np.asarray(values) > 0)) for name, values in lines.items()}
             texts = {name: f"{short(name, 16)}: {100 * share:.0f} % gain" for name, share in winners.items()}
             _key_beside(axes, sorted(lines, key=lambda name: -winners[name]), names, texts, theme)
     return figure
 
 
-def _key_beside(axes: Axes, shown: Sequence[str], names: Sequence[str], texts: Mapping[str, str], theme: Theme) -> None:
+def _key_beside(
+    axes: Axes, shown: Sequence[str], names: Sequence[str], texts: Mapping[str, str], theme: Theme
+) -> None:
     """Marks and texts to the right of a panel, from above."""
     step = min(0.11, 1 / max(len(shown), 1))
     for number, name in enumerate(shown):
         colour, marker, dash = look(names.index(name), theme)
         y = 1 - step * (number + 0.5)
-        axes.plot([1.03, 1.1], [y, y], color=colour, linestyle=dash, linewidth=1.5, transform=axes.transAxes, clip_on=False)
-        axes.plot([1.065], [y], color=colour, marker=marker, markersize=5, transform=axes.transAxes, clip_on=False)
+        axes.plot(
+            [1.03, 1.1],
+            [y, y],
+            color=colour,
+            linestyle=dash,
+            linewidth=1.5,
+            transform=axes.transAxes,
+            clip_on=False,
+        )
+        axes.plot(
+            [1.065], [y], color=colour, marker=marker, markersize=5, transform=axes.transAxes, clip_on=False
+        )
         axes.text(1.13, y, texts[name], transform=axes.transAxes, va="center", fontsize=8.5, color=theme.ink)
 
 
 class Cost(NamedTuple):
-    """A method on a data set: median seconds of a client's round, numbers that it holds in training (millions), accuracy."""
+    """A method on a data set: median seconds of a client's round, numbers that it holds in training
+    (millions), accuracy.
+    """
 
     seconds: float
     floats: float
@@ -177,7 +240,9 @@ class Cost(NamedTuple):
 
 
 def cost_panels(panels: Mapping[str, Mapping[str, Cost]], theme: Theme = LIGHT) -> Figure:
-    """data set → method → its cost: accuracy against seconds to the left, against numbers held to the right."""
+    """data set → method → its cost: accuracy against seconds to the left, against numbers held to the
+    right.
+    """
     names = list(dict.fromkeys(name for points in panels.values() for name in points))
     high = max(2.7, 0.24 * len(names) + 0.8)
     with style(theme):
@@ -188,8 +253,19 @@ def cost_panels(panels: Mapping[str, Mapping[str, Cost]], theme: Theme = LIGHT) 
             for name, point in points.items():
                 colour, marker, _ = look(names.index(name), theme)
                 for axes, x in ((left, point.seconds), (right, point.floats)):
-                    axes.plot([x], [point.accuracy], marker=marker, color=colour, markersize=7, alpha=0.9, linestyle="")
-            for axes, label in ((left, "Seconds of a client's round, median"), (right, "Numbers held in training, millions")):
+                    axes.plot(
+                        [x],
+                        [point.accuracy],
+                        marker=marker,
+                        color=colour,
+                        markersize=7,
+                        alpha=0.9,
+                        linestyle="",
+                    )
+            for axes, label in (
+                (left, "Seconds of a client's round, median"),
+                (right, "Numbers held in training, millions"),
+            ):
                 axes.set_xlabel(label, fontsize=9)
                 axes.set_xlim(left=0)
                 axes.margins(0.12)

@@ -1,4 +1,6 @@
-"""Pictures beside the curves: rank diagram, aggregation against personalization, who gains, what settings do."""
+"""Pictures beside the curves: rank diagram, aggregation against personalization, who gains, what settings
+do.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ BIN = 0.05  # width of a histogram's bars, as a share of the samples
 
 
 class PlotPoint(NamedTuple):
-    """A method in the plane of two accuracies: means and half widths over seeds (NaN: one seed), and its look."""
+    """A method in the plane of two accuracies: means and half widths over seeds (NaN: one seed), and its
+    look.
+    """
 
     label: str
     x: float
@@ -31,7 +35,9 @@ class PlotPoint(NamedTuple):
 
 
 def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
-    """Aggregation to the right, personalization upwards, bars for the 95 % intervals; names beside the picture, best first."""
+    """Aggregation to the right, personalization upwards, bars for the 95 % intervals; names beside the
+    picture, best first.
+    """
     with style(theme):
         height = max(3.6, 0.2 * len(points) + 0.9)
         figure = Figure(figsize=(6.4, height))
@@ -39,8 +45,17 @@ def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
         axes = place(figure, 0.9, 0.55, 6.4 - 1.0 - names, height - 0.8)
         for point in points:
             colour, marker, _ = look(point.style, theme)
-            axes.errorbar(point.x, point.y, xerr=_known(point.dx), yerr=_known(point.dy), fmt=marker, color=colour, markersize=7,
-                          elinewidth=1, alpha=0.95)  # fmt: skip
+            axes.errorbar(
+                point.x,
+                point.y,
+                xerr=_known(point.dx),
+                yerr=_known(point.dy),
+                fmt=marker,
+                color=colour,
+                markersize=7,
+                elinewidth=1,
+                alpha=0.95,
+            )
         dress(axes, theme, grid=True)
         axes.margins(0.12)
         for axis, name in ((axes.xaxis, "Aggregation accuracy"), (axes.yaxis, "Personalization accuracy")):
@@ -52,8 +67,24 @@ def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
         places = spread([0.08 + 0.92 * i / last for i in range(len(points))], min(0.07, 1 / len(points)))
         for point, at in zip(ordered, places, strict=True):
             colour, marker, _ = look(point.style, theme)
-            axes.plot([1.04], [at], marker=marker, markersize=6, color=colour, transform=axes.transAxes, clip_on=False)
-            axes.text(1.075, at, short(point.label, 30), transform=axes.transAxes, va="center", fontsize=9, color=theme.ink)
+            axes.plot(
+                [1.04],
+                [at],
+                marker=marker,
+                markersize=6,
+                color=colour,
+                transform=axes.transAxes,
+                clip_on=False,
+            )
+            axes.text(
+                1.075,
+                at,
+                short(point.label, 30),
+                transform=axes.transAxes,
+                va="center",
+                fontsize=9,
+                color=theme.ink,
+            )
     return figure
 
 
@@ -62,7 +93,9 @@ def _known(half: float) -> float | None:
 
 
 def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
-    """Demšar's critical-difference diagram: mean ranks on a line, 1 (best) to the left; bars join what does not differ."""
+    """Demšar's critical-difference diagram: mean ranks on a line, 1 (best) to the left; bars join what
+    does not differ.
+    """
     ordered = sorted(found.ranks.items(), key=lambda one: one[1])
     half = (len(ordered) + 1) // 2
     spans = found.cliques()
@@ -86,18 +119,40 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
             axes.text(at(tick), line - 0.1, str(tick), ha="center", va="bottom", fontsize=8, color=theme.ink)
         if found.difference <= high - low:
             axes.plot([left, at(low + found.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
-        axes.text(left, 0.14, f"critical difference {found.difference:.2f}", fontsize=8.5, va="bottom", color=theme.ink)
+        axes.text(
+            left,
+            0.14,
+            f"critical difference {found.difference:.2f}",
+            fontsize=8.5,
+            va="bottom",
+            color=theme.ink,
+        )
         for number, (start, end) in enumerate(spans):
             bar = line + 0.12 + 0.12 * number
-            axes.plot([at(start) - 0.05, at(end) + 0.05], [bar, bar], color=theme.colours[1], linewidth=3, solid_capstyle="butt")
+            axes.plot(
+                [at(start) - 0.05, at(end) + 0.05],
+                [bar, bar],
+                color=theme.colours[1],
+                linewidth=3,
+                solid_capstyle="butt",
+            )
         for number, (label, rank) in enumerate(ordered):
             y = top + 0.45 + 0.26 * (number if number < half else len(ordered) - 1 - number)
-            _ranked(axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme)
+            _ranked(
+                axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme
+            )
     return figure
 
 
 def _ranked(
-    axes: Axes, label: str, rank: float, x: float, drop: tuple[float, float], edge: float, on_left: bool, theme: Theme
+    axes: Axes,
+    label: str,
+    rank: float,
+    x: float,
+    drop: tuple[float, float],
+    edge: float,
+    on_left: bool,
+    theme: Theme,
 ) -> None:
     """A method's point on the line, and the thread from it down and out to its name."""
     away = -1 if on_left else 1
@@ -108,17 +163,25 @@ def _ranked(
     axes.text(edge + 0.16 * away, drop[1], text, ha=side, va="center", fontsize=9, color=theme.ink)
 
 
-def gains(differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, theme: Theme = LIGHT) -> Figure:
-    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one panel a method.
+def gains(
+    differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, theme: Theme = LIGHT
+) -> Figure:
+    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one
+    panel a method.
 
-    Of each method a list a seed: clients are counted seed by seed, and shown is the mean over seeds.
+        Of each method a list a seed: clients are counted seed by seed, and shown is the mean over seeds.
     """
     names = list(differences)
     columns = 2 if len(names) == 4 else min(3, len(names))  # four stand better in a square
     rows = math.ceil(len(names) / columns)
-    found = [np.concatenate([np.asarray(values, float) for values in seeds]) for seeds in differences.values()]
+    found = [
+        np.concatenate([np.asarray(values, float) for values in seeds]) for seeds in differences.values()
+    ]
     seeds = [len(values) for values in differences.values()]
-    low, high = min(-BIN, *(float(values.min()) for values in found)), max(BIN, *(float(values.max()) for values in found))
+    low, high = (
+        min(-BIN, *(float(values.min()) for values in found)),
+        max(BIN, *(float(values.max()) for values in found)),
+    )
     first, last = math.floor(round(low / BIN, 9)), math.ceil(round(high / BIN, 9))
     edges = np.round(np.arange(first, last + 1) * BIN, 10)
     with style(theme):
@@ -133,7 +196,9 @@ def gains(differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, t
             for bar, count in zip(bars, counts, strict=True):
                 if count:
                     middle = bar.get_x() + bar.get_width() / 2
-                    axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
+                    axes.text(
+                        middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink
+                    )
             axes.axvline(0, color=theme.ink, linewidth=0.8)
             lose, clients = (per_seed(count / of) for count in (int((values < 0).sum()), len(values)))
             axes.set_title(f"{short(name, 24)}: {lose} of {clients} lose", loc="left", fontsize=9)
@@ -157,13 +222,17 @@ def _gain(value: float, _: object) -> str:
 
 
 def count_bins(values: npt.NDArray[np.float64], edges: npt.NDArray[np.float64]) -> list[int]:
-    """How many values lie in each bin, the lower edge inside; differences that only rounding keeps from an edge are on it."""
+    """How many values lie in each bin, the lower edge inside; differences that only rounding keeps from
+    an edge are on it.
+    """
     counts, _ = np.histogram(np.round(values, 9), edges)
     return [int(count) for count in counts]
 
 
 def setting_map(trials: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """Score over two settings (the best over a third) as a heat map, over one as points; None where nothing was varied."""
+    """Score over two settings (the best over a third) as a heat map, over one as points; None where
+    nothing was varied.
+    """
     names = [name for name in trials.columns if name != "score" and trials[name].nunique() > 1]
     if not names:
         return None
@@ -189,8 +258,16 @@ def _heat(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
         for (i, j), value in np.ndenumerate(values):
             bright = (value - low) > 0.55 * (high - low)
             text = "–" if np.isnan(value) else f"{100 * value:.1f}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=9, fontweight="bold" if value == high else "normal",
-                      color="#101010" if bright else "#f4f4f4")  # fmt: skip
+            axes.text(
+                j,
+                i,
+                text,
+                ha="center",
+                va="center",
+                fontsize=9,
+                fontweight="bold" if value == high else "normal",
+                color="#101010" if bright else "#f4f4f4",
+            )
     return figure
 
 
@@ -203,7 +280,14 @@ def _strip(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
             values = trials[name]
             plain = pd.to_numeric(values, errors="coerce")
             shown = values.astype(str) if plain.isna().any() else plain
-            axes.plot(shown, trials["score"], linestyle="", marker=MARKERS[number], color=theme.colours[number], alpha=0.85)
+            axes.plot(
+                shown,
+                trials["score"],
+                linestyle="",
+                marker=MARKERS[number],
+                color=theme.colours[number],
+                alpha=0.85,
+            )
             positive = not plain.isna().any() and plain.min() > 0 and plain.max() / plain.min() >= 10
             if positive:
                 axes.set_xscale("log")

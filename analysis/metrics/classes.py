@@ -28,7 +28,9 @@ def class_curves(runs: Runs, run: str) -> pd.DataFrame:
     rounds, classes, values = part
     names = np.unique(classes)
     if len(values) % len(names) == 0 and np.array_equal(classes, np.resize(names, len(values))):
-        return pd.DataFrame(values.reshape(-1, len(names)), rounds[:: len(names)], names)  # much quicker than pivot
+        return pd.DataFrame(
+            values.reshape(-1, len(names)), rounds[:: len(names)], names
+        )  # much quicker than pivot
     frame = pd.DataFrame({"round": rounds, "class": classes, "value": values})
     return frame.pivot_table(index="round", columns="class", values="value")
 
@@ -36,7 +38,12 @@ def class_curves(runs: Runs, run: str) -> pd.DataFrame:
 def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurve]]:
     """Run → rounds, classes, accuracies of the global model on the test set, ordered by round and class."""
     rows = runs.metrics
-    kept = rows["class"].notna() & (rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")
+    kept = (
+        rows["class"].notna()
+        & (rows["model"] == "global")
+        & (rows["split"] == "test")
+        & (rows["metric"] == "accuracy")
+    )
     rows = rows[kept]
     names, codes = rows["run"].cat.categories, rows["run"].cat.codes.to_numpy()
     columns = [rows[name].to_numpy(np.float64) for name in ("round", "class", "value")]
@@ -47,9 +54,11 @@ def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurv
 
 
 def forgetting(curves: ClassCurve) -> float:
-    """Mean over classes of (best accuracy of an earlier round − last accuracy); rounds x classes; NaN for one round.
+    """Mean over classes of (best accuracy of an earlier round − last accuracy); rounds x classes; NaN for one
+    round.
 
-    0 or below: nothing was forgotten. The measure of continual learning (Chaudhry et al. 2018), with rounds for tasks.
+        0 or below: nothing was forgotten. The measure of continual learning (Chaudhry et al. 2018), with
+        rounds for tasks.
     """
     if len(curves) < 2:
         return math.nan
@@ -57,7 +66,9 @@ def forgetting(curves: ClassCurve) -> float:
 
 
 def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
-    """head, medium, tail: the classes with most, middling and fewest training samples, a third each; none if all are equal."""
+    """head, medium, tail: the classes with most, middling and fewest training samples, a third each; none
+    if all are equal.
+    """
     if not samples or max(samples) < 1.5 * max(min(samples), 1):
         return {}
     order = sorted(range(len(samples)), key=lambda c: (-samples[c], c))
@@ -66,7 +77,9 @@ def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
 
 
 def held_and_missing(accuracy: Sequence[float], holders: Sequence[int], clients: int) -> tuple[float, float]:
-    """Mean accuracy over all (client, class it holds) pairs and over all (client, class it misses) pairs; NaN without pairs."""
+    """Mean accuracy over all (client, class it holds) pairs and over all (client, class it misses) pairs;
+    NaN without pairs.
+    """
     scores, held = np.asarray(accuracy, float), np.asarray(holders, float)
     missing = clients - held
     return _weighted(scores, held), _weighted(scores, missing)
@@ -78,15 +91,26 @@ def _weighted(scores: ClassCurve, weights: ClassCurve) -> float:
 
 
 def class_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
-    """Method by head, medium and tail classes, held and missing pairs, and forgetting; None where no run measured classes."""
+    """Method by head, medium and tail classes, held and missing pairs, and forgetting; None where no run
+    measured classes.
+    """
     rows = [(marked(runs, group), [_views(runs, name) for name in group.used]) for group in members]
-    names = [name for name in ("head", "medium", "tail", "held", "missing", "forgetting")
-             if any(name in view for _, views in rows for view in views)]  # fmt: skip
+    names = [
+        name
+        for name in ("head", "medium", "tail", "held", "missing", "forgetting")
+        if any(name in view for _, views in rows for view in views)
+    ]
     if not names:
         return None
-    lines = [[label, *(_cell([view[name] for view in views if name in view]) for name in names)] for label, views in rows]
-    return TextTable(["Method", *(f"{name} %" if name != "forgetting" else "forgetting, points" for name in names)], lines,
-                 frozenset({"Method"}))  # fmt: skip
+    lines = [
+        [label, *(_cell([view[name] for view in views if name in view]) for name in names)]
+        for label, views in rows
+    ]
+    return TextTable(
+        ["Method", *(f"{name} %" if name != "forgetting" else "forgetting, points" for name in names)],
+        lines,
+        frozenset({"Method"}),
+    )
 
 
 def _views(runs: Runs, name: str) -> dict[str, float]:
@@ -104,11 +128,16 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
 
 
 def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
-    """samples and holders of every class, from run.json; nothing in runs from before they were written, or where they are not
-    so many counts."""
+    """samples and holders of every class, from run.json; nothing in runs from before they were written, or
+    where they are not so many counts.
+    """
     found = runs.files[name].get("classes")
     clients = runs.files[name].get("clients")
-    if not isinstance(found, dict) or not isinstance(clients, int) or not {"samples", "holders"} <= set(found):
+    if (
+        not isinstance(found, dict)
+        or not isinstance(clients, int)
+        or not {"samples", "holders"} <= set(found)
+    ):
         return {}
     if not all(_counts(found[what], classes) for what in ("samples", "holders")):
         return {}
@@ -116,7 +145,11 @@ def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
 
 
 def _counts(values: object, classes: int) -> bool:
-    return isinstance(values, list) and len(values) == classes and all(type(value) is int and value >= 0 for value in values)
+    return (
+        isinstance(values, list)
+        and len(values) == classes
+        and all(type(value) is int and value >= 0 for value in values)
+    )
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -1,4 +1,6 @@
-"""Are two methods different? Paired tests over seeds, and ranks over data sets with their critical difference."""
+"""Are two methods different? Paired tests over seeds, and ranks over data sets with their critical
+difference.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ EXACT = 14  # seeds up to which all sign changes are tried: 2^14 take millisecon
 
 
 class Paired(NamedTuple):
-    """a − b over the seeds both have, in points: mean, half width of its 95 % interval, and two p-values (NaN below 2 seeds)."""
+    """a − b over the seeds both have, in points: mean, half width of its 95 % interval, and two p-values
+    (NaN below 2 seeds).
+    """
 
     seeds: int
     mean: float
@@ -31,7 +35,9 @@ class Paired(NamedTuple):
 
 
 def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
-    """Compare two methods on the seeds they share; a seed means one split, one start, one order of batches for both."""
+    """Compare two methods on the seeds they share; a seed means one split, one start, one order of
+    batches for both.
+    """
     common = sorted(set(a) & set(b))
     differences = [100 * (a[seed] - b[seed]) for seed in common]
     n = len(differences)
@@ -44,9 +50,10 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
 
 
 def sign_changes(differences: Sequence[float]) -> float:
-    """Exact two-sided p-value: the share of all 2^n changes of sign whose mean is at least as far from 0. NaN above 14 seeds.
+    """Exact two-sided p-value: the share of all 2^n changes of sign whose mean is at least as far from 0. NaN
+    above 14 seeds.
 
-    Needs no normal distribution; with n seeds it cannot go below 2/2^n (0.25 for three, 0.0625 for five).
+        Needs no normal distribution; with n seeds it cannot go below 2/2^n (0.25 for three, 0.0625 for five).
     """
     if len(differences) > EXACT:
         return math.nan
@@ -61,45 +68,75 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
     return {int(seeds[name]): float(values[name]) for name in group.used if not math.isnan(values[name])}
 
 
-def comparison_sheet(runs: Runs, members: Sequence[Group], measure: str = "accuracy_last") -> TextTable | None:
-    """Every method of a task against the best one, paired by seed; None without two methods that share two seeds.
+def comparison_sheet(
+    runs: Runs, members: Sequence[Group], measure: str = "accuracy_last"
+) -> TextTable | None:
+    """Every method of a task against the best one, paired by seed; None without two methods that share two
+    seeds.
 
-    Methods that may not be compared with the others (analysis/runs/comparable.py) are named with the reason and tested against nobody
-    but each other: then every line says whom it is compared with.
+        Methods that may not be compared with the others (analysis/runs/comparable.py) are named with the
+        reason and tested against nobody but each other: then every line says whom it is compared with.
     """
     sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
     found = [_against_best(runs, one, measure) for one in sets]
     if not any(found):
         return None
     if len(sets) == 1:
-        titles = ["Method", "Seeds", f"Difference to {found[0][0][1]}, points", "p (paired t)", "p (sign changes)"]
+        titles = [
+            "Method",
+            "Seeds",
+            f"Difference to {found[0][0][1]}, points",
+            "p (paired t)",
+            "p (sign changes)",
+        ]
         return TextTable(titles, [[label, *cells] for label, _, cells in found[0]], frozenset({"Method"}))
     lines = []
     for one, compared in zip(sets, found, strict=True):
         lines += [[label, best, *cells, told[label] or "yes"] for label, best, cells in compared]
         tested = {label for label, _, _ in compared} | {best for _, best, _ in compared}
-        lines += [[group.label, "–", "–", "–", "–", "–", told[group.label]] for group in one
-                  if told[group.label] and group.label not in tested]  # fmt: skip
-    titles = ["Method", "Compared with", "Seeds", "Difference, points", "p (paired t)", "p (sign changes)", "Comparable"]
+        lines += [
+            [group.label, "–", "–", "–", "–", "–", told[group.label]]
+            for group in one
+            if told[group.label] and group.label not in tested
+        ]
+    titles = [
+        "Method",
+        "Compared with",
+        "Seeds",
+        "Difference, points",
+        "p (paired t)",
+        "p (sign changes)",
+        "Comparable",
+    ]
     return TextTable(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
 
 
 def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
-    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none shares two seeds."""
+    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none
+    shares two seeds.
+    """
     scores = {group.label: seed_scores(runs, group, measure) for group in members}
     means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
     if len(means) < 2:
         return []
     best = max(means, key=lambda label: means[label])
-    found = {label: paired(scores[label], scores[best]) for label in sorted(means, key=lambda one: -means[one]) if label != best}
+    found = {
+        label: paired(scores[label], scores[best])
+        for label in sorted(means, key=lambda one: -means[one])
+        if label != best
+    }
     if all(one.seeds < 2 for one in found.values()):
         return []
-    return [(label, best, [str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)])
-            for label, one in found.items()]  # fmt: skip
+    return [
+        (label, best, [str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)])
+        for label, one in found.items()
+    ]
 
 
 class Ranking(NamedTuple):
-    """Mean ranks over the tasks that all methods were run on (1 is best), their critical difference, the number of tasks."""
+    """Mean ranks over the tasks that all methods were run on (1 is best), their critical difference, the
+    number of tasks.
+    """
 
     ranks: dict[str, float]
     difference: float
@@ -117,9 +154,10 @@ class Ranking(NamedTuple):
 
 
 def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
-    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that they share.
+    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that
+    they share.
 
-    Of a task only the largest set of experiments that may be compared counts.
+        Of a task only the largest set of experiments that may be compared counts.
     """
     table: dict[str, dict[tuple[str, str], float]] = {}
     for group in groups(runs):
@@ -133,7 +171,9 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
     if count < 3 or tasks < 2:
         return None
     ranks = frame.rank(axis=1, ascending=False).mean()
-    return Ranking({str(label): float(rank) for label, rank in ranks.items()}, critical_difference(count, tasks), tasks)
+    return Ranking(
+        {str(label): float(rank) for label, rank in ranks.items()}, critical_difference(count, tasks), tasks
+    )
 
 
 def critical_difference(methods: int, tasks: int) -> float:
@@ -142,9 +182,10 @@ def critical_difference(methods: int, tasks: int) -> float:
 
 
 def range_quantile(count: int, inside: float = 0.95) -> float:
-    """q with P(range of `count` standard normals <= q) = `inside`: the studentised range with infinite degrees of freedom.
+    """q with P(range of `count` standard normals <= q) = `inside`: the studentised range with infinite
+    degrees of freedom.
 
-    P = k ∫ φ(x) [Φ(x) − Φ(x − q)]^(k−1) dx, by the trapezium rule on [−8, 8 + q], bisected to 1e-9.
+        P = k ∫ φ(x) [Φ(x) − Φ(x − q)]^(k−1) dx, by the trapezium rule on [−8, 8 + q], bisected to 1e-9.
     """
     low, high = 0.0, 20.0
     while high - low > 1e-9:

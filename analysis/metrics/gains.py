@@ -10,10 +10,14 @@ import pandas as pd
 from ..runs.load import Runs
 
 
-def client_gains(runs: Runs, names: Iterable[str], baseline: Iterable[str], metric: str = "accuracy") -> list[list[float]]:
-    """Differences of each client's last score, a run less the baseline's of the same seed and split; fractions, a list a seed.
+def client_gains(
+    runs: Runs, names: Iterable[str], baseline: Iterable[str], metric: str = "accuracy"
+) -> list[list[float]]:
+    """Differences of each client's last score, a run less the baseline's of the same seed and split;
+    fractions, a list a seed.
 
-    metric: accuracy, after local training when it last took part, or accuracy_between, of all clients between rounds.
+        metric: accuracy, after local training when it last took part, or accuracy_between, of all clients
+        between rounds.
     """
     seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
     scores = runs.once(("client scores", metric), lambda: _last(runs, metric))
@@ -21,7 +25,12 @@ def client_gains(runs: Runs, names: Iterable[str], baseline: Iterable[str], metr
     found: list[list[float]] = []
     for name in names:
         for other in others:
-            if seeds[name] == seeds[other] and splits[name] == splits[other] and name in scores and other in scores:
+            if (
+                seeds[name] == seeds[other]
+                and splits[name] == splits[other]
+                and name in scores
+                and other in scores
+            ):
                 found.append((scores[name].to_numpy(float) - scores[other].to_numpy(float)).tolist())
     known = [[value for value in values if not math.isnan(value)] for values in found]
     return [values for values in known if values]

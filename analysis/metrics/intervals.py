@@ -9,7 +9,9 @@ import numpy as np
 
 
 def t_interval(values: Sequence[float]) -> float:
-    """Half width of the 95 % confidence interval of the mean, t·s/√n with n - 1 degrees of freedom; NaN if n < 2."""
+    """Half width of the 95 % confidence interval of the mean, t·s/√n with n - 1 degrees of freedom; NaN
+    if n < 2.
+    """
     n = len(values)
     if n < 2:
         return math.nan

@@ -67,32 +67,48 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "mb_down": rounds["bytes_down"].mean() / 1e6,
         "seconds_round": rounds["seconds"].median(),
     }
-    return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(runs.runs.index)
+    return pd.DataFrame({name: column.astype(float) for name, column in columns.items()}).reindex(
+        runs.runs.index
+    )
 
 
 def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
-    """Mean over classes (with test samples) of the global model's accuracy on each: after the last round, and at its best."""
+    """Mean over classes (with test samples) of the global model's accuracy on each: after the last round,
+    and at its best.
+    """
     curves = {name: class_curves(runs, name).mean(axis=1).dropna() for name in map(str, runs.runs.index)}
     ends = {name: (curve.iloc[-1], curve.max()) for name, curve in curves.items() if len(curve)}
-    found = pd.DataFrame.from_dict(ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float)
+    found = pd.DataFrame.from_dict(
+        ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float
+    )
     return {"balanced_last": found["balanced_last"], "balanced_best": found["balanced_best"]}
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
-    """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the first stage."""
-    own, whole = runs.series("personal", "local_test"), runs.series("global", "local_test", "accuracy_between")
-    last = {name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))}
+    """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the
+    first stage.
+    """
+    own, whole = (
+        runs.series("personal", "local_test"),
+        runs.series("global", "local_test", "accuracy_between"),
+    )
+    last = {
+        name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))
+    }
     return {**last, "a_sel_drop": lately(runs, at_stage(runs, own, 0)) - last["a_sel"]}
 
 
 def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
-    """What a run was asked to measure besides: eigenvalues' variances (R1, R2, R4 of the global model, R3 of the clients'),
-    numbers that a client holds, in millions."""
-    rows = {"eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
-            "eigenvalue_variance_class": ("global", "test", "eigenvalue_variance_class"),
-            "eigenvalue_variance_client": ("local", "train", "eigenvalue_variance"),
-            "eigenvalue_variance_raw": ("global", "test", "eigenvalue_variance_raw"),
-            **{name: ("local", "train", name) for name in ("floats_model", "floats_training", "floats_kept")}}  # fmt: skip
+    """What a run was asked to measure besides: eigenvalues' variances (R1, R2, R4 of the global model, R3 of
+    the clients'), numbers that a client holds, in millions.
+    """
+    rows = {
+        "eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
+        "eigenvalue_variance_class": ("global", "test", "eigenvalue_variance_class"),
+        "eigenvalue_variance_client": ("local", "train", "eigenvalue_variance"),
+        "eigenvalue_variance_raw": ("global", "test", "eigenvalue_variance_raw"),
+        **{name: ("local", "train", name) for name in ("floats_model", "floats_training", "floats_kept")},
+    }
     found = {name: recent(runs.series(*where), 1) for name, where in rows.items()}
     return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}
 
@@ -101,4 +117,8 @@ def _participants(runs: Runs) -> pd.Series[float]:
     """Clients a round, from what each run planned."""
     if "config.federation.participation" not in runs.runs:
         return pd.Series(dtype=float)
-    return (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"]).round().clip(lower=1)
+    return (
+        (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"])
+        .round()
+        .clip(lower=1)
+    )

@@ -1,4 +1,6 @@
-"""One line an experiment: mean ± 95 % t-interval over seeds, as a DataFrame, text, Markdown, HTML or LaTeX."""
+"""One line an experiment: mean ± 95 % t-interval over seeds, as a DataFrame, text, Markdown, HTML or
+LaTeX.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,32 @@ from .intervals import t_interval
 from .measures import MEASURES, Measure, measures
 
 COMPARABLE = "Comparable"
-_TITLES = {"method": "Method", "dataset": "Data set", "partition": "Partition", "run": "Run", "seed": "Seed",
-           "seeds": "Seeds", "rounds": "Rounds", "state": "State"}  # fmt: skip
+_TITLES = {
+    "method": "Method",
+    "dataset": "Data set",
+    "partition": "Partition",
+    "run": "Run",
+    "seed": "Seed",
+    "seeds": "Seeds",
+    "rounds": "Rounds",
+    "state": "State",
+}
 
 
 def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
     """One row a group of seeds, or with `over_seeds=False` one row a run, by task and falling accuracy.
 
-    accuracy_last, accuracy_best, accuracy_mean10: aggregation accuracy (the global model on the server's test set) at
-        the last evaluated round, the highest, and the mean of the last 10 evaluated rounds; fractions in [0, 1].
-    personal_last: personalization accuracy, the mean over clients of each personal model on its own local test set.
-    personal_observed, personal_f1: of the same models, where only classes of the client's training data may be the answer, and
+    accuracy_last, accuracy_best, accuracy_mean10: aggregation accuracy (the global model on the server's test
+        set) at the last evaluated round, the highest, and the mean of the last 10 evaluated rounds; fractions
+        in [0, 1].
+    personal_last: personalization accuracy, the mean over clients of each personal model on its own local
+    test set. personal_observed, personal_f1: of the same models, where only classes of the client's training
+    data may be the answer, and
         the mean over clients of macro-F1.
-    mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median over rounds.
-    …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the shortest run used.
-    comparable, comparable_set: only where there is something to say: "yes", or what keeps a row from being compared with most of
+    mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median
+    over rounds. …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the
+    shortest run used. comparable, comparable_set: only where there is something to say: "yes", or what keeps
+    a row from being compared with most of
         its task; rows of a task with one number may be compared.
     """
     measured = measures(runs)
@@ -68,7 +81,9 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
 
 
 def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Titles and formatted cells of a summary: percent, `mean ± half width`, `done/planned` rounds, – for nothing."""
+    """Titles and formatted cells of a summary: percent, `mean ± half width`, `done/planned` rounds, – for
+    nothing.
+    """
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
     shown = {name: m for name, m in MEASURES.items() if not m.optional or table[name].notna().any()}
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
@@ -76,7 +91,10 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     titles += [COMPARABLE] if said else []
     lines = []
     for _, row in table.iterrows():
-        line = [f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split()) for name in names]
+        line = [
+            f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split())
+            for name in names
+        ]
         line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in shown.items()]
         line += [_rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])]
         lines.append([*line, *([str(row["comparable"])] if said else [])])
@@ -100,8 +118,11 @@ def _rounds(done: int, planned: float | None) -> str:
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """The summary for spreadsheets: numbers as they are, names so that none is a formula."""
-    words = {name: [for_csv(one) if isinstance(one, str) else one for one in table[name]]
-             for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])}  # fmt: skip
+    words = {
+        name: [for_csv(one) if isinstance(one, str) else one for one in table[name]]
+        for name in table.columns
+        if not pd.api.types.is_numeric_dtype(table[name])
+    }
     table.assign(**words).to_csv(path, index=False)
 
 
@@ -132,7 +153,9 @@ def to_latex(table: pd.DataFrame) -> str:
 
 def _sheet(table: pd.DataFrame) -> TextTable:
     titles, lines = cells(table)
-    return TextTable(titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State", COMPARABLE}))
+    return TextTable(
+        titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State", COMPARABLE})
+    )
 
 
 def _best(table: pd.DataFrame) -> set[tuple[int, str]]:

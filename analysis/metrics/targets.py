@@ -22,10 +22,11 @@ def first_reaching(curve: pd.Series[float], target: float) -> float:
 
 
 def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
-    """Rounds and MB (up and down, all participants) to the baseline's best accuracy of the same seed; None without a baseline.
+    """Rounds and MB (up and down, all participants) to the baseline's best accuracy of the same seed; None
+    without a baseline.
 
-    The baseline is FedAvg, or the task's first method where it was not run. Crossing one's own maximum is a noisy measure.
-    A method that may not be compared with the baseline has no numbers.
+        The baseline is FedAvg, or the task's first method where it was not run. Crossing one's own maximum is
+        a noisy measure. A method that may not be compared with the baseline has no numbers.
     """
     if len(members) < 2:
         return None
@@ -40,7 +41,9 @@ def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
         if differences(runs, group, baseline):
             lines.append([group.label, "–", "not comparable", "–"])
             continue
-        pairs = [(name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets]
+        pairs = [
+            (name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets
+        ]
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}
         lines.append([group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)])

@@ -1,7 +1,8 @@
 """Any name made safe for where it is shown: one function a format.
 
-Names of runs, data sets, classes and methods come from folders that anyone may have made. In a table they may be commands: a
-formula of a spreadsheet, an escape sequence of a terminal, a tag of HTML, a command of LaTeX, a link of Markdown.
+Names of runs, data sets, classes and methods come from folders that anyone may have made. In a table they may
+be commands: a formula of a spreadsheet, an escape sequence of a terminal, a tag of HTML, a command of LaTeX,
+a link of Markdown.
 """
 
 from __future__ import annotations
@@ -11,24 +12,42 @@ import re
 
 _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
     "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
-    "Δ": r"$\Delta$", "μ": r"$\mu$", "α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$",
-    "−": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "≠": r"$\neq$", "…": r"\ldots{}",
-}  # fmt: skip
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "Δ": r"$\Delta$",
+    "μ": r"$\mu$",
+    "α": r"$\alpha$",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
+    "−": "--",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "≠": r"$\neq$",
+    "…": r"\ldots{}",
+}
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
 
 
 def for_terminal(text: str) -> str:
-    r"""What a terminal would obey, hide or reorder written as its code (`\x1b`); raffed/results/visible.py does the same."""
+    r"""What a terminal would obey, hide or reorder written as its code (`\x1b`);
+    raffed/results/visible.py does the same.
+    """
     return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
 
 
 def for_csv(text: str) -> str:
-    """A cell that no spreadsheet computes: what begins like a formula gets an apostrophe before it. Numbers stay numbers."""
+    """A cell that no spreadsheet computes: what begins like a formula gets an apostrophe before it.
+    Numbers stay numbers.
+    """
     if _NUMBER.fullmatch(text):
         return text
-    plain = re.sub(rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text))  # some spreadsheets cut cells at these
+    plain = re.sub(
+        rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text)
+    )  # some spreadsheets cut cells at these
     return f"'{plain}" if text.lstrip()[:1] in tuple(_FORMULA) or text[:1] in ("\t", "\r", "\n") else plain
 
 
@@ -52,4 +71,10 @@ def for_latex(text: str) -> str:
 
 def _code(letter: str) -> str:
     number = ord(letter)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    return (
+        f"\\x{number:02x}"
+        if number < 0x100
+        else f"\\u{number:04x}"
+        if number < 0x10000
+        else f"\\U{number:08x}"
+    )

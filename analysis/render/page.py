@@ -1,4 +1,6 @@
-"""The HTML around a report: one file, no network, light and dark, narrow and wide. Every text is escaped here."""
+"""The HTML around a report: one file, no network, light and dark, narrow and wide. Every text is escaped
+here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""MAP's Figs. 9 and 11: mean aggregation against mean personalization, as ours and, where there is one, as printed (Fig. 9)."""
+"""MAP's Figs. 9 and 11: mean aggregation against mean personalization, as ours and, where there is one,
+as printed (Fig. 9).
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,10 @@ class ScorePair(NamedTuple):
 
 
 def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], dict[str, TextTable]]:
-    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto front.
+    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto
+    front.
 
-    A row of which the paper prints no cell has no printed average; Fig. 11 has none.
+        A row of which the paper prints no cell has no printed average; Fig. 11 has none.
     """
     rows = list(dict.fromkeys(cell["row"] for cell in item.about["cells"]))
     told = {cell["row"] for cell in item.about["cells"] if cell["printed"]}
@@ -42,26 +45,40 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
         found.append(DrawnFigure(_plane(printed, rows), caption, "natural"))
     if ours:
         where = ", ".join(columns)
-        found.append(DrawnFigure(_plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"))
-    columns_of = {whose: pairs for whose, pairs in (("Paper", printed), ("Ours", ours)) if pairs or whose == "Ours"}
+        found.append(
+            DrawnFigure(
+                _plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"
+            )
+        )
+    columns_of = {
+        whose: pairs for whose, pairs in (("Paper", printed), ("Ours", ours)) if pairs or whose == "Ours"
+    }
     lines = [[row, *(cell for pairs in columns_of.values() for cell in _cells(pairs, row))] for row in rows]
-    titles = [f"{whose}: {what}" for whose in columns_of for what in ("aggregation %", "personalization %", "front")]
+    titles = [
+        f"{whose}: {what}" for whose in columns_of for what in ("aggregation %", "personalization %", "front")
+    ]
     words = frozenset({"Method", *(f"{whose}: front" for whose in columns_of)})
     sheet = TextTable(["Method", *titles], lines, words)
-    return found, {"Pareto front: no other method is as good in both and better in one": sheet} if found else {}
+    return found, {
+        "Pareto front: no other method is as good in both and better in one": sheet
+    } if found else {}
 
 
 def front(pairs: Mapping[str, ScorePair]) -> set[str]:
     """The methods that no other one equals in both accuracies and exceeds in one."""
     return {
-        name for name, one in pairs.items()
+        name
+        for name, one in pairs.items()
         if not any(other.x >= one.x and other.y >= one.y and other != one for other in pairs.values())
-    }  # fmt: skip
+    }
 
 
 def _printed(item: Reproduction, row: str) -> ScorePair:
     where = {"dataset": "Avg", "network": "Avg", "method": row}
-    read = (printed_value(item.about["paper"], {**where, "table": table, "metric": metric}) for table, metric in AXES.items())
+    read = (
+        printed_value(item.about["paper"], {**where, "table": table, "metric": metric})
+        for table, metric in AXES.items()
+    )
     return ScorePair(*(value / 100 for value in read))
 
 
@@ -80,7 +97,9 @@ def _ours(item: Reproduction, runs: Runs) -> tuple[dict[str, ScorePair], list[st
 
 
 def _plane(pairs: Mapping[str, ScorePair], rows: list[str]) -> Figure:
-    return scatter([PlotPoint(row, *pair, math.nan, math.nan, rows.index(row)) for row, pair in pairs.items()])
+    return scatter(
+        [PlotPoint(row, *pair, math.nan, math.nan, rows.index(row)) for row, pair in pairs.items()]
+    )
 
 
 def _cells(pairs: Mapping[str, ScorePair], row: str) -> list[str]:

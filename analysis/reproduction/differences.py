@@ -1,4 +1,6 @@
-"""What a paper prints between its numbers, and ours: a gain, the distance to the best other method, an additional cost."""
+"""What a paper prints between its numbers, and ours: a gain, the distance to the best other method, an
+additional cost.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Place = tuple[str, str]  # row, column
 
 
 class Difference(NamedTuple):
-    """A number for every seed that all it is made of have; to: the other method, where it is not always the same."""
+    """A number for every seed that all it is made of have; to: the other method, where it is not always
+    the same.
+    """
 
     values: list[float]
     to: str = ""
@@ -67,9 +71,10 @@ KINDS = {
 
 
 def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
-    """Printed, as the printed numbers give it, ours (paired by seed, mean ± 95 % interval); None where nothing of it is printed.
+    """Printed, as the printed numbers give it, ours (paired by seed, mean ± 95 % interval); None where
+    nothing of it is printed.
 
-    Papers err: FedMR's gain in CIFAR-10 P10C2 is printed as 2.23 and is 6.05 by its own accuracies.
+        Papers err: FedMR's gain in CIFAR-10 P10C2 is printed as 2.23 and is 6.05 by its own accuracies.
     """
     baseline, places, lines = item.about["baseline"], printed_places(item), []
     printed: dict[str, Scores] = {}
@@ -81,7 +86,17 @@ def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
         kind = KINDS[metric]
         theirs, own = (kind.of(scores[column], row, baseline) for scores in (printed, ours))
         numbers = (shown(values, kind.digits, sign=True) for values in ([value], theirs.values, own.values))
-        lines.append([row, column, kind.text.format(baseline), *numbers, str(len(own.values)), theirs.to or "–", own.to or "–"])
+        lines.append(
+            [
+                row,
+                column,
+                kind.text.format(baseline),
+                *numbers,
+                str(len(own.values)),
+                theirs.to or "–",
+                own.to or "–",
+            ]
+        )
     if not lines:
         return None
     best = "Best other: paper", "Best other: ours"
@@ -90,7 +105,9 @@ def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
 
 
 def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict[tuple[str, str, str], float]:
-    """Row, column, metric → what is printed, where something is; of averages only those of all their columns."""
+    """Row, column, metric → what is printed, where something is; of averages only those of all their
+    columns.
+    """
     paper, partial = item.about["paper"], {one["column"] for one in item.about["averages"] if not _whole(one)}
     frame = printed_values(paper)
     rows = set(frame.loc[frame["metric"].isin(list(KINDS)), "method"])
@@ -98,7 +115,9 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
     for (row, column), where in places.items():
         if where.get("method") in rows and column not in partial:
             values = {metric: printed_value(paper, {**where, "metric": metric}) for metric in KINDS}
-            found |= {(row, column, metric): value for metric, value in values.items() if not math.isnan(value)}
+            found |= {
+                (row, column, metric): value for metric, value in values.items() if not math.isnan(value)
+            }
     return found
 
 
@@ -106,10 +125,13 @@ def _whole(average: Mapping[str, Any]) -> bool:
     return bool(len(average["of"]) == average.get("whole", len(average["of"])))
 
 
-def _printed_scores(item: Reproduction, places: Mapping[Place, Mapping[str, str]], row: str, column: str) -> Scores:
-    """Row → {0: value} of all that is printed in a column, whether or not we have a cell for it; row: one that has.
+def _printed_scores(
+    item: Reproduction, places: Mapping[Place, Mapping[str, str]], row: str, column: str
+) -> Scores:
+    """Row → {0: value} of all that is printed in a column, whether or not we have a cell for it; row: one
+    that has.
 
-    An average's is the mean over its columns, not what is printed as such.
+        An average's is the mean over its columns, not what is printed as such.
     """
     average = next((one for one in item.about["averages"] if one["column"] == column), None)
     parts = (column,) if average is None else average["of"]
@@ -126,4 +148,8 @@ def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:
     for name, value in where.items():
         frame = frame if name == "method" else frame[frame[name] == value]
     values = pd.to_numeric(frame["value"], errors="coerce")
-    return {str(method): float(value) for method, value in zip(frame["method"], values, strict=True) if not math.isnan(value)}
+    return {
+        str(method): float(value)
+        for method, value in zip(frame["method"], values, strict=True)
+        if not math.isnan(value)
+    }

@@ -48,8 +48,9 @@ def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
 
 
 def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> list[str]:
-    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best by the cell's measure,
-    or by the one named."""
+    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best by
+    the cell's measure, or by the one named.
+    """
     if not cell.get("settings"):
         return _names(item, cell["runs"], runs)
     best = best_setting(item, cell, runs, measure)
@@ -57,15 +58,25 @@ def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure:
 
 
 def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> str:
-    """The setting with the highest mean of the measure, the first of equals, or of all while none has a run."""
-    means = {setting: mean for setting, mean in setting_means(item, cell, runs, measure).items() if not math.isnan(mean)}
+    """The setting with the highest mean of the measure, the first of equals, or of all while none has a
+    run.
+    """
+    means = {
+        setting: mean
+        for setting, mean in setting_means(item, cell, runs, measure).items()
+        if not math.isnan(mean)
+    }
     return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
 
 
-def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> dict[str, float]:
-    """Setting → mean of the measure, an accuracy in percent, over the seeds that all settings with runs have; NaN without runs.
+def setting_means(
+    item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = ""
+) -> dict[str, float]:
+    """Setting → mean of the measure, an accuracy in percent, over the seeds that all settings with runs have;
+    NaN without runs.
 
-    Where they share no seed, only those with the most seeds have a mean: a lucky seed makes no best setting.
+        Where they share no seed, only those with the most seeds have a mean: a lucky seed makes no best
+        setting.
     """
     scores, seeds = measures(runs)[measure or measure_of(item, cell)], runs.runs["seed"]
     known: dict[str, dict[int, float]] = {}
@@ -75,7 +86,10 @@ def setting_means(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measu
     there = [set(found) for found in known.values() if found]
     common, most = set.intersection(*there) if there else set(), max(map(len, there), default=0)
     counted = {name: common or (set(found) if len(found) == most else set()) for name, found in known.items()}
-    return {name: _percent([found[seed] for seed in counted[name]]) if found else math.nan for name, found in known.items()}
+    return {
+        name: _percent([found[seed] for seed in counted[name]]) if found else math.nan
+        for name, found in known.items()
+    }
 
 
 def _percent(scores: Sequence[float]) -> float:
@@ -83,9 +97,11 @@ def _percent(scores: Sequence[float]) -> float:
 
 
 def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
-    """Run → why it is left out: of the runs of its column and seed, most are of another partition, other data, or another budget.
+    """Run → why it is left out: of the runs of its column and seed, most are of another partition, other
+    data, or another budget.
 
-    What an item's rows are meant to differ in, besides the method and its arguments, is the clipping of gradients.
+        What an item's rows are meant to differ in, besides the method and its arguments, is the clipping of
+        gradients.
     """
 
     def made() -> dict[str, str]:
@@ -93,8 +109,12 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
         for members in _by_column(item, runs):
             first, *rest = classes(runs, members, DECLARED)
             for group in (group for one in rest for group in one):
-                told, than = next((told, one) for one in first if (told := differences(runs, group, one, DECLARED)))
-                found[group.used[0]] = f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"
+                told, than = next(
+                    (told, one) for one in first if (told := differences(runs, group, one, DECLARED))
+                )
+                found[group.used[0]] = (
+                    f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"
+                )
         return found
 
     left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
@@ -107,8 +127,12 @@ def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
     cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
     for cell in cells:
         for name in _loaded(item, cell["runs"], runs):
-            dataset, partition, seed = (str(runs.runs.at[name, one]) for one in ("dataset", "partition", "seed"))
-            found.setdefault((cell["column"], seed), {}).setdefault(name, Group(cell["row"], dataset, partition, (name,), ""))
+            dataset, partition, seed = (
+                str(runs.runs.at[name, one]) for one in ("dataset", "partition", "seed")
+            )
+            found.setdefault((cell["column"], seed), {}).setdefault(
+                name, Group(cell["row"], dataset, partition, (name,), "")
+            )
     return [list(one.values()) for one in found.values()]
 
 
@@ -125,5 +149,7 @@ def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
 
 def _loaded(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
     wanted = {str((item.folder / run).resolve()) for run in folders}
-    places = runs.once("places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()})
+    places = runs.once(
+        "places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()}
+    )
     return [places[folder] for folder in sorted(wanted) if folder in places]

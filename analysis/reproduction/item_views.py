@@ -20,18 +20,35 @@ from .item_runs import Reproduction, cell_names, measure_of, run_folders
 from .verdicts import ROUNDS, printed_value, result_lines, shown
 
 WORDS = frozenset({"Method", "Column", "Data set"})
-READINGS = {"eigenvalue_variance_class": "R2, batches of one class", "eigenvalue_variance_client": "R3, clients' models",
-            "eigenvalue_variance_raw": "R4, not standardised"}  # fmt: skip
+READINGS = {
+    "eigenvalue_variance_class": "R2, batches of one class",
+    "eigenvalue_variance_client": "R3, clients' models",
+    "eigenvalue_variance_raw": "R4, not standardised",
+}
 
 
 COST_DIGITS = (3, 0, 3, 2, 3, 2)
 CURVES = {  # measure → what is drawn against the round: model, split, metric, caption
-    "between_mean10": [("personal", "local_test", "accuracy_between", "Accuracy of all clients' models between rounds on their "
-                        "local tests, mean over clients and seeds.")],
-    "accuracy_last": [("global", "test", "accuracy", "Accuracy of the global model on the test set, mean over seeds."),
-                      ("personal", "local_test", "accuracy", "Accuracy of the participants' own models on their local tests, "
-                       "mean over participants and seeds.")],
-}  # fmt: skip
+    "between_mean10": [
+        (
+            "personal",
+            "local_test",
+            "accuracy_between",
+            "Accuracy of all clients' models between rounds on their "
+            "local tests, mean over clients and seeds.",
+        )
+    ],
+    "accuracy_last": [
+        ("global", "test", "accuracy", "Accuracy of the global model on the test set, mean over seeds."),
+        (
+            "personal",
+            "local_test",
+            "accuracy",
+            "Accuracy of the participants' own models on their local tests, "
+            "mean over participants and seeds.",
+        ),
+    ],
+}
 
 
 class View(NamedTuple):
@@ -45,7 +62,9 @@ Viewer = Callable[[Reproduction, Runs], View]
 
 
 def item_view(item: Reproduction, runs: Runs) -> View:
-    """All that the item's picture and its measure ask for, and the differences that are printed; without runs perhaps nothing."""
+    """All that the item's picture and its measure ask for, and the differences that are printed; without
+    runs perhaps nothing.
+    """
     viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: sheet for view in found for name, sheet in view.tables.items()}
@@ -83,18 +102,38 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
             continue
         panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
         drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
-        falls = lost.reindex([] if of_global else names).dropna()  # scores by stage are of the clients' models
+        falls = lost.reindex(
+            [] if of_global else names
+        ).dropna()  # scores by stage are of the clients' models
         values = [means.iloc[0], means.iloc[-1], drop]
-        lines.append([cell["row"], cell["column"], *(shown([100 * value], 2) for value in values), shown(100 * falls, 2)])
+        lines.append(
+            [
+                cell["row"],
+                cell["column"],
+                *(shown([100 * value], 2) for value in values),
+                shown(100 * falls, 2),
+            ]
+        )
     if not panels:
         return View([], {})
     caption = (
-        "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over participants and the last "
-        "ten visits of the stage, at most half of the run's (FEDIC and CReFF, which have no personal model: the global one, over "
+        "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over "
+        "participants and the last "
+        "ten visits of the stage, at most half of the run's (FEDIC and CReFF, which have no personal model: "
+        "the global one, over "
         "all clients)."
     )
-    titles = ["Method", "Column", "A_sel, first stage %", "last stage %", "drop, points", "forgetting F, points"]
-    return View([DrawnFigure(stage_curves(panels), caption)], {"What is forgotten": TextTable(titles, lines, WORDS)})
+    titles = [
+        "Method",
+        "Column",
+        "A_sel, first stage %",
+        "last stage %",
+        "drop, points",
+        "forgetting F, points",
+    ]
+    return View(
+        [DrawnFigure(stage_curves(panels), caption)], {"What is forgotten": TextTable(titles, lines, WORDS)}
+    )
 
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:
@@ -114,15 +153,21 @@ def rounds_view(item: Reproduction, runs: Runs) -> View:
 
 
 def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
-    """(row, column) → the cell's measure, a share, mean over seeds; without cells in which it was not measured."""
+    """(row, column) → the cell's measure, a share, mean over seeds; without cells in which it was not
+    measured.
+    """
     found = measures(runs)
-    means = {(cell["row"], cell["column"]): float(found.loc[names, measure_of(item, cell)].mean())
-             for cell, names in _cells(item, runs)}  # fmt: skip
+    means = {
+        (cell["row"], cell["column"]): float(found.loc[names, measure_of(item, cell)].mean())
+        for cell, names in _cells(item, runs)
+    }
     return {key: mean for key, mean in means.items() if not math.isnan(mean)}
 
 
 def against_view(item: Reproduction, runs: Runs) -> View:
-    """The item's measure against the whole number in which its columns end: `E=1`, `E=5`, … A panel for what stands before."""
+    """The item's measure against the whole number in which its columns end: `E=1`, `E=5`, … A panel for
+    what stands before.
+    """
     panels: dict[str, dict[str, dict[int, float]]] = {}
     name = ""
     for (row, column), share in _shares(item, runs).items():
@@ -132,26 +177,44 @@ def against_view(item: Reproduction, runs: Runs) -> View:
     if not panels:
         return View([], {})
     ticks = sorted({x for lines in panels.values() for points in lines.values() for x in points})
-    return View([DrawnFigure(line_panels(panels, name, ticks=ticks), f"The table's numbers against {name}, mean over seeds.")], {})
+    return View(
+        [
+            DrawnFigure(
+                line_panels(panels, name, ticks=ticks),
+                f"The table's numbers against {name}, mean over seeds.",
+            )
+        ],
+        {},
+    )
 
 
 def bars_view(item: Reproduction, runs: Runs) -> View:
-    """The item's measure as bars: a panel for what columns have in common, a group for the last word of each."""
+    """The item's measure as bars: a panel for what columns have in common, a group for the last word of
+    each.
+    """
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for (row, column), share in _shares(item, runs).items():
         where, _, last = column.rpartition(" ")
         panels.setdefault(where, {}).setdefault(last, {})[row] = share
-    return View([DrawnFigure(bar_panels(panels), "The table's numbers, mean over seeds.")] if panels else [], {})
+    return View(
+        [DrawnFigure(bar_panels(panels), "The table's numbers, mean over seeds.")] if panels else [], {}
+    )
 
 
 def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[float]]]:
     """(row, column) → gains of all clients over the baseline row, of the last survey, a list a seed."""
     cells = _cells(item, runs)
     base = {cell["column"]: names for cell, names in cells if cell["row"] == item.about["baseline"]}
-    rivals = [(cell, names) for cell, names in cells if cell["row"] != item.about["baseline"] and cell["column"] in base]
+    rivals = [
+        (cell, names)
+        for cell, names in cells
+        if cell["row"] != item.about["baseline"] and cell["column"] in base
+    ]
     found = {}
     for cell, names in rivals:
-        found[cell["row"], cell["column"]] = client_gains(runs, names, base[cell["column"]], "accuracy_between")
+        found[cell["row"], cell["column"]] = client_gains(
+            runs, names, base[cell["column"]], "accuracy_between"
+        )
     return {key: values for key, values in found.items() if values}
 
 
@@ -163,7 +226,17 @@ def _gain_sheet(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> d
         clients = [len(values) for values in seeds]
         counts = [per_seed(sum(one) / len(seeds)) for one in (clients, above, below)]
         mean = shown([100 * sum(values) / len(values) for values in seeds], 2, sign=True)
-        lines.append([row, column, str(len(seeds)), counts[0], mean, *counts[1:], f"{100 * sum(above) / sum(clients):.0f}"])
+        lines.append(
+            [
+                row,
+                column,
+                str(len(seeds)),
+                counts[0],
+                mean,
+                *counts[1:],
+                f"{100 * sum(above) / sum(clients):.0f}",
+            ]
+        )
     titles = ["Method", "Column", "Seeds", "Clients", "Mean gain, points", "gain", "lose", "gain %"]
     return {"Who gains": TextTable(titles, lines, WORDS)} if lines else {}
 
@@ -174,7 +247,10 @@ def gain_bars_view(item: Reproduction, runs: Runs) -> View:
     if not found:
         return View([], {})
     baseline = item.about["baseline"]
-    caption = f"Gain of every client over {baseline} after the last round, in points, bins of 5; counts are means over seeds."
+    caption = (
+        f"Gain of every client over {baseline} after the last round, in points, bins of 5; counts are means "
+        f"over seeds."
+    )
     named = {f"{row}, {column}": values for (row, column), values in found.items()}
     return View([DrawnFigure(gains(named, baseline), caption)], _gain_sheet(found))
 
@@ -187,20 +263,26 @@ def gain_curves_view(item: Reproduction, runs: Runs) -> View:
         panels.setdefault(column, {})[row] = [value for values in seeds for value in values]
     if not panels:
         return View([], {})
-    caption = f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; all seeds."
+    caption = (
+        f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; "
+        f"all seeds."
+    )
     return View([DrawnFigure(gain_curves(panels), caption)], _gain_sheet(found))
 
 
 def cost_view(item: Reproduction, runs: Runs) -> View:
-    """Seconds and numbers held against accuracy, a data set at a time (means over its columns and seeds), and the mean over the
-    data sets that all methods have."""
+    """Seconds and numbers held against accuracy, a data set at a time (means over its columns and seeds), and
+    the mean over the data sets that all methods have.
+    """
     where: dict[str, dict[str, list[str]]] = {}
     for cell, names in _cells(item, runs):
         where.setdefault(cell["column"].split()[0], {}).setdefault(cell["row"], []).extend(names)
     if not where:
         return View([], {})
-    found = {dataset: {row: _costs(runs, names, item.about["measure"]) for row, names in methods.items()}
-             for dataset, methods in where.items()}  # fmt: skip
+    found = {
+        dataset: {row: _costs(runs, names, item.about["measure"]) for row, names in methods.items()}
+        for dataset, methods in where.items()
+    }
     found |= _mean_costs(found)
     panels: dict[str, dict[str, Cost]] = {}
     lines = []
@@ -210,15 +292,28 @@ def cost_view(item: Reproduction, runs: Runs) -> View:
             cells = zip((*one[:5], 100 * one[5]), COST_DIGITS, strict=True)
             lines.append([row, dataset, *(shown([value], digits) for value, digits in cells)])
     caption = (
-        "Time: a client's local round on this machine, median over clients and rounds but the first. Memory: numbers that a "
-        "client holds while it trains; batches, activations, gradients and momentum, alike for all, are left out."
+        "Time: a client's local round on this machine, median over clients and rounds but the first. Memory: "
+        "numbers that a "
+        "client holds while it trains; batches, activations, gradients and momentum, alike for all, are left "
+        "out."
     )
-    titles = ["Method", "Data set", "s a round", "µs a sample", "held, millions", "in models", "kept, millions", "accuracy %"]
+    titles = [
+        "Method",
+        "Data set",
+        "s a round",
+        "µs a sample",
+        "held, millions",
+        "in models",
+        "kept, millions",
+        "accuracy %",
+    ]
     return View([DrawnFigure(cost_panels(panels), caption)], {"Cost": TextTable(titles, lines, WORDS)})
 
 
 def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
-    """The numbers of a line of `cost_view`: seconds, µs a sample, held and in models, kept, the accuracy as a fraction."""
+    """The numbers of a line of `cost_view`: seconds, µs a sample, held and in models, kept, the accuracy
+    as a fraction.
+    """
     values, about = measures(runs).loc[names].mean(), runs.runs.loc[names]
     seconds, sample = (float(about[name].mean()) for name in ("client_seconds", "client_sample_seconds"))
     held = float(values["floats_training"])
@@ -227,28 +322,49 @@ def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
 
 
 def _mean_costs(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, list[float]]]:
-    """A further "data set": every method's mean over those that all methods have, each counting once; {} below two of them."""
+    """A further "data set": every method's mean over those that all methods have, each counting once; {}
+    below two of them.
+    """
     rows = dict.fromkeys(row for methods in found.values() for row in methods)
     common = [methods for methods in found.values() if methods.keys() == rows.keys()]
     if len(common) < 2:
         return {}
-    means = {row: [sum(values) / len(common) for values in zip(*(one[row] for one in common), strict=True)] for row in rows}
+    means = {
+        row: [sum(values) / len(common) for values in zip(*(one[row] for one in common), strict=True)]
+        for row in rows
+    }
     return {f"mean of {len(common)}": means}
 
 
 def speed_view(item: Reproduction, runs: Runs) -> View:
-    """Speed-up and traffic: the baseline's rounds over a method's, and its rounds times what one client sends in one."""
-    sent, cells = 4 * measures(runs)["floats_up"], {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
+    """Speed-up and traffic: the baseline's rounds over a method's, and its rounds times what one client
+    sends in one.
+    """
+    sent, cells = (
+        4 * measures(runs)["floats_up"],
+        {(cell["row"], cell["column"]): cell for cell in item.about["cells"]},
+    )
     lines = result_lines(item, runs)
     base = {line.column: line.mean for line in lines if line.row == item.about["baseline"]}
     rows = []
     for line in lines:
         cell = cells[line.row, line.column]
         mb = float(sent.loc[cell_names(item, cell, runs)].mean())
-        ours = (base.get(line.column, math.nan) / line.mean, line.mean * mb) if math.isfinite(line.mean) else (math.nan, math.nan)
+        ours = (
+            (base.get(line.column, math.nan) / line.mean, line.mean * mb)
+            if math.isfinite(line.mean)
+            else (math.nan, math.nan)
+        )
         theirs = [_printed(item, cell, names) for names in (("speedup", "speedup_x"), ("traffic_MB",))]
         digits = zip((*theirs, *ours), (2, 1, 2, 1), strict=True)
-        rows.append([line.row, line.column, shown([line.mean], 0), *(shown([value], places) for value, places in digits)])
+        rows.append(
+            [
+                line.row,
+                line.column,
+                shown([line.mean], 0),
+                *(shown([value], places) for value, places in digits),
+            ]
+        )
     titles = ["Method", "Column", "Rounds", "Paper: speed-up", "Paper: MB", "Speed-up", "MB a client sends"]
     return View([], {"Speed-up and traffic": TextTable(titles, rows, WORDS)})
 
@@ -256,7 +372,11 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
 def _printed(item: Reproduction, cell: Mapping[str, Any], metrics: Sequence[str]) -> float:
     """What the paper prints for a cell under another metric; NaN if it prints none."""
     where = cell["printed"]
-    found = [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics] if where else []
+    found = (
+        [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics]
+        if where
+        else []
+    )
     return next((value for value in found if not math.isnan(value)), math.nan)
 
 
@@ -272,10 +392,15 @@ def spectrum_view(item: Reproduction, runs: Runs) -> View:
 
 
 PICTURES: dict[str, Viewer] = {
-    "stages": stages_view, "gain_bars": gain_bars_view, "gain_curves": gain_curves_view, "cost": cost_view,
-    "rounds": rounds_view, "against": against_view, "bars": bars_view,
+    "stages": stages_view,
+    "gain_bars": gain_bars_view,
+    "gain_curves": gain_curves_view,
+    "cost": cost_view,
+    "rounds": rounds_view,
+    "against": against_view,
+    "bars": bars_view,
     "averages": lambda item, runs: View(*averages_view(item, runs)),
-}  # fmt: skip
+}
 NEED_NO_RUN = frozenset({"averages"})  # what is printed is drawn too
 MEASURED: dict[str, Viewer] = dict.fromkeys(ROUNDS, speed_view)
 MEASURED |= dict.fromkeys(("eigenvalue_variance", *READINGS), spectrum_view)

@@ -1,8 +1,9 @@
-"""A paper's table beside ours: item.json says which runs are behind a cell, printed/*.csv what the paper prints.
+"""A paper's table beside ours: item.json says which runs are behind a cell, printed/*.csv what the paper
+prints.
 
-At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our 95 % interval. At
-proxy scale absolute numbers mean nothing: the sign of each difference to the baseline is compared. Smoke runs get no verdict.
-A printed number that is not to be reproduced is "no target".
+At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our
+95 % interval. At proxy scale absolute numbers mean nothing: the sign of each difference to the baseline is
+compared. Smoke runs get no verdict. A printed number that is not to be reproduced is "no target".
 """
 
 from __future__ import annotations
@@ -24,28 +25,58 @@ from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
 
-PRINTED = {"fedmr": "fedmr.csv", "map": "map.csv", "gldp": "gldp-mpfedcon.csv", "mpfedcon": "gldp-mpfedcon.csv"}
+PRINTED = {
+    "fedmr": "fedmr.csv",
+    "map": "map.csv",
+    "gldp": "gldp-mpfedcon.csv",
+    "mpfedcon": "gldp-mpfedcon.csv",
+}
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 READERS = (
-    "accuracy_last", "accuracy_best", "accuracy_mean10", "accuracy_mean", "balanced_last", "balanced_best", "personal_last",
-    "personal_mean10", "between_last", "between_mean10", "losing_last", "gaining_last", "a_loc", "a_glo", "a_sel", "a_sel_global",
-    "a_sel_drop", "floats_up", "eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client",
-    "eigenvalue_variance_raw", "rounds_to_baseline", "personal_rounds_to_baseline",
-)  # fmt: skip
+    "accuracy_last",
+    "accuracy_best",
+    "accuracy_mean10",
+    "accuracy_mean",
+    "balanced_last",
+    "balanced_best",
+    "personal_last",
+    "personal_mean10",
+    "between_last",
+    "between_mean10",
+    "losing_last",
+    "gaining_last",
+    "a_loc",
+    "a_glo",
+    "a_sel",
+    "a_sel_global",
+    "a_sel_drop",
+    "floats_up",
+    "eigenvalue_variance",
+    "eigenvalue_variance_class",
+    "eigenvalue_variance_client",
+    "eigenvalue_variance_raw",
+    "rounds_to_baseline",
+    "personal_rounds_to_baseline",
+)
 ROUNDS = {  # what counts rounds: of which accuracy
     "rounds_to_baseline": ("global", "test", "accuracy"),
     "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
 }
 SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way they moved
-DIGITS = {"floats_up": 3, **dict.fromkeys(ROUNDS, 0), **{name: 1 for name in READERS if name.startswith("eigenvalue")}}
+DIGITS = {
+    "floats_up": 3,
+    **dict.fromkeys(ROUNDS, 0),
+    **{name: 1 for name in READERS if name.startswith("eigenvalue")},
+}
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
 
 class Line(NamedTuple):
-    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN, empty: none); whether
-    what is printed is to be reproduced."""
+    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN,
+    empty: none); whether what is printed is to be reproduced.
+    """
 
     row: str
     column: str
@@ -63,12 +94,16 @@ class Line(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def printed_values(paper: str) -> pd.DataFrame:
     """The paper's numbers as text, one row a value."""
-    frame = pd.read_csv(Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False)
+    frame = pd.read_csv(
+        Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False
+    )
     return frame[frame["paper"] == NAMES[paper]]
 
 
 def printed_value(paper: str, where: Mapping[str, str]) -> float:
-    """The one number that the paper prints where all columns have these values; NaN if there is none, or it is no number."""
+    """The one number that the paper prints where all columns have these values; NaN if there is none, or
+    it is no number.
+    """
     if not where:
         return math.nan
     frame = printed_values(paper)
@@ -100,15 +135,21 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     lines = []
     for (row, column), values in ours.items():
         against = ours.get((baseline, column), {})
-        gains = [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
-        gain = math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
+        gains = (
+            [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
+        )
+        gain = (
+            math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
+        )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
         lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains, target))
     return lines
 
 
 def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """cell_values, also of an average's column: the mean of its columns, of the seeds that all of them have."""
+    """cell_values, also of an average's column: the mean of its columns, of the seeds that all of them
+    have.
+    """
     row, column = key
     average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
     if average is None:
@@ -119,7 +160,9 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
 
 
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints; empty without the cell."""
+    """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints;
+    empty without the cell.
+    """
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
     names = cell_names(item, cells[key], runs, measure) if key in cells else []
     if not names:
@@ -128,17 +171,25 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     if measure in ROUNDS or measure in SIGNS:
         against = cells.get((item.about["baseline"], key[1]))
         baseline = cell_names(item, against, runs) if against else []
-        return _rounds_to(runs, names, baseline, measure) if measure in ROUNDS else _moved(runs, names, baseline, SIGNS[measure])
+        return (
+            _rounds_to(runs, names, baseline, measure)
+            if measure in ROUNDS
+            else _moved(runs, names, baseline, SIGNS[measure])
+        )
     found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
     seeds = runs.runs.loc[names, "seed"]
-    return {int(seed): float(value) for seed, value in sorted(zip(seeds, found, strict=True)) if not math.isnan(value)}
+    return {
+        int(seed): float(value)
+        for seed, value in sorted(zip(seeds, found, strict=True))
+        if not math.isnan(value)
+    }
 
 
 def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measure: str) -> dict[int, float]:
     """Seed → first round at which the accuracy reaches the baseline's of that seed; infinite if none does.
 
-    The baseline's: its best on the test set; between rounds the mean of its last ten (MpFedcon's accuracy). The baseline's
-    own number is all its rounds, by the papers' definition.
+    The baseline's: its best on the test set; between rounds the mean of its last ten (MpFedcon's accuracy).
+    The baseline's own number is all its rounds, by the papers' definition.
     """
     matrix, best = runs.matrix(*ROUNDS[measure]), measure == "rounds_to_baseline"
     seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
@@ -150,13 +201,16 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
             curve = curves[seed]
             target = float(curve.max() if best else curve.iloc[-LAST_ROUNDS:].mean())
             reached = first_reaching(matrix[name], target)
-            found[seed] = float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
+            found[seed] = (
+                float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
+            )
     return dict(sorted(found.items()))
 
 
 def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int) -> dict[int, float]:
-    """Seed → % of all clients whose last score between rounds is above (sign 1) or below (−1) the same client's in the baseline's
-    run of that seed."""
+    """Seed → % of all clients whose last score between rounds is above (sign 1) or below (−1) the same
+    client's in the baseline's run of that seed.
+    """
     found = {}
     for name in names:
         for gains in client_gains(runs, [name], baseline, "accuracy_between"):
@@ -194,9 +248,10 @@ def _order(line: Line, tolerance: float) -> str:
 
 
 def paper_sheet(item: Reproduction, runs: Runs) -> TextTable:
-    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the baseline for Δ.
+    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the
+    baseline for Δ.
 
-    Where the paper prints no number at all, as for claims, the columns that compare with it are left out.
+        Where the paper prints no number at all, as for claims, the columns that compare with it are left out.
     """
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
@@ -206,16 +261,30 @@ def paper_sheet(item: Reproduction, runs: Runs) -> TextTable:
     left = {(cell["row"], cell["column"]): stray_of(item, cell, runs) or "–" for cell in item.about["cells"]}
     parts, lines = _parts(item), []
     for line in result_lines(item, runs):
-        cells = [line.row, parts.get(line.column, line.column), shown([line.printed], digits), shown(line.ours, digits)]
+        cells = [
+            line.row,
+            parts.get(line.column, line.column),
+            shown([line.printed], digits),
+            shown(line.ours, digits),
+        ]
         cells.append(str(len(line.ours)))
         if scale == "full":
             cells.append(shown([line.mean - line.printed], digits, sign=True))
         else:
             cells += [shown([line.printed_gain], digits, sign=True), shown(line.gains, digits, sign=True)]
         beside = [said.get((line.row, line.column), "–")] if title else []
-        lines.append([*cells, *beside, verdict(line, scale, item.about["tolerance"]), left.get((line.row, line.column), "–")])
+        lines.append(
+            [
+                *cells,
+                *beside,
+                verdict(line, scale, item.about["tolerance"]),
+                left.get((line.row, line.column), "–"),
+            ]
+        )
     titles += [title] if title else []
-    whole = TextTable([*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT}))
+    whole = TextTable(
+        [*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT})
+    )
     return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict", LEFT_OUT})
 
 
@@ -226,7 +295,9 @@ def _parts(item: Reproduction) -> dict[str, str]:
 
 
 def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:
-    """Beside the best of several settings: which it is, and what each of them scored. None for an item without settings."""
+    """Beside the best of several settings: which it is, and what each of them scored. None for an item
+    without settings.
+    """
     cells = [cell for cell in item.about["cells"] if cell.get("settings")]
     if not cells:
         return None
@@ -236,13 +307,19 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
         if all(math.isnan(mean) for mean in means.values()):
             continue
         best = best_setting(item, cell, runs)
-        others = ", ".join("not run" if math.isnan(mean) else f"{mean:.2f}" for setting, mean in means.items() if setting != best)
+        others = ", ".join(
+            "not run" if math.isnan(mean) else f"{mean:.2f}"
+            for setting, mean in means.items()
+            if setting != best
+        )
         found[cell["row"], cell["column"]] = f"{best} (others: {others})" if others else best
     return "Best setting", found
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:
-    """A column that measures need beside it, and its text for every cell: how many clients A_loc is over, what A_glo is of."""
+    """A column that measures need beside it, and its text for every cell: how many clients A_loc is over,
+    what A_glo is of.
+    """
     found, titles = {}, dict[str, str]()
     for cell in item.about["cells"]:
         measure = measure_of(item, cell)
@@ -255,7 +332,12 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
             of = pd.to_numeric(runs.runs.loc[names, "clients"]).max()
             text = f"{min(counts)} of {of:.0f}" if len(counts) else "–"
         else:
-            text = ", ".join(ANSWERS[word] for word in dict.fromkeys(a_glo(runs)["reading"].reindex(names).dropna())) or "–"
+            text = (
+                ", ".join(
+                    ANSWERS[word] for word in dict.fromkeys(a_glo(runs)["reading"].reindex(names).dropna())
+                )
+                or "–"
+            )
         found[cell["row"], cell["column"]] = text
     return " / ".join(titles[measure] for measure in ASIDES if measure in titles), found
 

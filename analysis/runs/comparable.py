@@ -1,7 +1,9 @@
-"""Which experiments of a task may be compared: what differs between them, besides the method and its arguments.
+"""Which experiments of a task may be compared: what differs between them, besides the method and its
+arguments.
 
-A difference of two methods is theirs alone only where everything else is equal: the partition (by its hash, not its name), the
-network, the data and their preprocessing, the budget and the numerics. Where it is not, the difference is named and never tested.
+A difference of two methods is theirs alone only where everything else is equal: the partition (by its hash,
+not its name), the network, the data and their preprocessing, the budget and the numerics. Where it is not,
+the difference is named and never tested.
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ from .load import Runs, flatten, section
 PREFIX = "not comparable: "
 MARK = " ≠"
 UNLIKE = "≠: not comparable with the others; the table says why."
-_MEASURED = {"federation.survey", "federation.measures", "federation.eval_every"}  # decide what is measured, not what is trained
+_MEASURED = {
+    "federation.survey",
+    "federation.measures",
+    "federation.eval_every",
+}  # decide what is measured, not what is trained
 _PARTITION = {"data.split", "data.local_test"}  # names of what the partition's hash decides
-ALIKE = {  # data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
+# Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
+ALIKE = {
     **dict.fromkeys(("digits", "femnist", "femnist-letters"), ("fedmr map map-authors plain",)),
     **dict.fromkeys(("mnist", "fashion-mnist"), ("fedmr plain",)),
     **dict.fromkeys(("cifar10", "cifar100", "cinic10", "svhn"), ("map map-authors",)),
@@ -38,7 +45,9 @@ class Differing(NamedTuple):
         return f"{self.what} differs ({self.one} / {self.other})"
 
 
-def differences(runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset()) -> list[Differing]:
+def differences(
+    runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset()
+) -> list[Differing]:
     """What keeps two experiments from being compared; empty where only the method and its arguments differ.
 
     declared: fields that are meant to differ, and are said to.
@@ -56,7 +65,9 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     """What differs, or is not known, and does not keep two experiments from being compared."""
     found, pairs = [], _hash_pairs(runs, one, other)
     if pairs and not all(all(pair) for pair in pairs):
-        found.append("the partition's hash is not recorded for all runs: they are compared by the partition's name")
+        found.append(
+            "the partition's hash is not recorded for all runs: they are compared by the partition's name"
+        )
     elif one.partition != other.partition:
         found.append(f"the partition has two names ({one.partition} / {other.partition}) and is the same")
     a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
@@ -67,7 +78,9 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     return found
 
 
-def classes(runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset()) -> list[list[Group]]:
+def classes(
+    runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset()
+) -> list[list[Group]]:
     """Experiments in sets within which all may be compared, the largest first, then the one met first."""
     found: list[list[Group]] = []
     for group in members:
@@ -81,8 +94,10 @@ def classes(runs: Runs, members: Sequence[Group], declared: frozenset[str] = fro
 
 
 class Verdict(NamedTuple):
-    """Of an experiment among those of its task. against: why it may not be compared with the largest set of them, or "". notes:
-    what else differs, or is not known. set: number of the set it belongs to; rivals: how many others are in it."""
+    """Of an experiment among those of its task. against: why it may not be compared with the largest set of
+    them, or "". notes: what else differs, or is not known. set: number of the set it belongs to; rivals: how
+    many others are in it.
+    """
 
     against: str
     notes: tuple[str, ...]
@@ -118,31 +133,50 @@ def why_not(runs: Runs, group: Group) -> str:
 
 
 def stated(runs: Runs, group: Group) -> tuple[str, int]:
-    """What a table says of an experiment: what keeps it from being compared, or "yes", and what else there is to say; and the
-    number of the set of its task within which it may be compared."""
-    verdict, several = _verdict(runs, group), len({one.set for one in judge(runs, _task(runs, group)).values()}) > 1
+    """What a table says of an experiment: what keeps it from being compared, or "yes", and what else there is
+    to say; and the number of the set of its task within which it may be compared.
+    """
+    verdict, several = (
+        _verdict(runs, group),
+        len({one.set for one in judge(runs, _task(runs, group)).values()}) > 1,
+    )
     said = verdict.against or ("with none of these" if several and not verdict.rivals else "yes")
     others = f"comparable with the {verdict.rivals} others of which this is said"
-    return "; ".join([said, *([others] if verdict.against and verdict.rivals else []), *verdict.notes]), verdict.set
+    return "; ".join(
+        [said, *([others] if verdict.against and verdict.rivals else []), *verdict.notes]
+    ), verdict.set
 
 
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
-    """A sentence for the caption of a figure that shows experiments which may not be compared; empty where there is none."""
+    """A sentence for the caption of a figure that shows experiments which may not be compared; empty
+    where there is none.
+    """
     return f" {UNLIKE}" if any(one.against for one in judge(runs, members).values()) else ""
 
 
 def marked(runs: Runs, group: Group) -> str:
-    """The label for a figure: with a mark where the experiment may not be compared with the others of its task."""
+    """The label for a figure: with a mark where the experiment may not be compared with the others of its
+    task.
+    """
     return group.label + (MARK if why_not(runs, group) else "")
 
 
 def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """(experiment, what is to be said) for a reader of a task's tables: what may not be compared, and what differs besides."""
-    return [(label, said) for label, one in judge(runs, members).items() for said in (one.against, *one.notes) if said]
+    """(experiment, what is to be said) for a reader of a task's tables: what may not be compared, and
+    what differs besides.
+    """
+    return [
+        (label, said)
+        for label, one in judge(runs, members).items()
+        for said in (one.against, *one.notes)
+        if said
+    ]
 
 
 def _task(runs: Runs, group: Group) -> list[Group]:
-    members: list[Group] = runs.once(("task", group.task), lambda: [one for one in groups(runs) if one.task == group.task])
+    members: list[Group] = runs.once(
+        ("task", group.task), lambda: [one for one in groups(runs) if one.task == group.task]
+    )
     return members
 
 
@@ -170,9 +204,13 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
         return [Differing("the partition", f"{unlike[0][0][:8]}…", f"{unlike[0][1][:8]}…{many}")]
     if pairs and all(all(pair) for pair in pairs):
         return []  # equal in all seeds, whatever it is called
-    a, b = ({name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none")) for name in _PARTITION}
-            for group in (one, other))  # fmt: skip
-    known = (set(partition_hashes(runs, one).values()) - {""}) & (set(partition_hashes(runs, other).values()) - {""})
+    a, b = (
+        {name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none")) for name in _PARTITION}
+        for group in (one, other)
+    )
+    known = (set(partition_hashes(runs, one).values()) - {""}) & (
+        set(partition_hashes(runs, other).values()) - {""}
+    )
     if a == b or known:  # of other seeds: the same recipe, or the very same partition
         return []
     return [Differing("the partition", one.partition, other.partition)]
@@ -183,7 +221,11 @@ def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
     a, b = (sorted({int(done[name]) for name in group.used}) for group in (one, other))
     if a == b:
         return []
-    return [Differing("the number of rounds done", *("–".join(map(str, dict.fromkeys((n[0], n[-1])))) for n in (a, b)))]
+    return [
+        Differing(
+            "the number of rounds done", *("–".join(map(str, dict.fromkeys((n[0], n[-1])))) for n in (a, b))
+        )
+    ]
 
 
 def _setting(runs: Runs, group: Group) -> dict[str, str]:
@@ -193,12 +235,21 @@ def _setting(runs: Runs, group: Group) -> dict[str, str]:
         file = runs.files[group.used[0]]
         config = flatten(experiment(file))
         aside = {"method", *_MEASURED, *_PARTITION}
-        found = {name: str(value) for name, value in config.items()
-                 if name not in aside and not name.startswith(("args.", "method_args."))}  # fmt: skip
+        found = {
+            name: str(value)
+            for name, value in config.items()
+            if name not in aside and not name.startswith(("args.", "method_args."))
+        }
         if "auto" in file:
-            found.pop("numerics.cohort", None)  # chosen by a probe of the machine; it decides on rounding alone
+            found.pop(
+                "numerics.cohort", None
+            )  # chosen by a probe of the machine; it decides on rounding alone
         found["data.transform"] = _preprocessing(section(section(file, "config"), "data"))
-        found |= {name: str(value) for name, value in file.items() if name.startswith(("data_", "dataset_")) and "sha256" in name}
+        found |= {
+            name: str(value)
+            for name, value in file.items()
+            if name.startswith(("data_", "dataset_")) and "sha256" in name
+        }
         return found
 
     setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
@@ -206,16 +257,26 @@ def _setting(runs: Runs, group: Group) -> dict[str, str]:
 
 
 def _preprocessing(data: Mapping[str, object]) -> str:
-    """What a run did to its images: `auto` resolved as raffed/runtime/setup.py does, equal styles of a data set as one."""
+    """What a run did to its images: `auto` resolved as raffed/runtime/setup.py does, equal styles of a
+    data set as one.
+    """
     style, split = str(data.get("transform") or "auto"), str(data.get("split")).lower()
     if style == "auto":
-        style = "map" if split.startswith(("incomplete", "dirichlet")) else "fedmr" if split.startswith(("p", "iid")) else "plain"
+        style = (
+            "map"
+            if split.startswith(("incomplete", "dirichlet"))
+            else "fedmr"
+            if split.startswith(("p", "iid"))
+            else "plain"
+        )
     alike = ALIKE.get(str(data.get("dataset")), ())
     return next((one for one in alike if style in one.split()), style)
 
 
 def _tuned(runs: Runs, group: Group) -> frozenset[str]:
-    """The fields of local training that a sweep chose for each method by itself: they are the method's, as its arguments are."""
+    """The fields of local training that a sweep chose for each method by itself: they are the method's,
+    as its arguments are.
+    """
 
     def made() -> frozenset[str]:
         folder = Path(str(runs.runs.at[group.used[0], "folder"])).resolve()
@@ -241,4 +302,8 @@ def _searched(path: Path) -> frozenset[str]:
 
 
 def _words(name: str) -> str:
-    return {"model.name": "the network", "data.dataset": "the data set", "data.transform": "the preprocessing"}.get(name, name)
+    return {
+        "model.name": "the network",
+        "data.dataset": "the data set",
+        "data.transform": "the preprocessing",
+    }.get(name, name)

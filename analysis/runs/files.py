@@ -1,4 +1,6 @@
-"""Files that anybody may have made, read without waiting and without surprise; and files written in one step, over no link."""
+"""Files that anybody may have made, read without waiting and without surprise; and files written in one
+step, over no link.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class UnfitFileError(ValueError):
 def read_bytes(path: Path) -> bytes:
     """The contents of a regular file; of a named pipe a reader would wait for ever."""
     if not path.is_file():
-        raise UnfitFileError("is missing" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file")
+        raise UnfitFileError(
+            "is missing" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
+        )
     return path.read_bytes()
 
 
@@ -37,7 +41,9 @@ def read_object(path: Path) -> dict[str, Any]:
     if len(raw) > LARGEST:
         raise UnfitFileError(f"has {len(raw):,} bytes, wanted at most {LARGEST:,}")
     try:
-        found = json.loads(raw.decode("utf-8"), parse_int=_integer, parse_float=_real, parse_constant=_no_number)
+        found = json.loads(
+            raw.decode("utf-8"), parse_int=_integer, parse_float=_real, parse_constant=_no_number
+        )
         json.dumps(found, ensure_ascii=False).encode("utf-8")  # raises for half a character
     except RecursionError as error:
         raise UnfitFileError("is nested too deeply") from error
@@ -69,9 +75,10 @@ def _no_number(text: str) -> NoReturn:
 
 
 def as_written(raw: bytes, name: str, files: Mapping[str, Any] | None) -> str:
-    """Why the bytes of a run's file are not those that the run wrote; empty if they are, or if nothing was written down.
+    """Why the bytes of a run's file are not those that the run wrote; empty if they are, or if nothing was
+    written down.
 
-    files: name below the run's folder → SHA-256, from run.json.
+        files: name below the run's folder → SHA-256, from run.json.
     """
     if files is None:
         return ""
@@ -84,7 +91,9 @@ def as_written(raw: bytes, name: str, files: Mapping[str, Any] | None) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file to write, beside `path`, whose place it takes at the end. A link of either name is not followed."""
+    """A new file to write, beside `path`, whose place it takes at the end. A link of either name is not
+    followed.
+    """
     temp = path.with_name(f".{path.stem}.tmp{path.suffix}")
     temp.unlink(missing_ok=True)
     temp.open("xb").close()

@@ -15,14 +15,24 @@ _USUAL = {  # what stands in run.json where nothing was asked for, or, in runs o
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
     "federation": {"survey": 0, "measures": "", "weighting": ""},
     "numerics": {"cohort": 0, "precision": "fp32"},
-    "faults": {"drop": 0, "late": 0, "corrupt": 0, "straggle": 0, "straggle_share": 0.5, "corrupt_kind": "nan", "at": ""},
+    "faults": {
+        "drop": 0,
+        "late": 0,
+        "corrupt": 0,
+        "straggle": 0,
+        "straggle_share": 0.5,
+        "corrupt_kind": "nan",
+        "at": "",
+    },
     "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
 }
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
 
-_Key = tuple[str, str, str, str, str]  # data set, partition, method, configuration, mark of the partition where one is needed
+_Key = tuple[
+    str, str, str, str, str
+]  # data set, partition, method, configuration, mark of the partition where one is needed
 
 
 class Group(NamedTuple):
@@ -45,7 +55,9 @@ class Group(NamedTuple):
 
     @property
     def task(self) -> tuple[str, str]:
-        """(dataset, partition): what stands in one table. Which of them may be compared, analysis/runs/comparable.py says."""
+        """(dataset, partition): what stands in one table. Which of them may be compared,
+        analysis/runs/comparable.py says.
+        """
         return self.dataset, self.names or self.partition
 
 
@@ -61,25 +73,38 @@ def _groups(runs: Runs) -> list[Group]:
     for name, row in about.items():
         text = json.dumps(experiment(runs.files[name]), sort_keys=True, default=str)
         members.setdefault((row["dataset"], row["partition"], row["method"], text, ""), []).append(name)
-    members = {(*key[:4], mark): names for key, all_names in members.items()
-               for mark, names in by_partition(key[1], {name: about[name] for name in all_names}).items()}  # fmt: skip
-    configs = [flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()]
+    members = {
+        (*key[:4], mark): names
+        for key, all_names in members.items()
+        for mark, names in by_partition(key[1], {name: about[name] for name in all_names}).items()
+    }
+    configs = [
+        flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()
+    ]
     labels = _labels(list(members), configs)
-    one_task = _one_task([(key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
-                          for key, names in members.items()])  # fmt: skip
+    one_task = _one_task(
+        [
+            (key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
+            for key, names in members.items()
+        ]
+    )
     found = []
     for (dataset, partition, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
         used = _used(rows)
         others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
-        found.append(Group(label, dataset, partition, used, _state(rows), others, one_task[dataset, partition]))
+        found.append(
+            Group(label, dataset, partition, used, _state(rows), others, one_task[dataset, partition])
+        )
     return sorted(found)
 
 
 def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
-    """Runs of one configuration, taken apart where their partitions only share a name: mark → runs; "" where they are one.
+    """Runs of one configuration, taken apart where their partitions only share a name: mark → runs; "" where
+    they are one.
 
-    A partition that is drawn has another hash for every seed; one of a file has the same, and two of one seed must agree.
+        A partition that is drawn has another hash for every seed; one of a file has the same, and two of one
+        seed must agree.
     """
     found: list[dict[Any, str]] = []  # seed → hash
     sets: list[list[str]] = []
@@ -87,7 +112,11 @@ def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
     for name, row in rows.items():
         seed, digest = (0 if from_file else row["seed"]), str(row["partition_sha256"])
         unknown = () if from_file else ("",)
-        fits = (i for i, one in enumerate(found) if one.get(seed, digest) in (digest, *unknown) or digest in unknown)
+        fits = (
+            i
+            for i, one in enumerate(found)
+            if one.get(seed, digest) in (digest, *unknown) or digest in unknown
+        )
         place = next(fits, None)
         if place is None:
             place = len(found)
@@ -97,24 +126,39 @@ def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
         sets[place].append(name)
     if len(sets) == 1 and not (from_file and next(iter(found[0].values()))):
         return {"": sets[0]}
-    return {next(iter(one.values()))[:8] or "not recorded": names for one, names in zip(found, sets, strict=True)}
+    return {
+        next(iter(one.values()))[:8] or "not recorded": names for one, names in zip(found, sets, strict=True)
+    }
 
 
 def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str], str]:
-    """(data set, partition) → all names that this partition has, where a file is one of them: drawn ones first; else ""."""
-    names: dict[tuple[str, str], set[str]] = {(dataset, partition): {partition} for dataset, partition, _ in known}
+    """(data set, partition) → all names that this partition has, where a file is one of them: drawn ones
+    first; else "".
+    """
+    names: dict[tuple[str, str], set[str]] = {
+        (dataset, partition): {partition} for dataset, partition, _ in known
+    }
     for dataset, partition, hashes in known:
         for other_set, other, also in known:
-            if dataset == other_set and (hashes & also) - {""} and any(one.startswith("file:") for one in (partition, other)):
+            if (
+                dataset == other_set
+                and (hashes & also) - {""}
+                and any(one.startswith("file:") for one in (partition, other))
+            ):
                 joined = names[dataset, partition] | names[dataset, other]
                 names |= {(dataset, one): joined for one in joined}
-    return {key: " = ".join(sorted(one, key=lambda name: (name.startswith("file:"), name))) if len(one) > 1 else ""
-            for key, one in names.items()}  # fmt: skip
+    return {
+        key: " = ".join(sorted(one, key=lambda name: (name.startswith("file:"), name)))
+        if len(one) > 1
+        else ""
+        for key, one in names.items()
+    }
 
 
 def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """Fields of the configuration in which the methods of a task differ, but for the method and its arguments: (field, who has
-    what). A difference of two methods is theirs alone only where this is empty."""
+    """Fields of the configuration in which the methods of a task differ, but for the method and its
+    arguments: (field, who has what). A difference of two methods is theirs alone only where this is empty.
+    """
     configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
     found = []
     for name in sorted({name for config in configs.values() for name in config}):
@@ -122,14 +166,19 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
         for label, config in configs.items():
             values.setdefault(str(config.get(name, "none")), []).append(label)
         if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
-            found.append((name, "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items())))
+            found.append(
+                (name, "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items()))
+            )
     return found
 
 
 def experiment(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not there, where the
-    data are, and settings that older runs do not have, where they are as usual."""
-    config = {key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT}
+    """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not
+    there, where the data are, and settings that older runs do not have, where they are as usual.
+    """
+    config = {
+        key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
+    }
     for name, usual in _USUAL.items():
         config[name] = {key: value for key, value in section(config, name).items() if value != usual.get(key)}
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
@@ -154,9 +203,16 @@ def _labels(keys: Sequence[_Key], configs: Sequence[Mapping[str, Any]]) -> list[
         names = sorted({name for rival in rivals for name in rival} - set(_THE_TASK))
         telling = [name for name in names if any(rival.get(name) != rivals[0].get(name) for rival in rivals)]
         short = Counter(name.rpartition(".")[2] for name in telling)
-        said = {n if short[n.rpartition(".")[2]] > 1 else n.rpartition(".")[2]: config[n] for n in telling if n in config}
+        said = {
+            n if short[n.rpartition(".")[2]] > 1 else n.rpartition(".")[2]: config[n]
+            for n in telling
+            if n in config
+        }
         labels.append(" ".join([key[2] or "?", *(f"{name}={value}" for name, value in said.items())]))
-    return [_numbered(label, key[:2], labels[:i], keys[:i]) for i, (label, key) in enumerate(zip(labels, keys, strict=True))]
+    return [
+        _numbered(label, key[:2], labels[:i], keys[:i])
+        for i, (label, key) in enumerate(zip(labels, keys, strict=True))
+    ]
 
 
 def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[_Key]) -> str:
@@ -185,10 +241,17 @@ def _finished(rows: _Rows) -> list[str]:
 def _why_not(name: str, rows: _Rows) -> str:
     row = rows[name]
     if row["state"] != "finished" and _finished(rows):
-        return f"{row['state'] or 'state unknown'} after {row['rounds_done']:.0f} rounds, while others are finished"
+        return (
+            f"{row['state'] or 'state unknown'} after {row['rounds_done']:.0f} rounds, while others are "
+            f"finished"
+        )
     return f"seed {row['seed']:.0f} is there already, with at least as many rounds"
 
 
 def _state(rows: _Rows) -> str:
     counts = Counter(row["state"] or "state unknown" for row in rows.values())
-    return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
+    return (
+        next(iter(counts))
+        if len(counts) == 1
+        else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
+    )

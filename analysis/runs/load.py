@@ -1,4 +1,6 @@
-"""Run folders on disk → two DataFrames. What cannot be read is named and left out; the rest is still reported."""
+"""Run folders on disk → two DataFrames. What cannot be read is named and left out; the rest is still
+reported.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ class NoRunsError(ValueError):
 class Runs:
     """What was found below the paths.
 
-    metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and `run`, a name unique in
-        this object; stage, class, n and bytes are floats whose NaN is the schema's null.
-    clients: run, client, round, value: the accuracy of each client's personal model on its local test when it last took part.
-    scores: run, client, stage, metric, round, value: the last score of each client, stage and metric, of the same kind.
-    runs: one row a run, indexed by `run`: folder, run_id, method, dataset, partition, seed, state, rounds_done,
-        rounds_planned, seconds, client_seconds and client_sample_seconds (medians of a client's round, and per sample), …, and
-        the configuration flattened to `config.local.lr` and the like.
+    metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and
+        `run`, a name unique in this object; stage, class, n and bytes are floats whose NaN is the schema's
+        null.
+    clients: run, client, round, value: the accuracy of each client's personal model on its local test when it
+    last took part. scores: run, client, stage, metric, round, value: the last score of each client, stage and
+    metric, of the same kind. runs: one row a run, indexed by `run`: folder, run_id, method, dataset,
+    partition, seed, state, rounds_done,
+        rounds_planned, seconds, client_seconds and client_sample_seconds (medians of a client's round, and
+        per sample), …, and the configuration flattened to `config.local.lr` and the like.
     files: what run.json held, by `run`.
     unreadable: why something was left out, by the path of the folder or file.
     """
@@ -54,8 +58,9 @@ class Runs:
 
     @property
     def unhashed(self) -> list[str]:
-        """The runs that were begun by a version of raffed that wrote down no hashes of files: whether anybody changed their rows
-        is not known here; `raffed verify` can tell."""
+        """The runs that were begun by a version of raffed that wrote down no hashes of files: whether anybody
+        changed their rows is not known here; `raffed verify` can tell.
+        """
         return [name for name, file in self.files.items() if "files" not in file]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -73,7 +78,9 @@ class Runs:
 
     def _without(self, names: Collection[str]) -> Runs:
         kept = {name: file for name, file in self.files.items() if name not in names}
-        metrics, clients, scores = (rows[rows["run"].isin(list(kept))] for rows in (self.metrics, self.clients, self.scores))
+        metrics, clients, scores = (
+            rows[rows["run"].isin(list(kept))] for rows in (self.metrics, self.clients, self.scores)
+        )
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
         return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
@@ -82,26 +89,36 @@ class Runs:
 
         def made() -> pd.DataFrame:
             rows = self.metrics
-            kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == metric) & rows["class"].isna()
+            kept = (
+                (rows["model"] == model)
+                & (rows["split"] == split)
+                & (rows["metric"] == metric)
+                & rows["class"].isna()
+            )
             return rows[kept].sort_values("round", kind="stable")
 
         frame: pd.DataFrame = self.once((model, split, metric), made)
         return frame
 
     def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """A metric of every run (columns) after every round (rows) that any of them measured; NaN where it did not."""
+        """A metric of every run (columns) after every round (rows) that any of them measured; NaN where
+        it did not.
+        """
 
         def made() -> pd.DataFrame:
             rows = self.series(model, split, metric)
-            return named(rows).pivot_table(index="round", columns="run", values="value", observed=True, dropna=False)
+            return named(rows).pivot_table(
+                index="round", columns="run", values="value", observed=True, dropna=False
+            )
 
         frame: pd.DataFrame = self.once(("matrix", model, split, metric), made)
         return frame
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose column `run` can be grouped by: pandas 3.1 gives the groups of an empty categorical column with more than 127
-    names a kind of code that it cannot align with that of other columns' groups."""
+    """Rows whose column `run` can be grouped by: pandas 3.1 gives the groups of an empty categorical column
+    with more than 127 names a kind of code that it cannot align with that of other columns' groups.
+    """
     return rows if len(rows) else rows.astype({"run": object})
 
 
@@ -111,10 +128,12 @@ def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
 
 
 def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
-    """Read every run at or below `paths`, or one path: finished, running, or killed. A folder found twice counts once.
+    """Read every run at or below `paths`, or one path: finished, running, or killed. A folder found twice
+    counts once.
 
-    Raises:
-        NoRunsError: there is no run that can be read at or below any of them; the message says why for each.
+        Raises:
+            NoRunsError: there is no run that can be read at or below any of them; the message says why for
+            each.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     runs = read_runs(given)
@@ -146,7 +165,9 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
         file = _read_run_file(folder, unreadable, reader)
         if file is not None:
             files[name], named[name] = file, folder
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # reading Parquet lets go of the interpreter
+    with ThreadPoolExecutor(
+        min(8, os.cpu_count() or 1)
+    ) as pool:  # reading Parquet lets go of the interpreter
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
     for name, one in read.items():
         unreadable |= one.unreadable or missing_rounds(named[name], files[name])
@@ -159,14 +180,19 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
             del read[name], files[name]
     about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
     last = {name: last_accuracies(one.scores) for name, one in read.items()}
-    clients, scores = _stacked(last, SCORES_OF_CLIENTS), _stacked({name: one.scores for name, one in read.items()}, SCORES)
+    clients, scores = (
+        _stacked(last, SCORES_OF_CLIENTS),
+        _stacked({name: one.scores for name, one in read.items()}, SCORES),
+    )
     return Runs(_joined(read), about, files, unreadable, clients, scores)
 
 
 def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:
     """The server's rows of all runs, with the run as a categorical column."""
     names = list(read)
-    table = pa.concat_tables([COLUMNS.empty_table(), *(one.server for one in read.values())]).unify_dictionaries()
+    table = pa.concat_tables(
+        [COLUMNS.empty_table(), *(one.server for one in read.values())]
+    ).unify_dictionaries()
     frame: pd.DataFrame = table.to_pandas()
     codes = np.repeat(np.arange(len(names)), [one.server.num_rows for one in read.values()])
     frame["run"] = pd.Categorical.from_codes(codes, pd.Index(names, dtype=object))
@@ -221,7 +247,9 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
         return None
     if (folder / "metrics").is_dir():
         return file
-    unreadable[str(folder)] = f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, wanted a folder"
+    unreadable[str(folder)] = (
+        f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, wanted a folder"
+    )
     return None
 
 
@@ -232,7 +260,9 @@ def _about(file: Mapping[str, Any], read: Parts) -> dict[str, Any]:
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
     about: dict[str, Any] = {name: _text(read.constant.get(name, value)) for name, value in said.items()}
     about["seed"] = number(read.constant.get("seed", config.get("seed")))
-    done = pc.max(read.server["round"]).as_py() if read.server.num_rows else number(file.get("rounds_done")) or 0
+    done = (
+        pc.max(read.server["round"]).as_py() if read.server.num_rows else number(file.get("rounds_done")) or 0
+    )
     about |= {"rounds_done": done, "rounds_planned": number(federation.get("rounds"))}
     about |= {name: number(file.get(name)) for name in ("seconds", "clients")}
     about |= dict(zip(("client_seconds", "client_sample_seconds"), read.seconds, strict=True))

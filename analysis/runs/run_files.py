@@ -22,19 +22,33 @@ _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
 _WORD = pa.dictionary(pa.int32(), pa.string())
-COLUMNS = pa.schema({**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()})
+COLUMNS = pa.schema(
+    {**dict.fromkeys(_WORDS, _WORD), **_KINDS, "value": pa.float64(), "seconds": pa.float64()}
+)
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 
 # What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
 DAMAGED = (
-    KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError, OSError, MemoryError,
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    OSError,
+    MemoryError,
     NotImplementedError,  # pandas, of a comparison with an object
-    pa.ArrowException, pd.errors.InvalidIndexError, pd.errors.IndexingError,
-)  # fmt: skip
+    pa.ArrowException,
+    pd.errors.InvalidIndexError,
+    pd.errors.IndexingError,
+)
 
 
 class Parts(NamedTuple):
-    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last scores and times."""
+    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last
+    scores and times.
+    """
 
     server: pa.Table
     constant: dict[str, Any]
@@ -72,7 +86,9 @@ def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
 
 
 def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
-    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not tell their rounds."""
+    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not
+    tell their rounds.
+    """
     found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
     done = number(file.get("rounds_done")) or 0
     wanted, lost = 1, []
@@ -84,7 +100,11 @@ def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
         wanted = int(span[2]) + 1
     if wanted <= done:
         lost.append(f"{wanted}-{done}")
-    return {str(folder / "metrics"): f"no part has the rows of rounds {', '.join(lost)}; put them back"} if lost else {}
+    return (
+        {str(folder / "metrics"): f"no part has the rows of rounds {', '.join(lost)}; put them back"}
+        if lost
+        else {}
+    )
 
 
 def number(value: object) -> float | int | None:
@@ -94,7 +114,9 @@ def number(value: object) -> float | int | None:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The parts in the order of rounds; one whose rounds another part holds as well was put together into that one."""
+    """The parts in the order of rounds; one whose rounds another part holds as well was put together into
+    that one.
+    """
     named = [(path, _PART.fullmatch(path.name)) for path in folder.glob("part-*.parquet")]
     spans = sorted((int(m[1]), -int(m[2]), path) for path, m in named if m)
     kept: list[tuple[int, Path]] = []
@@ -114,7 +136,9 @@ def _read_part(raw: bytes) -> tuple[pa.Table, dict[str, Any]]:
         said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
         first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
     if table.schema != COLUMNS:
-        table = pa.table({name: table[name].cast(COLUMNS.field(name).type) for name in COLUMNS.names}, schema=COLUMNS)
+        table = pa.table(
+            {name: table[name].cast(COLUMNS.field(name).type) for name in COLUMNS.names}, schema=COLUMNS
+        )
     if said or first is None:
         return table, {name: said[name] for name in _CONSTANT if name in said}
     return table, {name: first[name][0].as_py() for name in _CONSTANT}

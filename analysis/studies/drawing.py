@@ -18,8 +18,12 @@ WIDE, HIGH = 2.85, 2.85  # inches of a panel in a grid, its margins in it
 ARROW = 10.0  # proxies are drawn this much longer, as in MAP's Fig. 5
 
 
-def planes(study: Study, rows: Sequence[Sequence[str]], classes: Sequence[int], theme: Theme = LIGHT) -> Figure:
-    """A grid of panels, by name: features by class, proxies as arrows x ARROW, those of missing classes hollow."""
+def planes(
+    study: Study, rows: Sequence[Sequence[str]], classes: Sequence[int], theme: Theme = LIGHT
+) -> Figure:
+    """A grid of panels, by name: features by class, proxies as arrows x ARROW, those of missing classes
+    hollow.
+    """
     columns = max(map(len, rows))
     with style(theme):
         figure = Figure(figsize=(WIDE * columns + 0.1, HIGH * len(rows) + 0.42))
@@ -39,7 +43,8 @@ def _plane(axes: Axes, rows: pd.DataFrame, theme: Theme) -> None:
         colour, marker = class_look(int(str(label)), theme)
         drawn = axes.plot(points["x"], points["y"], linestyle="", marker=marker, color=colour, alpha=0.5)[0]
         drawn.set(markersize=3.4 * _size(int(str(label)), theme), markeredgewidth=0)
-    # Proxies may coincide: the large marks below, and each a little smaller than the one before, so that all are seen.
+    # Proxies may coincide: the large marks below, and each a little smaller than the one before, so that all
+    # are seen.
     proxies = sorted(records(rows[rows["kind"] != "feature"]), key=lambda row: -_size(row["label"], theme))
     for number, row in enumerate(proxies):
         x, y, missing = ARROW * row["x"], ARROW * row["y"], row["kind"] == "missing proxy"
@@ -69,17 +74,30 @@ def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
     axes.set_axis_off()
     for number, label in enumerate(classes):
         colour, marker = class_look(label, theme)
-        axes.plot([number + 0.1], [0.5], marker=marker, markersize=6 * _size(label, theme), color=colour, markeredgewidth=0)
+        axes.plot(
+            [number + 0.1],
+            [0.5],
+            marker=marker,
+            markersize=6 * _size(label, theme),
+            color=colour,
+            markeredgewidth=0,
+        )
         axes.text(number + 0.2, 0.47, f"class {label}", va="center", fontsize=8.5, color=theme.ink)
 
 
 def lines(
-    groups: Mapping[str, Mapping[str, pd.Series[Any]]], x: str, theme: Theme = LIGHT, *, share: bool = False,
-    looks: Mapping[str, int] | None = None, ticks: Sequence[float] = (),
-) -> Figure:  # fmt: skip
-    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions, shown in per cent.
+    groups: Mapping[str, Mapping[str, pd.Series[Any]]],
+    x: str,
+    theme: Theme = LIGHT,
+    *,
+    share: bool = False,
+    looks: Mapping[str, int] | None = None,
+    ticks: Sequence[float] = (),
+) -> Figure:
+    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions,
+    shown in per cent.
 
-    ticks: where the axis of x is labelled; round numbers if none are given.
+        ticks: where the axis of x is labelled; round numbers if none are given.
     """
     names = list(dict.fromkeys(name for curves in groups.values() for name in curves))
     number = {name: i for i, name in enumerate(names)} | dict(looks or {})
@@ -93,7 +111,14 @@ def lines(
             axes = place(figure, 0.6 + wide * (i % columns), bottom, wide - 0.75, high - 0.85)
             for name, curve in curves.items():
                 colour, marker, dash = look(number[name], theme)
-                drawn = axes.plot(curve.index, curve.to_numpy(float), color=colour, marker=marker, linestyle=dash, linewidth=1.6)
+                drawn = axes.plot(
+                    curve.index,
+                    curve.to_numpy(float),
+                    color=colour,
+                    marker=marker,
+                    linestyle=dash,
+                    linewidth=1.6,
+                )
                 drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
             _scales(axes, x, share)
             if ticks:

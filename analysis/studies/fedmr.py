@@ -15,10 +15,14 @@ def averaged_classifiers(study: Study) -> Painted:
     found = study.value("mean", "class 1", "angle")
     before = study.value("client 1", "class 1", "angle")
     check = StudyCheck(
-        "In the mean, the second row is 45° from the direction (−√3/2, ½)", f"{found:.3f}°", abs(found - ANGLE) < 1e-9, exact=True
+        "In the mean, the second row is 45° from the direction (−√3/2, ½)",
+        f"{found:.3f}°",
+        abs(found - ANGLE) < 1e-9,
+        exact=True,
     )
     caption = (
-        "Classifier rows of three clients that each miss one class (a dot: the zero row), and their mean. The dashed line is the "
+        "Classifier rows of three clients that each miss one class (a dot: the zero row), and their mean. "
+        "The dashed line is the "
         f"direction (−√3/2, ½): {before:.0f}° from client 1's second class, {found:.0f}° from the mean's."
     )
     return Painted([DrawnFigure(_arrows(study), caption)], [check])
@@ -44,6 +48,12 @@ def _arrows(study: Study, theme: Theme = LIGHT) -> Figure:
             axes.set_title(panel.capitalize(), loc="left", fontsize=10)
             dress(axes, theme, grid=True)
         for number in range(3):
-            figure.text(0.3 + number * 0.9, 0.04, f"● class {number + 1}", color=look(number, theme)[0], fontsize=9,
-                        transform=figure.dpi_scale_trans)  # fmt: skip
+            figure.text(
+                0.3 + number * 0.9,
+                0.04,
+                f"● class {number + 1}",
+                color=look(number, theme)[0],
+                fontsize=9,
+                transform=figure.dpi_scale_trans,
+            )
     return figure

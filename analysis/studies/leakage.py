@@ -1,4 +1,6 @@
-"""The study of gradient leakage (raffed/studies/leakage.py): MpFedcon's Fig. 10 and the defendability of its Table 4."""
+"""The study of gradient leakage (raffed/studies/leakage.py): MpFedcon's Fig. 10 and the defendability of
+its Table 4.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,22 @@ NOISES = ("Gaussian 1e-4", "Gaussian 1e-2", "Laplace 1e-4", "Laplace 1e-2")
 PRINTED = {noise: "yes" if noise.endswith("1e-2") else "no" for noise in NOISES}  # Table 4's marks
 MEANINGS = ("variance", "scale")
 CURVES = (
-    "{}: median error of the reconstruction over {} images, capped at 10; dotted: 0.03, below which an image can be recognised. "
+    "{}: median error of the reconstruction over {} images, capped at 10; dotted: 0.03, below which an image "
+    "can be recognised. "
     "Left: attacks. Right: DLG under noise."
 )
 PICTURES = (
-    "{}: originals, and what each attack made of them (cut to [0, 1]). known_head sees no gradient of the head but has its "
+    "{}: originals, and what each attack made of them (cut to [0, 1]). known_head sees no gradient of the "
+    "head but has its "
     "weights, as the server has in round 0."
 )
 IMAGE, LABEL = 0.8, 1.5  # inches: a picture's side, and the names to its left
 
 
 def leakage(study: Study) -> Painted:
-    """Curves of the error, the pictures, a table of attacks, Table 4's defendability for both readings of the noise's size."""
+    """Curves of the error, the pictures, a table of attacks, Table 4's defendability for both readings of
+    the noise's size.
+    """
     figures, tables, checks = [], {}, []
     for panel in study.panels():
         names = list(dict.fromkeys(study.values[study.values["panel"] == panel]["series"]))
@@ -66,14 +72,22 @@ def _shown(value: float | None, digits: int = 3) -> str:
 
 def _attacks(study: Study, panel: str, names: Sequence[str]) -> TextTable:
     metrics = [*MARKS, "mse", "psnr", "ssim", "recognised", "diverged", *(f"label {rule}" for rule in RULES)]
-    titles = ["Attack", *(f"MSE at {mark.removeprefix('mse@')}" for mark in MARKS), "at the end", "PSNR dB", "SSIM"]
+    titles = [
+        "Attack",
+        *(f"MSE at {mark.removeprefix('mse@')}" for mark in MARKS),
+        "at the end",
+        "PSNR dB",
+        "SSIM",
+    ]
     titles += ["MSE < 0.03", "Diverged", "Label: attack", *(f"by {rule}" for rule in RULES[1:])]
     lines = [[name, *(_shown(_number(study, panel, name, metric)) for metric in metrics)] for name in names]
     return TextTable(titles, lines, frozenset({"Attack"}))
 
 
 def _noises(study: Study, panel: str) -> TextTable:
-    """A noise a line: for both readings of its size the median final error, and whether that is above 0.06."""
+    """A noise a line: for both readings of its size the median final error, and whether that is above
+    0.06.
+    """
     lines = []
     for noise in NOISES:
         errors = [_number(study, panel, f"{noise} ({meaning})", "mse") for meaning in MEANINGS]
@@ -83,7 +97,14 @@ def _noises(study: Study, panel: str) -> TextTable:
     for name, printed in [("DLG", "n/a"), ("known_head", "–"), *((row, "yes") for row in rows)]:
         error = _number(study, panel, name, "mse")
         lines.append([{"DLG": "none (DLG)"}.get(name, name), _shown(error), _defends(error), "", "", printed])
-    titles = ["Defence", "MSE, size is the variance", "defends", "MSE, size is the scale", "defends ", "paper"]
+    titles = [
+        "Defence",
+        "MSE, size is the variance",
+        "defends",
+        "MSE, size is the scale",
+        "defends ",
+        "paper",
+    ]
     return TextTable(titles, lines, frozenset({"Defence", "defends", "defends ", "paper"}))
 
 
@@ -100,15 +121,19 @@ def _checks(study: Study, panel: str, attacks: Sequence[str]) -> list[StudyCheck
     found.append(
         StudyCheck(
             f"Who has the head's weights recognises the image with and without the head's gradient{where}",
-            f"DLG {_shown(both[0])}, known_head {_shown(both[1])}", max(both) < RECOGNISABLE,
+            f"DLG {_shown(both[0])}, known_head {_shown(both[1])}",
+            max(both) < RECOGNISABLE,
         )
-    )  # fmt: skip
+    )
     pairs = [name for name in attacks if name.startswith("MpFedcon")]
     least = min(error(name) for name in pairs)
     found.append(
-        StudyCheck(f"Under a head drawn at random no image is recovered, cl/at of {len(pairs)} pairs{where}",
-              f"smallest median MSE {_shown(least)}", least > DEFENDED)
-    )  # fmt: skip
+        StudyCheck(
+            f"Under a head drawn at random no image is recovered, cl/at of {len(pairs)} pairs{where}",
+            f"smallest median MSE {_shown(least)}",
+            least > DEFENDED,
+        )
+    )
     for meaning in MEANINGS:
         marks = {noise: _defends(error(f"{noise} ({meaning})")) for noise in NOISES}
         measured = ", ".join(f"{noise}: {_shown(error(f'{noise} ({meaning})'))}" for noise in NOISES)
@@ -129,15 +154,25 @@ def _curves(study: Study, panel: str, groups: Sequence[Sequence[str]], theme: Th
             for at, name in enumerate(names):
                 curve = study.curve(panel, name, "trace").replace(np.inf, CAP).clip(1e-4, CAP)
                 colour, marker, dash = look(at, theme)
-                axes.plot(curve.index, curve, color=colour, linestyle=dash, linewidth=1.6, marker=marker, markersize=4,
-                          markevery=max(1, len(curve) // 8))  # fmt: skip
+                axes.plot(
+                    curve.index,
+                    curve,
+                    color=colour,
+                    linestyle=dash,
+                    linewidth=1.6,
+                    marker=marker,
+                    markersize=4,
+                    markevery=max(1, len(curve) // 8),
+                )
                 ends.append(float(curve.iloc[-1]))
             axes.axhline(RECOGNISABLE, color=theme.ink, linestyle=":", linewidth=1)
             low, high = (np.log10(limit) for limit in axes.get_ylim())
             heights = [(np.log10(end) - low) / (high - low) for end in ends]
             for at, (name, y) in enumerate(zip(names, spread(heights, 0.068), strict=True)):
                 colour, marker, _ = look(at, theme)
-                mark = axes.plot([1.03], [y], marker=marker, markersize=5, color=colour, transform=axes.transAxes)[0]
+                mark = axes.plot(
+                    [1.03], [y], marker=marker, markersize=5, color=colour, transform=axes.transAxes
+                )[0]
                 mark.set_clip_on(False)
                 axes.text(1.06, y, name, transform=axes.transAxes, va="center", fontsize=8)
             axes.set_xlabel("Iteration")
@@ -158,7 +193,11 @@ def _pictures(study: Study, panel: str, theme: Theme = LIGHT) -> Figure:
         for one in records(shown):
             line, column = rows.index(one["row"]), columns.index(one["column"])
             axes = place(figure, LABEL + step * column, step * (len(rows) - 1 - line) + 0.05, IMAGE, IMAGE)
-            pixels = np.asarray(one["pixels"]).reshape(one["channels"], one["height"], one["width"]).transpose(1, 2, 0)
+            pixels = (
+                np.asarray(one["pixels"])
+                .reshape(one["channels"], one["height"], one["width"])
+                .transpose(1, 2, 0)
+            )
             axes.imshow(pixels.squeeze(), vmin=0, vmax=1, cmap="gray", interpolation="nearest")
             axes.set_axis_off()
         for line, row in enumerate(rows):

@@ -20,9 +20,15 @@ def painters() -> dict[str, Painter]:
     from .mpfedcon import features_tsne, solo_drift
 
     known = (
-        averaged_classifiers, features_2d, features_tsne, leakage, proxy_statistics, solo_drift, targeted_classes,
+        averaged_classifiers,
+        features_2d,
+        features_tsne,
+        leakage,
+        proxy_statistics,
+        solo_drift,
+        targeted_classes,
         two_client_demo,
-    )  # fmt: skip
+    )
     return {painter.__name__: painter for painter in known}
 
 
@@ -33,7 +39,9 @@ def painted(study: Study) -> Painted:
 
 
 def check_sheet(studies: Sequence[Study]) -> TextTable | None:
-    """claim | measured | holds, over all seeds; None for a study without claims. Smoke decides nothing that was trained."""
+    """claim | measured | holds, over all seeds; None for a study without claims. Smoke decides nothing
+    that was trained.
+    """
     found: dict[str, list[StudyCheck]] = {}
     for study in studies:
         for check in painted(study).checks:
@@ -41,7 +49,10 @@ def check_sheet(studies: Sequence[Study]) -> TextTable | None:
     if not found:
         return None
     smoke = studies[0].about["scale"] == "smoke"
-    lines = [[claim, "; ".join(one.measured for one in checks), _holds(checks, smoke)] for claim, checks in found.items()]
+    lines = [
+        [claim, "; ".join(one.measured for one in checks), _holds(checks, smoke)]
+        for claim, checks in found.items()
+    ]
     words = frozenset({"Claim", "Measured", "Holds"})
     return TextTable(["Claim", "Measured", "Holds"], lines, words)
 

@@ -1,7 +1,9 @@
-"""Studies: from the Parquet files of a study's folder (raffed/studies/record.py) to figures and to a table of its claims.
+"""Studies: from the Parquet files of a study's folder (raffed/studies/record.py) to figures and to a table of
+its claims.
 
-A painter, by the study's name, gives the figures of one seed, the tables, and for every seed the checks that docs/papers names. To
-add one: a function from Study to Painted in a module of this package, and an entry in `painters`.
+A painter, by the study's name, gives the figures of one seed, the tables, and for every seed the checks that
+docs/papers names. To add one: a function from Study to Painted in a module of this package, and an entry in
+`painters`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Study(NamedTuple):
 
 
 class StudyCheck(NamedTuple):
-    """A claim of docs/papers, what was measured, and whether that is so. exact: mathematics, true or false at any scale."""
+    """A claim of docs/papers, what was measured, and whether that is so. exact: mathematics, true or
+    false at any scale.
+    """
 
     claim: str
     measured: str
@@ -72,8 +76,11 @@ class Painted(NamedTuple):
     tables: dict[str, TextTable] = {}  # noqa: RUF012
 
 
-COLUMNS = {"values": ["panel", "series", "x", "metric", "value"], "points": ["panel", "kind", "label", "x", "y"],
-           "images": ["panel", "row", "column", "height", "width", "channels", "pixels"]}  # fmt: skip
+COLUMNS = {
+    "values": ["panel", "series", "x", "metric", "value"],
+    "points": ["panel", "kind", "label", "x", "y"],
+    "images": ["panel", "row", "column", "height", "width", "channels", "pixels"],
+}
 
 
 def load_study(folder: Path | str) -> Study:
@@ -85,7 +92,9 @@ def load_study(folder: Path | str) -> Study:
     for name in PARTS:
         path = Path(folder) / f"{name}.parquet"
         if path.exists():
-            with pq.ParquetFile(path) as file:  # not read_table: a folder named `mu=0.1` above would become a column
+            with pq.ParquetFile(
+                path
+            ) as file:  # not read_table: a folder named `mu=0.1` above would become a column
                 frames[name] = file.read().to_pandas()
         else:
             frames[name] = pd.DataFrame(columns=COLUMNS[name])
@@ -94,7 +103,9 @@ def load_study(folder: Path | str) -> Study:
 
 def load_studies(item: Reproduction) -> list[Study]:
     """The finished studies behind an item, by seed."""
-    return sorted((load_study(folder) for folder in study_folders(item)), key=lambda study: int(study.about["seed"]))
+    return sorted(
+        (load_study(folder) for folder in study_folders(item)), key=lambda study: int(study.about["seed"])
+    )
 
 
 def study_folders(item: Reproduction) -> list[Path]:
@@ -108,7 +119,9 @@ def values_sheet(study: Study, metrics: Iterable[str] | None = None) -> TextTabl
     table = {}
     for row in records(study.values.sort_values("x", kind="stable")):
         table[row["panel"], row["series"], row["metric"]] = float(row["value"])
-    keys = dict.fromkeys((row["panel"], row["series"]) for row in records(study.values) if row["metric"] in names)
+    keys = dict.fromkeys(
+        (row["panel"], row["series"]) for row in records(study.values) if row["metric"] in names
+    )
     lines = [[*key, *(_shown(table.get((*key, name))) for name in names)] for key in keys]
     return TextTable(["Panel", "Series", *names], lines, frozenset({"Panel", "Series"}))
 

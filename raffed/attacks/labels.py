@@ -1,7 +1,8 @@
-"""Label inference from the gradient of one sample's cross-entropy with respect to the last layer s = W a + b (docs/papers/mpfedcon.md §5.1).
+"""Label inference from the gradient of one sample's cross-entropy with respect to the last layer s = W a + b
+(docs/papers/mpfedcon.md §5.1).
 
-∂L/∂s_k = p_k − 1[k = y], ∂L/∂b_k = p_k − 1[k = y], ∂L/∂W_k = (p_k − 1[k = y]) a. For batches of one sample, and only where the
-last layer's gradient is seen: under a withheld output layer rows have no class.
+∂L/∂s_k = p_k − 1[k = y], ∂L/∂b_k = p_k − 1[k = y], ∂L/∂W_k = (p_k − 1[k = y]) a. For batches of one sample,
+and only where the last layer's gradient is seen: under a withheld output layer rows have no class.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ def by_bias(bias: Tensor) -> int:
 
 
 def by_sign(weight: Tensor) -> int:
-    """y = the row of ∂W [C, D] with the smallest sum, the only negative one where a ≥ 0 (iDLG, Zhao et al. 2020).
+    """y = the row of ∂W [C, D] with the smallest sum, the only negative one where a ≥ 0 (iDLG, Zhao et al.
+    2020).
 
-    Fails whenever Σ a < 0, which a signed activation (tanh, MpFedcon's projection) makes about as often as not.
+        Fails whenever Σ a < 0, which a signed activation (tanh, MpFedcon's projection) makes about as often
+        as not.
     """
     return int(weight.sum(1).argmin())
 
@@ -53,8 +56,9 @@ def inferred(g: Params) -> dict[str, int]:
 
 
 def told(slots: dict[str, Wire]) -> int | None:
-    """The label that the messages beside the weights say outright: the only class with a count (MpFedcon's centres, FedMR's and
-    FedProto's prototypes); None where no message has counts."""
+    """The label that the messages beside the weights say outright: the only class with a count (MpFedcon's
+    centres, FedMR's and FedProto's prototypes); None where no message has counts.
+    """
     for wire in slots.values():
         count = fields_of(wire).get("count")
         if isinstance(count, Tensor) and int(torch.count_nonzero(count)) == 1:

@@ -1,4 +1,6 @@
-"""Deep leakage from gradients (Zhu et al. 2019) and iDLG (Zhao et al. 2020): an image sought whose gradient is the one seen."""
+"""Deep leakage from gradients (Zhu et al. 2019) and iDLG (Zhao et al. 2020): an image sought whose
+gradient is the one seen.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard an attacker tries. iterations: outer ones of L-BFGS, up to 20 inner steps each. A restart ends well below
-    `done`, and is given up once mean(x'²) exceeds `limit` or D is not a number."""
+    """How hard an attacker tries. iterations: outer ones of L-BFGS, up to 20 inner steps each. A restart ends
+    well below `done`, and is given up once mean(x'²) exceeds `limit` or D is not a number.
+    """
 
     iterations: int = 300
     restarts: int = 5
@@ -30,8 +33,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One restart's end: image [C, H, W], unclamped; label; distance D (∞ where it diverged); trace: what `watch` said after
-    every iteration."""
+    """One restart's end: image [C, H, W], unclamped; label; distance D (∞ where it diverged); trace: what
+    `watch` said after every iteration.
+    """
 
     image: Tensor
     label: int
@@ -50,7 +54,8 @@ class Attempt:
 def gradient_distance(net: nn.Module, weights: Params, g: Params, label: int | None = None) -> Distance:
     """(x' [1, C, H, W], u [classes]) → D = Σ_l ‖∇_{w_l} CE(A(x'), softmax(u)) − g_l‖² over the names of g.
 
-    weights: all that the attacker takes for the network's weights. label: a known one in place of softmax(u) (iDLG).
+    weights: all that the attacker takes for the network's weights. label: a known one in place of softmax(u)
+    (iDLG).
     """
     fixed = {name: t for name, t in weights.tensors.items() if name not in g.names}
 
@@ -66,7 +71,9 @@ def gradient_distance(net: nn.Module, weights: Params, g: Params, label: int | N
 
 
 def feature_distance(body: nn.Module, weights: Params, z: Tensor) -> Distance:
-    """(x', u) → ‖A_θ(x') − z‖² for a representation z [D] that was sent; u plays no part. weights: of the body."""
+    """(x', u) → ‖A_θ(x') − z‖² for a representation z [D] that was sent; u plays no part. weights: of the
+    body.
+    """
     inner = {name.removeprefix("body."): t for name, t in weights.tensors.items() if name.startswith("body.")}
 
     def distance(x: Tensor, u: Tensor) -> Tensor:
@@ -77,11 +84,16 @@ def feature_distance(body: nn.Module, weights: Params, z: Tensor) -> Distance:
 
 
 def reconstruct(
-    distance: Distance, start: Sequence[tuple[Tensor, Tensor]], effort: Effort, watch: Callable[[Tensor], float]
+    distance: Distance,
+    start: Sequence[tuple[Tensor, Tensor]],
+    effort: Effort,
+    watch: Callable[[Tensor], float],
 ) -> Attempt:
-    """The restart with the smallest final D: the attacker sees D, never `watch`, which is told every iterate for the record.
+    """The restart with the smallest final D: the attacker sees D, never `watch`, which is told every iterate
+    for the record.
 
-    start: for every restart x' [C, H, W] and u [classes]. Once a restart has reached `done`, the others are not tried.
+        start: for every restart x' [C, H, W] and u [classes]. Once a restart has reached `done`, the others
+        are not tried.
     """
     best: Attempt | None = None
     for x, u in start[: effort.restarts]:
@@ -94,13 +106,19 @@ def reconstruct(
     return best
 
 
-def dummies(shape: Sequence[int], classes: int, count: int, seed: int, image: int) -> list[tuple[Tensor, Tensor]]:
-    """`count` starts for an image: x' ~ N(0, 1) of its shape, u ~ N(0, 1)^classes; the same for every attack."""
+def dummies(
+    shape: Sequence[int], classes: int, count: int, seed: int, image: int
+) -> list[tuple[Tensor, Tensor]]:
+    """`count` starts for an image: x' ~ N(0, 1) of its shape, u ~ N(0, 1)^classes; the same for every
+    attack.
+    """
     draws = [seeds.generator(seed, "attack", image, restart) for restart in range(count)]
     return [(torch.randn(tuple(shape), generator=g), torch.randn(classes, generator=g)) for g in draws]
 
 
-def _descend(distance: Distance, x: Tensor, u: Tensor, effort: Effort, watch: Callable[[Tensor], float]) -> Attempt:
+def _descend(
+    distance: Distance, x: Tensor, u: Tensor, effort: Effort, watch: Callable[[Tensor], float]
+) -> Attempt:
     """L-BFGS as in mit-han-lab/dlg: no line search, history 100, no clamping."""
     x, u = x[None].clone().requires_grad_(), u.clone().requires_grad_()
     rule, trace, last = torch.optim.LBFGS([x, u], lr=effort.lr), [], math.inf

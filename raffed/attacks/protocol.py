@@ -1,4 +1,6 @@
-"""Every attack on every image from the same weights and the same starts, and the figures by which attacks are compared."""
+"""Every attack on every image from the same weights and the same starts, and the figures by which attacks
+are compared.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.labels import inferred, told
-from raffed.attacks.leakage import Attempt, Distance, Effort, dummies, feature_distance, gradient_distance, reconstruct
+from raffed.attacks.leakage import (
+    Attempt,
+    Distance,
+    Effort,
+    dummies,
+    feature_distance,
+    gradient_distance,
+    reconstruct,
+)
 from raffed.attacks.quality import mse, psnr, ssim
 from raffed.attacks.settings import Setting
 from raffed.attacks.upload import LR, Observed, observed
@@ -38,7 +48,9 @@ class AttackOutcome:
 
 
 def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
-    """The sigmoid LeNet with `layers` fully connected layers; its convolutions are the same for every number of them."""
+    """The sigmoid LeNet with `layers` fully connected layers; its convolutions are the same for every
+    number of them.
+    """
     value = seeds.seed(seed, "weights")
     net = build("lenet_dlg", shape, classes, value, fc_layers=layers)
     if layers > 1:
@@ -47,10 +59,13 @@ def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
     return net
 
 
-def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR) -> AttackOutcome:
+def attack(
+    setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR
+) -> AttackOutcome:
     """A client takes its step on the image x [C, H, W] with label y; the attacker works on what was sent.
 
-    `number` names the image in the random streams. Everything from `Observed` on sees the truth through `watch` alone.
+    `number` names the image in the random streams. Everything from `Observed` on sees the truth through
+    `watch` alone.
     """
     client = Network(victim(x.shape, classes, seed, setting.cl))
     seen = observed(build_method(setting.method, setting.args), client, x, y, lr=lr, seed=seed)
@@ -61,16 +76,26 @@ def attack(setting: Setting, x: Tensor, y: int, classes: int, number: int, seed:
         said["message"] = by_message
     label = said["sign"] if setting.infer else by_message if setting.centre else None
     distance = sought(setting, seen, gradient, dealt, x.shape, classes, seed, label)
-    found = reconstruct(distance, dummies(x.shape, classes, effort.restarts, seed, number), effort, lambda z: mse(z, x))
+    found = reconstruct(
+        distance, dummies(x.shape, classes, effort.restarts, seed, number), effort, lambda z: mse(z, x)
+    )
     said["attack"] = found.label if label is None else label
     return AttackOutcome(found, x, y, said)
 
 
 def sought(
-    setting: Setting, seen: Observed, gradient: Params, dealt: Params, shape: Sequence[int], classes: int, seed: int,
+    setting: Setting,
+    seen: Observed,
+    gradient: Params,
+    dealt: Params,
+    shape: Sequence[int],
+    classes: int,
+    seed: int,
     label: int | None,
-) -> Distance:  # fmt: skip
-    """What the attacker minimises; dealt: all weights before round 0, used by no setting but those that say "dealt"."""
+) -> Distance:
+    """What the attacker minimises; dealt: all weights before round 0, used by no setting but those that
+    say "dealt".
+    """
     own = build("lenet_dlg", shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
     if setting.centre:
         sent = next(wire for wire in seen.upload.slots.values() if isinstance(wire, ClassSums))
@@ -81,16 +106,23 @@ def sought(
 
 
 def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
-    """metric → number over the images of one setting. mse@T: median MSE after T iterations (∞ of a reconstruction that is no
-    number); psnr in dB and ssim: medians at the end; recognised: share with final MSE < 0.03; diverged: share without a
-    restart that did not; label WHO: share of right labels; defended: 1 if the median final MSE exceeds 0.06.
+    """metric → number over the images of one setting. mse@T: median MSE after T iterations (∞ of a
+    reconstruction that is no number); psnr in dB and ssim: medians at the end; recognised: share with final
+    MSE < 0.03; diverged: share without a restart that did not; label WHO: share of right labels; defended: 1
+    if the median final MSE exceeds 0.06.
     """
     ends = [_number(one.attempt.trace[-1]) for one in outcomes]
-    found = {f"mse@{mark}": statistics.median(_number(one.attempt.at(mark)) for one in outcomes) for mark in marks}
+    found = {
+        f"mse@{mark}": statistics.median(_number(one.attempt.at(mark)) for one in outcomes) for mark in marks
+    }
     found["mse"] = statistics.median(ends)
-    found["psnr"] = statistics.median(_number(psnr(one.attempt.image, one.image), -math.inf) for one in outcomes)
+    found["psnr"] = statistics.median(
+        _number(psnr(one.attempt.image, one.image), -math.inf) for one in outcomes
+    )
     if min(outcomes[0].image.shape[1:]) >= 11:
-        found["ssim"] = statistics.median(_number(ssim(one.attempt.image, one.image), 0.0) for one in outcomes)
+        found["ssim"] = statistics.median(
+            _number(ssim(one.attempt.image, one.image), 0.0) for one in outcomes
+        )
     found["recognised"] = sum(end < RECOGNISABLE for end in ends) / len(ends)
     found["diverged"] = sum(one.attempt.diverged for one in outcomes) / len(outcomes)
     for who in outcomes[0].said:
@@ -104,6 +136,8 @@ def _number(value: float, otherwise: float = math.inf) -> float:
 
 
 def chosen_images(y: Tensor, count: int, seed: int) -> list[int]:
-    """`count` places of y [n], drawn from the seed; the first of a larger count are those of a smaller one."""
+    """`count` places of y [n], drawn from the seed; the first of a larger count are those of a smaller
+    one.
+    """
     order = torch.randperm(len(y), generator=seeds.generator(seed, "attack", 0, 0, 1))
     return [int(i) for i in order[:count]]

@@ -1,4 +1,6 @@
-"""How close a reconstruction is to the image: MSE, PSNR, SSIM, for pictures [C, H, W] with values in [0, 1]."""
+"""How close a reconstruction is to the image: MSE, PSNR, SSIM, for pictures [C, H, W] with values in [0,
+1].
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ K1, K2 = 0.01, 0.03
 
 
 def mse(x: Tensor, truth: Tensor) -> float:
-    """Mean over all numbers of (x − truth)². Below 0.03 recognisable; the images' variance is about 0.06, noise about 1.3."""
+    """Mean over all numbers of (x − truth)². Below 0.03 recognisable; the images' variance is about 0.06,
+    noise about 1.3.
+    """
     return float((x - truth).square().mean())
 
 
@@ -24,9 +28,11 @@ def psnr(x: Tensor, truth: Tensor) -> float:
 
 
 def ssim(x: Tensor, truth: Tensor) -> float:
-    """Structural similarity (Wang et al. 2004): Gaussian window of 11 and σ = 1.5, valid positions, mean over all and channels.
+    """Structural similarity (Wang et al. 2004): Gaussian window of 11 and σ = 1.5, valid positions, mean over
+    all and channels.
 
-    1 for equal pictures. Sides below 11 are an error of the convolution. x is taken as it is, not clamped.
+        1 for equal pictures. Sides below 11 are an error of the convolution. x is taken as it is, not
+        clamped.
     """
     a, b = x[:, None].double(), truth[:, None].double()
     mean_a, mean_b = _blurred(a), _blurred(b)

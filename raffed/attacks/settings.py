@@ -15,12 +15,13 @@ SIZES = (1e-4, 1e-2)
 
 @dataclass(frozen=True)
 class Setting:
-    """One attack. method, args: what the client runs. cl, at: fully connected layers of its network, and those assumed.
+    """One attack. method, args: what the client runs. cl, at: fully connected layers of its network, and
+    those assumed.
 
-    head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round 0, known to it (a
-    control, and a real attack as long as they have not been trained); "random", the attacker's own draw.
-    infer: the label comes from the sign rule and is not optimised (iDLG). centre: the representation that MpFedcon sends of
-    the class is matched, in place of the gradient.
+        head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round
+        0, known to it (a control, and a real attack as long as they have not been trained); "random", the
+        attacker's own draw. infer: the label comes from the sign rule and is not optimised (iDLG). centre:
+        the representation that MpFedcon sends of the class is matched, in place of the gradient.
     """
 
     name: str
@@ -37,9 +38,13 @@ class Setting:
         for name, value in (("cl", self.cl), ("at", self.at)):
             check_range(name, value, 1, 3)
         if self.head != "random" and self.cl != self.at:
-            raise UsageError(f"{self.name}: an attacker who has the head knows its {self.cl} layers, not {self.at}")
+            raise UsageError(
+                f"{self.name}: an attacker who has the head knows its {self.cl} layers, not {self.at}"
+            )
         if self.centre and self.cl != 1:
-            raise UsageError(f"{self.name}: with {self.cl} layers what is sent lies behind the private projection")
+            raise UsageError(
+                f"{self.name}: with {self.cl} layers what is sent lies behind the private projection"
+            )
 
 
 ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as the paper's attack has it
@@ -60,5 +65,7 @@ def noise_name(kind: str, size: float, meaning: str) -> str:
 
 TABLE_4 = tuple(
     Setting(noise_name(kind, size, meaning), "noisygrad", {"kind": kind, "size": size, "meaning": meaning})
-    for meaning in ("variance", "scale") for kind in ("gaussian", "laplace") for size in SIZES
-)  # fmt: skip
+    for meaning in ("variance", "scale")
+    for kind in ("gaussian", "laplace")
+    for size in SIZES
+)

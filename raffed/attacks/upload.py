@@ -1,4 +1,6 @@
-"""One real step of a client, and what the server sees of it: the broadcast, the upload, and the rate, which it has set."""
+"""One real step of a client, and what the server sees of it: the broadcast, the upload, and the rate,
+which it has set.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,18 @@ class Observed:
 
 
 def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR, seed: int = 0) -> Observed:
-    """A first round of a client with one image x [C, H, W] in [0, 1] of label y, in which every pass is as long as it is.
+    """A first round of a client with one image x [C, H, W] in [0, 1] of label y, in which every pass is as
+    long as it is.
 
-    SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method whose shared part
-    takes more or less than one step, because the difference would not be a gradient then.
+        SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method
+        whose shared part takes more or less than one step, because the difference would not be a gradient
+        then.
     """
     shared = [one for one in method.passes if one.part in ("all", "body", "base")]
     if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:
-        raise UsageError(f"{method.name}: the shared weights do not take exactly one step of SGD on one image")
+        raise UsageError(
+            f"{method.name}: the shared weights do not take exactly one step of SGD on one image"
+        )
     classes = net.initial.w["head.weight"].shape[0]
     label = torch.tensor([y])
     data = ClientData(net.arranged(x[None]), label, torch.bincount(label, minlength=classes))

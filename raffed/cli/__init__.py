@@ -1,4 +1,6 @@
-"""The command line: parse, build a RunConfig, call, show. Nothing heavy is imported before a command needs it."""
+"""The command line: parse, build a RunConfig, call, show. Nothing heavy is imported before a command
+needs it.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ WORK = ("run", "resume", "compare", "tune", "reproduce", "verify")  # what is sh
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 the run failed, 2 the request cannot be carried out, 129, 130 and 143 stopped.
+    """Run one command and exit: 0 done, 1 the run failed, 2 the request cannot be carried out, 129, 130 and
+    143 stopped.
 
-    What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
+        What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
     """
     print_everywhere()
     streams = Streams()
@@ -48,7 +51,9 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
-        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):  # typer's, in the place of Ctrl-C
+        if isinstance(
+            getattr(ended.__context__, "__cause__", None), KeyboardInterrupt
+        ):  # typer's, in the place of Ctrl-C
             print("raffed: stopped", file=sys.stderr)
         if ended.code and signals.cut:
             sys.exit(signals.code)
@@ -64,7 +69,9 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
 
 
 def _seen(streams: Streams, words: list[str], code: int) -> int:
-    """The exit code, where what was to be shown could not be: for a command that only shows something, that is a failure."""
+    """The exit code, where what was to be shown could not be: for a command that only shows something,
+    that is a failure.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

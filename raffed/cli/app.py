@@ -31,7 +31,10 @@ raffed report runs/ --out report/
 
 app = typer.Typer(
     name="raffed",
-    help="Federated learning where clients miss classes: Ray actors with private state, the same bits everywhere.",
+    help=(
+        "Federated learning where clients miss classes: Ray actors with private state, the same bits "
+        "everywhere."
+    ),
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -49,10 +52,14 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     log_json: Annotated[
-        bool, typer.Option("--log-json", help="Logs on stderr as JSON lines with the run's id; as RAFFED_LOG=json does.")
+        bool,
+        typer.Option(
+            "--log-json", help="Logs on stderr as JSON lines with the run's id; as RAFFED_LOG=json does."
+        ),
     ] = False,
 ) -> None:
     if log_json:
@@ -75,7 +82,7 @@ A TOML file holds method and seed, then \\[args] for the method, \\[data],
 
 [bold]Stopping[/bold]
 
-Ctrl-C or SIGTERM once: finish the round (4 s at most), write a checkpoint, stop; in the first round, stop at once."""
+Ctrl-C or SIGTERM once: finish the round (4 s at most), write a checkpoint, stop; in the first round, stop at once."""  # noqa: E501
 COMPARE_EPILOG = """[bold]Example[/bold]
 
 raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
@@ -123,7 +130,9 @@ app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.comp
 app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
 app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", rich_help_panel=RUNS)(running.resume)
-app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(submitting.submit)
+app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
+    submitting.submit
+)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)

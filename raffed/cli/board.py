@@ -35,13 +35,18 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self, request: Request, out: Path) -> None:
         """The sweep begins."""
         data = request.base.data
-        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {counted(request.base.federation.rounds, 'round')}"
+        what = (
+            f"{', '.join(request.methods)} on {data.dataset}, {data.split}, "
+            f"{counted(request.base.federation.rounds, 'round')}"
+        )
         told = f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy"
         print(visible(told), flush=True)
 
@@ -50,9 +55,15 @@ class Board:
         self._trials[method, trial.name] = trial
         if trial.state != "running":
             ended = sum(one.state != "running" for one in self._trials.values())
-            scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"  # final runs have no validation part
+            scored = (
+                "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"
+            )  # final runs have no validation part
             print(
-                f"{ended:>3}  {visible(f'{method}  {trial.name}')}  {trial.state}{scored}  {duration(trial.seconds)}", flush=True
+                (
+                    f"{ended:>3}  {visible(f'{method}  {trial.name}')}  {trial.state}{scored}  "
+                    f"{duration(trial.seconds)}"
+                ),
+                flush=True,
             )
 
     def stopped(self, again: str) -> None:
@@ -128,7 +139,12 @@ class LiveBoard(Board):
             shown = Text(percent(trial.score), style="bold" if trial.score == best else "")
             state = Text(trial.state, style=WORDS[trial.state])
             table.add_row(
-                Text(visible(method)), Text(visible(name)), state, f"{trial.rounds}/{rounds}", shown, duration(trial.seconds)
+                Text(visible(method)),
+                Text(visible(name)),
+                state,
+                f"{trial.rounds}/{rounds}",
+                shown,
+                duration(trial.seconds),
             )
         if len(order) > SHOWN:
             table.caption = f"and {len(order) - SHOWN} more"

@@ -1,7 +1,8 @@
-"""What is printed where a stream's encoding lacks a character: a log file under Windows, a Linux without UTF-8.
+"""What is printed where a stream's encoding lacks a character: a log file under Windows, a Linux without
+UTF-8.
 
-raffed's own symbols become the nearest words of ASCII, so that tables and messages stay readable; any other character becomes
-its escape, such as \\u4e2d.
+raffed's own symbols become the nearest words of ASCII, so that tables and messages stay readable; any other
+character becomes its escape, such as \\u4e2d.
 """
 
 from __future__ import annotations
@@ -12,16 +13,82 @@ import sys
 
 NAME = "raffed-ascii"  # of the way to treat what cannot be encoded
 WORDS = {
-    "→": "->", "←": "<-", "—": "-", "–": "-", "−": "-", "‖": "|", "·": "*", "×": "x", "±": "+/-", "…": "...", "§": "section ",
-    "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "∞": "inf", "½": "1/2", "°": " degrees", "√": "sqrt", "Σ": "sum", "∂": "d",
-    "∇": "grad", "∫": "integral", "⊙": "*", "∘": "o", "✓": "yes", "✗": "no", "●": "*", "ᵀ": "^T", "⁺": "^+", "²": "^2", "³": "^3",
-    "⁷": "^7", "₀": "0", "₁": "1", "₂": "2", "⟨": "<", "⟩": ">", "⌊": "floor(", "⌋": ")", "⌈": "ceil(", "⌉": ")", "ℓ": "l",
-    "─": "-", "│": "|", "├": "|", "└": "`", "•": "*", "‘": "'", "’": "'", "“": '"', "”": '"',
-    "\N{NO-BREAK SPACE}": " ", "\N{NARROW NO-BREAK SPACE}": " ", "\N{MICRO SIGN}": "u",
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "Δ": "Delta", "ε": "epsilon", "η": "eta", "θ": "theta", "λ": "lambda",
-    "μ": "mu", "ν": "nu", "π": "pi", "ρ": "rho", "σ": "sigma", "ς": "sigma", "τ": "tau", "φ": "phi", "Φ": "Phi", "ψ": "psi",
+    "→": "->",
+    "←": "<-",
+    "—": "-",
+    "–": "-",
+    "−": "-",
+    "‖": "|",
+    "·": "*",
+    "×": "x",
+    "±": "+/-",
+    "…": "...",
+    "§": "section ",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "≈": "~",
+    "∞": "inf",
+    "½": "1/2",
+    "°": " degrees",
+    "√": "sqrt",
+    "Σ": "sum",
+    "∂": "d",
+    "∇": "grad",
+    "∫": "integral",
+    "⊙": "*",
+    "∘": "o",
+    "✓": "yes",
+    "✗": "no",
+    "●": "*",
+    "ᵀ": "^T",
+    "⁺": "^+",
+    "²": "^2",
+    "³": "^3",
+    "⁷": "^7",
+    "₀": "0",
+    "₁": "1",
+    "₂": "2",
+    "⟨": "<",
+    "⟩": ">",
+    "⌊": "floor(",
+    "⌋": ")",
+    "⌈": "ceil(",
+    "⌉": ")",
+    "ℓ": "l",
+    "─": "-",
+    "│": "|",
+    "├": "|",
+    "└": "`",
+    "•": "*",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "\N{NO-BREAK SPACE}": " ",
+    "\N{NARROW NO-BREAK SPACE}": " ",
+    "\N{MICRO SIGN}": "u",
+    "α": "alpha",
+    "β": "beta",
+    "γ": "gamma",
+    "δ": "delta",
+    "Δ": "Delta",
+    "ε": "epsilon",
+    "η": "eta",
+    "θ": "theta",
+    "λ": "lambda",
+    "μ": "mu",
+    "ν": "nu",
+    "π": "pi",
+    "ρ": "rho",
+    "σ": "sigma",
+    "ς": "sigma",
+    "τ": "tau",
+    "φ": "phi",
+    "Φ": "Phi",
+    "ψ": "psi",
     "ω": "omega",
-}  # fmt: skip
+}
 
 
 def print_everywhere() -> None:
@@ -37,7 +104,9 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
-    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that was no text: printed as it is, like Python does
+    if (
+        "\udc80" <= character <= "\udcff"
+    ):  # a byte of a file's name that was no text: printed as it is, like Python does
         return bytes([ord(character) - 0xDC00]), error.start + 1
     one = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
     return WORDS.get(character) or codecs.backslashreplace_errors(one)[0], error.start + 1

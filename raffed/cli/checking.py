@@ -33,7 +33,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on st
 
 def verify(
     place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")
+    ] = 3,
     as_json: Json = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
@@ -70,13 +72,19 @@ def _show_certificate(certificate: Certificate) -> None:
     """One line a file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
-    told = f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, {counted(certificate.rounds_done, 'round')}"
+    told = (
+        f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, "
+        f"{counted(certificate.rounds_done, 'round')}"
+    )
     print(visible(told))
     files = [check for check in certificate.checks if check.round is None]
     again = [check for check in certificate.checks if check.round is not None]
     rows = [(check.what, check.recorded, check.found, check.ok) for check in files]
     rows += list(_grouped(again))
-    lines = [(what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"])) for what, old, new, ok in rows]
+    lines = [
+        (what, old[:SHORT], new[:SHORT], mark(*MARKS["ok" if ok else "broken"]))
+        for what, old, new, ok in rows
+    ]
     show(("what", "recorded", "found", ""), lines, title="Certificate")
     wrong = sum(not check.ok for check in certificate.checks)
     checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
@@ -84,12 +92,19 @@ def _show_certificate(certificate: Certificate) -> None:
     if certificate.ok and not certificate.rounds_done:
         print(f"NOTHING TO EXECUTE: no round of the run is recorded yet; {checks} of its files passed")
     else:
-        so_far = "" if certificate.state == "finished" else f" so far, the run is not finished ({certificate.state})"
+        so_far = (
+            ""
+            if certificate.state == "finished"
+            else f" so far, the run is not finished ({certificate.state})"
+        )
         print(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
     for line in (*certificate.segments, *certificate.notes):
         print(line)
     if certificate.differs:
-        print(f"versions differ: {visible(', '.join(certificate.differs))}" + (" (may explain other bits)" if wrong else ""))
+        print(
+            f"versions differ: {visible(', '.join(certificate.differs))}"
+            + (" (may explain other bits)" if wrong else "")
+        )
 
 
 def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str, str, str, bool]]:
@@ -115,13 +130,19 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUNS...", help="Run folders, or folders or URLs that hold some.")],
-    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="For report.html, summary.md, summary.csv, curves.png.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUNS...", help="Run folders, or folders or URLs that hold some.")
+    ],
+    place: Annotated[
+        str,
+        typer.Option("--out", metavar="PLACE", help="For report.html, summary.md, summary.csv, curves.png."),
+    ],
     as_json: Json = False,
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
-    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network. Exit code 1 if a sweep.json is damaged.
+    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network. Exit code 1 if a
+    sweep.json is damaged.
     """
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         whole = write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
@@ -130,8 +151,9 @@ def report(
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
-    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its summary; whether every
-    sweep could be read."""
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its
+    summary; whether every sweep could be read.
+    """
     from raffed.analysis.metrics.summary import cells, summary
     from raffed.analysis.report import find_items, unhashed, write_loaded
     from raffed.analysis.runs.load import NoRunsError, read_runs
@@ -150,7 +172,9 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
-    titles, lines = ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
+    titles, lines = (
+        ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
+    )
     screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
     return not lost
 
@@ -171,7 +195,10 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     item = load_item(path)
     if not showable(item):
-        print(visible(f"raffed: {item.title}: nothing is finished, there is nothing to compare"), file=sys.stderr)
+        print(
+            visible(f"raffed: {item.title}: nothing is finished, there is nothing to compare"),
+            file=sys.stderr,
+        )
         return
     runs = read_runs(run_folders(item), read_run)
     claims = None if runs.runs.empty else claim_sheet(item, runs)
@@ -202,7 +229,9 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     write_text(out / "tuning.tex", as_latex(sheet))
     if not shown:
         return
-    show(sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words))
+    show(
+        sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words)
+    )
     print(note)
     for method, about in found.methods.items():
         for trial in about.get("trials") or []:
@@ -215,15 +244,18 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
 @run_options(without=["data.root"])
 def doctor(
     flags: Flags,
-    file: Annotated[Path | None, typer.Argument(help="TOML file of a run to be measured.", metavar="EXPERIMENT.toml")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="TOML file of a run to be measured.", metavar="EXPERIMENT.toml")
+    ] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Start a small Ray as well (seconds).")] = False,
     as_json: Json = False,
 ) -> None:
     """Look at this machine and say what to do about what is wrong.
 
-    With a run (its file or its options): train a few of its clients as well, and say what one costs and how to place them.
-    Exit code 1 where something essential is broken; 2 where that is Ray alone, as a run on it would be refused.
+    With a run (its file or its options): train a few of its clients as well, and say what one costs and how
+    to place them. Exit code 1 where something essential is broken; 2 where that is Ray alone, as a run on it
+    would be refused.
     """
     from raffed.cli.tables import console, line
     from raffed.experiments.diagnostics import RAY_STARTS, examine, sized
@@ -248,4 +280,7 @@ def doctor(
 def _summary(broken: Sequence[str]) -> str:
     if not broken:
         return "raffed can run here"
-    return f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'} broken: {', '.join(broken)}"
+    return (
+        f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'} broken: "
+        f"{', '.join(broken)}"
+    )

@@ -33,18 +33,22 @@ def read_config(file: Path | None, flags: Flags) -> RunConfig:
 
 
 def read_local(file: Path) -> Tables:
-    """The tables of a TOML file, which may name no Ray cluster but this machine's own: joining one runs what it sends."""
+    """The tables of a TOML file, which may name no Ray cluster but this machine's own: joining one runs
+    what it sends.
+    """
     tables = read_toml(file)
     if _table(tables.get("runtime")).get("address", "auto") != "auto":
-        raise UsageError(f'{file}: runtime.address in a file may be "auto" only; give another cluster as --address')
+        raise UsageError(
+            f'{file}: runtime.address in a file may be "auto" only; give another cluster as --address'
+        )
     return tables
 
 
 def merged(tables: Tables, flags: Flags) -> Tables:
     """`tables` with the flags put over them; arguments are merged name by name.
 
-    Arguments in a file belong to the method or model named there: a flag with another name drops them. So does a flag that says
-    how many actors there are what a file says of it in the other way.
+    Arguments in a file belong to the method or model named there: a flag with another name drops them. So
+    does a flag that says how many actors there are what a file says of it in the other way.
     """
     tables = copy.deepcopy(tables)
     if _renamed(flags.get("method"), tables):
@@ -80,19 +84,24 @@ def _overruled(flags: Flags) -> list[str]:
 
 
 def check_used(tables: Tables, flags: Flags) -> None:
-    """That nothing is asked for which something else leaves without effect. `--execution serial` may be put over a file's
-    actors, and an address stands in every command of a job."""
+    """That nothing is asked for which something else leaves without effect. `--execution serial` may be put
+    over a file's actors, and an address stands in every command of a job.
+    """
     runtime, privacy = _table(tables.get("runtime")), _table(tables.get("privacy"))
     for name in ACTORS:
         typed = f"runtime.{name}" in flags or "runtime.execution" not in flags
         if runtime.get("execution") == "serial" and runtime.get(name) and typed:
             raise UsageError(
-                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', one process without actors; "
+                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', one process without "
+                f"actors; "
                 "give --execution ray, or leave out one of the two"
             )
     for name in ("noise_at", "delta"):
         if name in privacy and "noise" not in privacy:
-            raise UsageError(f"privacy.{name} = {privacy[name]!r} without privacy.noise: no noise is added; give --noise with it")
+            raise UsageError(
+                f"privacy.{name} = {privacy[name]!r} without privacy.noise: no noise is added; give --noise "
+                f"with it"
+            )
 
 
 def read_plan(path: Path) -> Tables:
@@ -111,7 +120,9 @@ def _table(value: Any) -> Tables:
 
 
 def canonical(tables: Tables) -> None:
-    """Check the names, which needs no torch, and give each its one spelling: the same run, the same identity."""
+    """Check the names, which needs no torch, and give each its one spelling: the same run, the same
+    identity.
+    """
     if isinstance(tables.get("method"), str):
         tables["method"] = method_name(tables["method"])
     data, model = _table(tables.get("data")), _table(tables.get("model"))
@@ -157,14 +168,18 @@ def read_value(text: str) -> Any:
 
 
 def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
-    """Method → its part of the arguments: `fedmr.mu1` is for one method, `alpha` for every method that takes it."""
+    """Method → its part of the arguments: `fedmr.mu1` is for one method, `alpha` for every method that
+    takes it.
+    """
     accepted = {name: set(inspect.signature(METHODS[name].load()).parameters) for name in methods}
     parts: dict[str, Tables] = {name: {} for name in accepted}
     for key, value in given.items():
         owner, dot, argument = key.rpartition(".")
         takers = [method_name(owner)] if dot else [name for name, known in accepted.items() if key in known]
         if dot and takers[0] not in accepted:
-            raise UsageError(f"--set {key}: {takers[0]} is not among the methods compared ({', '.join(accepted)})")
+            raise UsageError(
+                f"--set {key}: {takers[0]} is not among the methods compared ({', '.join(accepted)})"
+            )
         if not takers:
             raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))
         for name in takers:

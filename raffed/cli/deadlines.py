@@ -1,7 +1,8 @@
 """A command ends within ten seconds of a signal, whatever its main thread does.
 
-Python's handlers run in the main thread between two of its instructions. In a call that does not come back, such as one to a
-Ray whose processes the same signal has ended, they never do. A thread of its own hears of signals as well.
+Python's handlers run in the main thread between two of its instructions. In a call that does not come back,
+such as one to a Ray whose processes the same signal has ended, they never do. A thread of its own hears of
+signals as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Deadlines:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._over.set()
         sys.unraisablehook = self._hook
         if self._main:
@@ -67,8 +70,9 @@ class Deadlines:
                     self._count_down(0, heard)
 
     def _count_down(self, number: int, heard: FileIO) -> None:
-        """The main thread has until the limit to end; a signal that comes meanwhile reaches it as well. number: of the signal, 0
-        where Ray was lost: the work notices that by itself if it can."""
+        """The main thread has until the limit to end; a signal that comes meanwhile reaches it as well.
+        number: of the signal, 0 where Ray was lost: the work notices that by itself if it can.
+        """
         began, reminded, signals = time.monotonic(), False, innermost()
         begun = signals is not None and (signals.begun or not number)
         grace, limit = GRACE, LIMIT if begun else EARLY
@@ -86,8 +90,9 @@ class Deadlines:
 
     @staticmethod
     def _stuck(signals: StopSignals | None, begun: bool, waited: float) -> bool:
-        """Whether nothing is lost if the process ends here. A checkpoint that is being written is waited for, and what is being
-        sent to a URL; but Ray may never answer."""
+        """Whether nothing is lost if the process ends here. A checkpoint that is being written is waited for,
+        and what is being sent to a URL; but Ray may never answer.
+        """
         if sending() and waited < LIMIT + SENDING:
             return False
         return not begun or "ray" in sys.modules or signals is None or not signals.cut

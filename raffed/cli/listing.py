@@ -1,4 +1,6 @@
-"""`raffed methods`, `datasets`, `models`, `splits`: what there is. No torch, no pandas, unless data must be loaded."""
+"""`raffed methods`, `datasets`, `models`, `splits`: what there is. No torch, no pandas, unless data must
+be loaded.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 SHOWN_CLIENTS = 20
 
 
-def methods(name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None,
+) -> None:
     """List the methods, or show the arguments of one."""
     from raffed.cli.config import method_name
     from raffed.cli.tables import show
@@ -51,7 +55,9 @@ def _show_method(name: str) -> None:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
 
 
-def datasets(name: Annotated[str | None, typer.Argument(help="A data set, to see its files.")] = None) -> None:
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="A data set, to see its files.")] = None,
+) -> None:
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
@@ -69,7 +75,11 @@ def datasets(name: Annotated[str | None, typer.Argument(help="A data set, to see
         return
     key = dataset_name(name)
     files = ", ".join(file.path for file in DATASETS[key].files) or DATASETS[key].folder
-    about = [*zip(titles, rows[key], strict=True), ("class names", ", ".join(DATASETS[key].class_names)), ("files", files)]
+    about = [
+        *zip(titles, rows[key], strict=True),
+        ("class names", ", ".join(DATASETS[key].class_names)),
+        ("files", files),
+    ]
     show_pairs(((title, text) for title, text in about if text), title=DATASETS[key].title)
     typer.echo(f"Use it: raffed run --dataset {key}")
 
@@ -80,7 +90,13 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
     from raffed.models import MODELS
 
     rows = {
-        key: (key, info.title, " ".join("x".join(map(str, shape)) for shape in info.in_shapes), info.layers, info.source)
+        key: (
+            key,
+            info.title,
+            " ".join("x".join(map(str, shape)) for shape in info.in_shapes),
+            info.layers,
+            info.source,
+        )
         for key, info in MODELS.items()
     }
     titles = ("name", "network", "inputs in papers", "layers (C: classes)", "source")
@@ -90,15 +106,22 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
         key = check_choice("model", name.strip().lower(), MODELS)
         show_pairs(zip(titles, rows[key], strict=True))
         typer.echo(f"Use it: raffed run --model {key}")
-    typer.echo("--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and dropout=0 for wrn28,")
-    typer.echo("projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0.")
+    typer.echo(
+        "--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and "
+        "dropout=0 for wrn28,"
+    )
+    typer.echo(
+        "projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0."
+    )
 
 
 def splits(
     split: Annotated[str | None, typer.Argument(help="A split to carry out, e.g. p10c2.")] = None,
     dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
-    local_test: Annotated[float | None, typer.Option("--local-test", help="Share kept for local tests.")] = None,
+    local_test: Annotated[
+        float | None, typer.Option("--local-test", help="Share kept for local tests.")
+    ] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing data files.")] = False,
     draw: Annotated[Path | None, typer.Option("--draw", help="Draw it: a png, svg or pdf file.")] = None,
@@ -144,13 +167,21 @@ def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
         (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))
         for client, row in enumerate(counts[:SHOWN_CLIENTS])
     ]
-    show(("client", "train", "local test", "classes", "samples of class"), rows, right="client|train|local test|classes")
+    show(
+        ("client", "train", "local test", "classes", "samples of class"),
+        rows,
+        right="client|train|local test|classes",
+    )
     sizes, held = counts.sum(1), (counts > 0).sum(1)
     more = f" (first {SHOWN_CLIENTS} above)" if len(counts) > SHOWN_CLIENTS else ""
-    pairs = [("split", f"{partition.recipe.get('split', 'from a file')}"), ("clients", f"{len(counts)}{more}"),
-             ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
-             ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
-             *_stages(partition), ("sha256", partition.sha256())]  # fmt: skip
+    pairs = [
+        ("split", f"{partition.recipe.get('split', 'from a file')}"),
+        ("clients", f"{len(counts)}{more}"),
+        ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
+        ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
+        *_stages(partition),
+        ("sha256", partition.sha256()),
+    ]
     show_pairs(pairs)
 
 

@@ -1,6 +1,8 @@
-"""Standard output and error that are closed, broken or on a full disk: what is shown gets lost, the work goes on.
+"""Standard output and error that are closed, broken or on a full disk: what is shown gets lost, the work goes
+on.
 
-The results of a run are its files. A reader that has seen enough (`| head -1`) or a full disk under a log ends no run.
+The results of a run are its files. A reader that has seen enough (`| head -1`) or a full disk under a log
+ends no run.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Forgiving(io.FileIO):
 
 
 class Streams:
-    """The standard streams of this process, made to forgive. Streams that something else has put in their place stay."""
+    """The standard streams of this process, made to forgive. Streams that something else has put in their
+    place stay.
+    """
 
     def __init__(self) -> None:
         reopened = _reopen()
@@ -44,7 +48,9 @@ class Streams:
         self.error = _forgiving("stderr", 2, 2 in reopened)
 
     def wrong(self) -> str | None:
-        """What became of standard output if something has to be said about it: nothing where its reader went away."""
+        """What became of standard output if something has to be said about it: nothing where its reader
+        went away.
+        """
         lost = None if self.output is None else self.output.lost
         if lost is None or lost.errno in (errno.EPIPE, errno.ESHUTDOWN):
             return None
@@ -52,8 +58,9 @@ class Streams:
 
 
 def _reopen() -> set[int]:
-    """Put the null device in the place of standard streams that are closed: else the next file that is opened takes their
-    number, and is written in by whatever prints."""
+    """Put the null device in the place of standard streams that are closed: else the next file that is opened
+    takes their number, and is written in by whatever prints.
+    """
     closed = set()
     for number in STANDARD:
         try:
@@ -73,7 +80,11 @@ def _forgiving(name: str, number: int, reopened: bool) -> Forgiving | None:
     stream = getattr(sys, name)
     if stream is None and reopened:
         encoding, errors, lines = "utf-8", "backslashreplace", True
-    elif isinstance(stream, io.TextIOWrapper) and stream is getattr(sys, f"__{name}__") and _number(stream) == number:
+    elif (
+        isinstance(stream, io.TextIOWrapper)
+        and stream is getattr(sys, f"__{name}__")
+        and _number(stream) == number
+    ):
         encoding, errors, lines = stream.encoding, stream.errors or "strict", stream.line_buffering
         with contextlib.suppress(OSError):
             stream.flush()

@@ -39,5 +39,3 @@ class Pace:
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event.rounds - event.round) * spent / len(self._recent)
         return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
-
-

@@ -33,21 +33,36 @@ PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") 
 @run_options(without=PLACES)
 def reproduce(
     flags: Flags,
-    item: Annotated[str | None, typer.Argument(metavar="PAPER/ITEM", help="As in --list: fedmr/table1, map/fig11.")] = None,
-    scale: Annotated[str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")] = "smoke",
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")] = None,
+    item: Annotated[
+        str | None, typer.Argument(metavar="PAPER/ITEM", help="As in --list: fedmr/table1, map/fig11.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")
+    ] = "smoke",
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
-    released: Annotated[bool, typer.Option("--released", help="The authors' code: its best setting a row.")] = False,
+    released: Annotated[
+        bool, typer.Option("--released", help="The authors' code: its best setting a row.")
+    ] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
-    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")] = "reproduce",
+    place: Annotated[
+        str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")
+    ] = "reproduce",
     plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
-    tables: Annotated[bool, typer.Option("--tables", help="Run nothing: tables and report of what is finished.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Run nothing: tables and report of what is finished.")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Every table and figure with its state.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+    ] = False,
 ) -> None:
     """Reproduce a table or figure of a paper.
 
-    Says first what will run, how long it may take, and what it leaves out. The same command again goes on where it stopped.
+    Says first what will run, how long it may take, and what it leaves out. The same command again goes on
+    where it stopped.
     """
     from raffed.experiments.reproduction import planner as work
     from raffed.experiments.reproduction.catalogue import find_item
@@ -70,16 +85,27 @@ def reproduce(
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else work.estimated(runs, lambda text: typer.echo(visible(text), err=True))
         studies = work.planned_studies(found, scale, out, count, flags.get("data.root"))
-        planned = work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
+        planned = (
+            work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
+        )
         _announce(found, scale, planned)
         if not plan:
             if all(job.left_out and not job.done for job in planned):
-                raise UsageError(f"{found.key}: nothing of it {'is finished' if tables else 'can be run'} here, as said above")
+                raise UsageError(
+                    f"{found.key}: nothing of it {'is finished' if tables else 'can be run'} here, as said "
+                    f"above"
+                )
             _reproduce(found, scale, out, planned, seconds, flags, screen)
 
 
 def _reproduce(
-    item: Item, scale: str, out: Path, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
+    item: Item,
+    scale: str,
+    out: Path,
+    found: Sequence[Planned],
+    seconds: float | None,
+    flags: Flags,
+    screen: Screen,
 ) -> None:
     from raffed.experiments.reproduction import planner as work
     from raffed.experiments.reproduction.item_file import write_item
@@ -90,7 +116,9 @@ def _reproduce(
         elif isinstance(job, work.PlannedRun):
             _run(job, screen)
 
-    with _ray([job for job in found if isinstance(job, work.PlannedRun) and not job.left_out and not job.done]):
+    with _ray(
+        [job for job in found if isinstance(job, work.PlannedRun) and not job.left_out and not job.done]
+    ):
         found = work.execute_runs(found, do, seconds)
     written = write_item(item, scale, out, found)
     lost = [job for job in found if job.left_out.startswith(work.DIVERGED)]
@@ -116,7 +144,18 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     runtime = _runtime(job.scale, flags)
     device = "cuda" if runtime.gpu_fraction else "cpu"
     screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_study(Work(job.study, job.scale, job.seed, job.folder, flags.get("data.root"), screen.studying, device, runtime.threads))
+    execute_study(
+        Work(
+            job.study,
+            job.scale,
+            job.seed,
+            job.folder,
+            flags.get("data.root"),
+            screen.studying,
+            device,
+            runtime.threads,
+        )
+    )
 
 
 def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
@@ -126,21 +165,32 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
 
     to_run = [job for job in found if not job.left_out and not job.done]
     done = sum(job.done for job in found)
-    lines = [f"{item.key} ({item.title}), {scale}: {STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"]
+    lines = [
+        f"{item.key} ({item.title}), {scale}: "
+        f"{STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"
+    ]
     time = duration(sum(job.seconds for job in to_run))
     runs = sum(isinstance(job, PlannedRun) for job in to_run)
     what = [counted(runs, "run")] if item.cells or not item.study else []
-    what += [f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"] if item.study else []
+    what += (
+        [f"study for {counted(len(to_run) - runs, 'seed')} (its time is stated for two slow cores)"]
+        if item.study
+        else []
+    )
     lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
     reasons: dict[str, int] = {}
     for job in found:
         if job.left_out and not job.done:
             reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
     lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
-    total, here = (len({(c.row, c.column) for c in cells}) for cells in
-                   (item.cells, [c for job in found if isinstance(job, PlannedRun) for c in job.cells]))  # fmt: skip
+    total, here = (
+        len({(c.row, c.column) for c in cells})
+        for cells in (item.cells, [c for job in found if isinstance(job, PlannedRun) for c in job.cells])
+    )
     if here < total:
-        lines.append(f"  {total - here} of {total} cells are not part of what was asked, or not of this scale")
+        lines.append(
+            f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
+        )
     typer.echo(visible_lines("\n".join(lines)), err=True)
 
 

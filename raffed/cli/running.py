@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_config, read_local
+from raffed.cli.config import (
+    args_for,
+    assignments,
+    canonical,
+    check_used,
+    merged,
+    method_name,
+    placed,
+    read_config,
+    read_local,
+)
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, make_screen
@@ -35,11 +45,19 @@ if TYPE_CHECKING:
     from raffed.experiments.run import RoundWatcher, RunResult, Stop
 
 Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
-File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
+File = Annotated[
+    Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
-Board = Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")]
-Tracker = Annotated[str | None, typer.Option("--mlflow", help="MLflow tracking server or data base.", metavar="URI")]
-Project = Annotated[str | None, typer.Option("--wandb", help="Project of Weights & Biases.", metavar="PROJECT")]
+Board = Annotated[
+    Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
+]
+Tracker = Annotated[
+    str | None, typer.Option("--mlflow", help="MLflow tracking server or data base.", metavar="URI")
+]
+Project = Annotated[
+    str | None, typer.Option("--wandb", help="Project of Weights & Biases.", metavar="PROJECT")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
@@ -48,9 +66,15 @@ NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtim
 
 @run_options()
 def run(
-    flags: Flags, file: File = None, out: Out = None, as_json: Json = False, quiet: Quiet = False, board: Board = None,
-    tracker: Tracker = None, project: Project = None,
-) -> None:  # fmt: skip
+    flags: Flags,
+    file: File = None,
+    out: Out = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    board: Board = None,
+    tracker: Tracker = None,
+    project: Project = None,
+) -> None:
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
@@ -64,14 +88,17 @@ def run(
             lambda watch, stop: raffed.run(
                 config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun
             ),
-            folder, screen,
-        )  # fmt: skip
+            folder,
+            screen,
+        )
 
 
 @run_options(without=NOT_RUNTIME)
 def resume(
     flags: Flags,
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")],
+    place: Annotated[
+        str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")
+    ],
     as_json: Json = False,
     quiet: Quiet = False,
     board: Board = None,
@@ -91,20 +118,32 @@ def resume(
             changed = placed(config.runtime, flags)
             config = replace(config, runtime=changed)
             before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-            begun = partial(screen.start, headline(config, run_folder) + before, config.method, config.federation.rounds)
+            begun = partial(
+                screen.start, headline(config, run_folder) + before, config.method, config.federation.rounds
+            )
         execute(
             lambda watch, stop: raffed.resume(
-                run_folder, watch=together([watch, *shown]), stop=stop, runtime=changed, chosen=screen.chose, begun=begun
+                run_folder,
+                watch=together([watch, *shown]),
+                stop=stop,
+                runtime=changed,
+                chosen=screen.chose,
+                begun=begun,
             ),
-            run_folder, screen,
-        )  # fmt: skip
+            run_folder,
+            screen,
+        )
 
 
 @run_options(without=["method"])
 def compare(
     flags: Flags,
-    methods: Annotated[list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")],
-    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL for a run per method and the report.")],
+    methods: Annotated[
+        list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")
+    ],
+    place: Annotated[
+        str, typer.Option("--out", metavar="PLACE", help="Folder or URL for a run per method and the report.")
+    ],
     file: File = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -121,7 +160,9 @@ def compare(
                 check_inside(out, out / "report")
                 folders = {name: out / name for name in configs}
                 for name, config in configs.items():
-                    build_method(name, config.args)  # the last method's mistake is told before the first one runs
+                    build_method(
+                        name, config.args
+                    )  # the last method's mistake is told before the first one runs
                     check_inside(out, folders[name])
                     check_run_tree(folders[name])
                     _check_continues(folders[name], config)
@@ -129,7 +170,12 @@ def compare(
             for name, config in configs.items():
                 screen.start(headline(config, folders[name]), name, config.federation.rounds)
                 try:
-                    execute(begun_or_new(config, folders[name], screen), folders[name], screen, again="the same command")
+                    execute(
+                        begun_or_new(config, folders[name], screen),
+                        folders[name],
+                        screen,
+                        again="the same command",
+                    )
                 except NumericsError as error:
                     screen.failed(str(folders[name]), error)
                     lost.append(name)
@@ -138,11 +184,15 @@ def compare(
         if len(lost) < len(folders):
             write_report(list(folders.values()), out / "report", screen)
         if lost:
-            raise NumericsError(f"{counted(len(lost), 'method')} diverged: {', '.join(lost)}; the reasons are above")
+            raise NumericsError(
+                f"{counted(len(lost), 'method')} diverged: {', '.join(lost)}; the reasons are above"
+            )
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
-    """Method → its run. [args] of a file are for its method, or without one, like `--set`, for all that take them."""
+    """Method → its run. [args] of a file are for its method, or without one, like `--set`, for all that
+    take them.
+    """
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_local(file) if file else {}
     for_all = {} if "method" in base else base.pop("args", {})
@@ -186,7 +236,8 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
 def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
     """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end.
 
-    again: the command that continues, where this run is one of several: a signal in its last round keeps others from beginning.
+    again: the command that continues, where this run is one of several: a signal in its last round keeps
+    others from beginning.
     """
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
 
@@ -227,10 +278,14 @@ def _told_end(folder: Path, screen: Screen, continues: str) -> None:
 
 
 def ended_here(folder: Path) -> None:
-    """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that it goes on."""
+    """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that
+    it goes on.
+    """
     own.end_all()
     if _holds_run(folder):
-        from raffed.experiments.endings import mark_interrupted  # not without need: the main thread may be in the middle of it
+        from raffed.experiments.endings import (
+            mark_interrupted,
+        )  # not without need: the main thread may be in the middle of it
 
         mark_interrupted(folder, mine=True)
 
@@ -251,12 +306,17 @@ def free_folder(config: RunConfig) -> Path:
 def headline(config: RunConfig, folder: Path) -> str:
     """One line about a run."""
     data, rounds = config.data, counted(config.federation.rounds, "round")
-    return f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} → {folder}"
+    return (
+        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} "
+        f"→ {folder}"
+    )
 
 
 @contextlib.contextmanager
 def _one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for all the runs of a comparison; what cannot be carried out is refused while it starts."""
+    """Start Ray once for all the runs of a comparison; what cannot be carried out is refused while it
+    starts.
+    """
     from raffed.runtime.setup import prepare_run
 
     if config.runtime.execution != "ray":
@@ -275,7 +335,9 @@ def begun_or_new(config: RunConfig, folder: Path, screen: Screen) -> Work:
     import raffed
 
     if _holds_run(folder):
-        return lambda watch, stop: raffed.resume(folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose)
+        return lambda watch, stop: raffed.resume(
+            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose
+        )
     return lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop, chosen=screen.chose)
 
 

@@ -31,19 +31,25 @@ STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once m
 
 
 class Screen:
-    """Shows nothing but the folder of a finished run (--quiet), and is what the other screens are made from."""
+    """Shows nothing but the folder of a finished run (--quiet), and is what the other screens are made
+    from.
+    """
 
     def __enter__(self) -> Screen:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self, title: str, method: str, rounds: int) -> None:
         """A run begins; `title` is one line about it."""
 
     def chose(self, why: str, options: str) -> None:
-        """What `--execution auto` chose, and the options that repeat it: its bits may be others than without it."""
+        """What `--execution auto` chose, and the options that repeat it: its bits may be others than
+        without it.
+        """
 
     def round(self, event: RoundEvent) -> None:
         """A round is done."""
@@ -87,7 +93,9 @@ class Screen:
 
 
 class JsonScreen(Screen):
-    """One JSON object a line, nothing else on stdout: what libraries print (Ray's notices) goes to stderr meanwhile."""
+    """One JSON object a line, nothing else on stdout: what libraries print (Ray's notices) goes to stderr
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         self._method = ""
@@ -98,7 +106,9 @@ class JsonScreen(Screen):
         self._aside.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, Exception) and kind is not None and not _is_exit(error):
             code = 2 if isinstance(error, UsageError) else 1
             self._emit("error", kind=kind.__name__, message=str(error), exit_code=code)
@@ -121,13 +131,19 @@ class JsonScreen(Screen):
 
     def failed(self, where: str, error: Exception) -> None:
         super().failed(where, error)
-        self._emit("failed", method=self._method, folder=named(where), kind=type(error).__name__, message=str(error))
+        self._emit(
+            "failed", method=self._method, folder=named(where), kind=type(error).__name__, message=str(error)
+        )
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         self._emit(
-            "finished", method=self._method, folder=named(result.folder or ""), hashes=result.hashes,
-            accuracy=result.accuracy, personalization=result.personalization,
-        )  # fmt: skip
+            "finished",
+            method=self._method,
+            folder=named(result.folder or ""),
+            hashes=result.hashes,
+            accuracy=result.accuracy,
+            personalization=result.personalization,
+        )
 
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
         self._emit("report", path=path, runs=runs)
@@ -184,7 +200,12 @@ class LineScreen(Screen):
 
         self.close()
         titles = list(rows[0])
-        show(titles, [list(row.values()) for row in rows], title=title, right="|".join(set(titles) - set(words)))
+        show(
+            titles,
+            [list(row.values()) for row in rows],
+            title=title,
+            right="|".join(set(titles) - set(words)),
+        )
         print(visible(f"report: {path}"))
 
 
@@ -203,7 +224,8 @@ class BarScreen(LineScreen):
 
         self.close()
         super().start(title, method, rounds)
-        # Where there is not room for all, first the bar goes, then the end of the words, never the number of the round.
+        # Where there is not room for all, first the bar goes, then the end of the words, never the number of
+        # the round.
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
         bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []

@@ -1,7 +1,7 @@
 """SIGTERM, SIGHUP and the first Ctrl-C ask a run to stop after its round; the second signal stops it at once.
 
-Before its first round is done there is nothing to lose, and the first signal stops it at once. However busy the process is,
-the command has ended ten seconds after the signal (deadlines.py).
+Before its first round is done there is nothing to lose, and the first signal stops it at once. However busy
+the process is, the command has ended ten seconds after the signal (deadlines.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _listening: list[StopSignals] = []  # the innermost last
 
 
 class StopSignals:
-    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal came; `cut`:
-    whether the work was cut off, even if a library that was being loaded swallowed that and failed of it later.
+    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal
+    came; `cut`: whether the work was cut off, even if a library that was being loaded swallowed that and
+    failed of it later.
 
-    tell: called when the run is asked to stop. part: says the last words where the main thread cannot, which then ends in the
-    middle of whatever it does.
+    tell: called when the run is asked to stop. part: says the last words where the main thread cannot, which
+    then ends in the middle of whatever it does.
     """
 
     def __init__(self, tell: Callable[[], None], part: Callable[[], None] | None = None) -> None:
@@ -38,7 +39,9 @@ class StopSignals:
         _listening.append(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _listening.remove(self)
         for number, handler in self._before.items():
             if handler is not None:  # not one that was set in C
@@ -48,19 +51,26 @@ class StopSignals:
 
     def _listen(self) -> None:
         for number, before in self._before.items():
-            if before is not signal.SIG_IGN or number in (signal.SIGINT, signal.SIGTERM):  # nohup has SIGHUP ignored
+            if before is not signal.SIG_IGN or number in (
+                signal.SIGINT,
+                signal.SIGTERM,
+            ):  # nohup has SIGHUP ignored
                 signal.signal(number, self._received)
 
     def asked(self) -> bool:
         return self.code != 0
 
     def round_done(self) -> None:
-        """From here on signals wait for a round's end. Takes them back: `ray.init` puts a handler of its own in place."""
+        """From here on signals wait for a round's end. Takes them back: `ray.init` puts a handler of its
+        own in place.
+        """
         self.begun = True
         self._listen()
 
     def fall(self) -> None:
-        """End at once, as after a second signal, with exit code 1: what the work needs is gone. From another thread."""
+        """End at once, as after a second signal, with exit code 1: what the work needs is gone. From
+        another thread.
+        """
         self.code = self.code or 1
         signal.raise_signal(signal.SIGINT)
 

@@ -28,23 +28,39 @@ PASSED = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_inter
 
 def submit(
     context: typer.Context,
-    command: Annotated[str, typer.Argument(metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, then its own options.")],
-    address: Annotated[str | None, typer.Option("--address", help="Job server, else RAY_API_SERVER_ADDRESS.")] = None,
-    working_dir: Annotated[
-        Path | None, typer.Option("--working-dir", help="Folder to send, such as a checkout; else the TOML file alone.")
+    command: Annotated[
+        str, typer.Argument(metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, then its own options.")
+    ],
+    address: Annotated[
+        str | None, typer.Option("--address", help="Job server, else RAY_API_SERVER_ADDRESS.")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the job; no secrets.")] = None,
-    name: Annotated[str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")] = None,
-    python: Annotated[str, typer.Option("--python", help="Python on the cluster that has raffed.")] = "python",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")] = False,
+    working_dir: Annotated[
+        Path | None,
+        typer.Option("--working-dir", help="Folder to send, such as a checkout; else the TOML file alone."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the job; no secrets.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="Python on the cluster that has raffed.")
+    ] = "python",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Send even more than 50 MB.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")
+    ] = True,
 ) -> None:
     """Run a command as a job of a Ray cluster.
 
-    Options of submit stand before COMMAND, those of COMMAND after it. What is sent is listed first; what looks like a secret,
-    links that lead out of the folder, data, results and caches stay here. Results go to shared storage: --out takes a URL or
-    an absolute path. Ctrl-C leaves the job running and says how to go on.
+    Options of submit stand before COMMAND, those of COMMAND after it. What is sent is listed first; what
+    looks like a secret, links that lead out of the folder, data, results and caches stay here. Results go to
+    shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
+    on.
     """
     words = checked(command, context.args, context.find_root().command)
     variables = _variables(env or [])
@@ -72,14 +88,18 @@ def submit(
 
 
 def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
-    """The words of the job's command. Raises UsageError for what the command would refuse, and for results that would stay on
-    the cluster's local disk."""
+    """The words of the job's command. Raises UsageError for what the command would refuse, and for results
+    that would stay on the cluster's local disk.
+    """
     check_choice("command to submit", command, SUBMITTED)
     given = _parsed(command, arguments, group)
     place = given.get(PLACES.get(command, "place"))
     if not place or not (is_url(place) or Path(place).is_absolute()):
         what = "--out" if command != "resume" else "RUN"
-        raise UsageError(f"{what} {place or ''}: a job's results go to shared storage; give a URL (s3://…) or an absolute path")
+        raise UsageError(
+            f"{what} {place or ''}: a job's results go to shared storage; give a URL (s3://…) or an absolute "
+            f"path"
+        )
     if is_url(place):
         check_url(str(place))
     connected = [] if given.get("runtime_address") else ["--address", "auto"]
@@ -87,7 +107,9 @@ def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
 
 
 def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any]:
-    """What the command makes of its arguments; names of methods, data sets, splits and models are checked for `run`."""
+    """What the command makes of its arguments; names of methods, data sets, splits and models are checked
+    for `run`.
+    """
     from raffed.cli.config import read_config
     from raffed.cli.options import typed_flags
     from raffed.experiments.checks import check_names
@@ -96,14 +118,19 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     given: dict[str, Any] = context.params
     if command == "run":
         typed = typed_flags(given)
-        check_names(read_config(given["file"], {field: one for field, one in typed.items() if one not in (None, [], ())}))
+        check_names(
+            read_config(
+                given["file"], {field: one for field, one in typed.items() if one not in (None, [], ())}
+            )
+        )
     return given
 
 
 def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | None, list[str]]:
-    """What travels with a job (None: the command alone), and its command with the names that files have there.
+    """What travels with a job (None: the command alone), and its command with the names that files have
+    there.
 
-    Raises UsageError for a TOML file of the command that would not travel.
+        Raises UsageError for a TOML file of the command that would not travel.
     """
     from raffed.runtime.job_files import check_root, files_alone, parcel_of
 
@@ -111,21 +138,33 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
     if working_dir is None:
         there = {Path(word).name: Path(word) for word in files}
         if len(there) < len({Path(word).resolve() for word in files}):
-            raise UsageError("two TOML files of one name would travel as one: rename one, or give --working-dir")
+            raise UsageError(
+                "two TOML files of one name would travel as one: rename one, or give --working-dir"
+            )
         return (files_alone(there) if files else None), [Path(w).name if w in files else w for w in words]
     root = check_root(working_dir)
     outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
     if outside:
-        raise UsageError(f"{outside[0]} is not in --working-dir {working_dir}, so it would not travel; copy it there")
-    parcel, names = parcel_of(root), {word: Path(word).resolve().relative_to(root).as_posix() for word in files}
+        raise UsageError(
+            f"{outside[0]} is not in --working-dir {working_dir}, so it would not travel; copy it there"
+        )
+    parcel, names = (
+        parcel_of(root),
+        {word: Path(word).resolve().relative_to(root).as_posix() for word in files},
+    )
     for word, name in names.items():
         if reason := parcel.reason_against(name):
-            raise UsageError(f"{word} would not travel ({reason}), so the job could not read it; give it another place or name")
+            raise UsageError(
+                f"{word} would not travel ({reason}), so the job could not read it; give it another place or "
+                f"name"
+            )
     return parcel, [names.get(word, word) for word in words]
 
 
 def listing(parcel: Parcel | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Lines: the command, the names of its variables, every file that travels with its bytes, and what stays here and why."""
+    """Lines: the command, the names of its variables, every file that travels with its bytes, and what
+    stays here and why.
+    """
     from raffed.runtime.job_files import gathered
 
     lines = [f"command: {shlex.join(words)}"]
@@ -143,8 +182,10 @@ def _check_size(parcel: Parcel | None, yes: bool) -> None:
     if parcel is not None and parcel.size > LARGE and not yes:
         largest = max(parcel.sent, key=lambda one: one.size)
         raise UsageError(
-            f"{parcel.size / 1e6:.1f} MB would travel, more than {LARGE / 1e6:.0f} MB (the largest: {largest.name}, "
-            f"{largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or name what should stay in .rayignore"
+            f"{parcel.size / 1e6:.1f} MB would travel, more than {LARGE / 1e6:.0f} MB (the largest: "
+            f"{largest.name}, "
+            f"{largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or name what should stay "
+            f"in .rayignore"
         )
 
 
@@ -164,10 +205,13 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError("--env: wanted NAME=VALUE")  # not repeated: it may be something that no log should hold
+            raise UsageError(
+                "--env: wanted NAME=VALUE"
+            )  # not repeated: it may be something that no log should hold
         if secret := secret_contents(text.encode("utf-8", "replace")):
             raise UsageError(
-                f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it on the nodes"
+                f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "
+                f"on the nodes"
             )
         found[name] = value
     return found
@@ -179,7 +223,11 @@ def _followed(jobs: Jobs, job: str) -> int:
     except KeyboardInterrupt:
         _say(f"the job goes on; {_again(jobs, job)}")
         return 130
-    _say(f"job {job} succeeded" if code == 0 else f"job {job} did not succeed (exit code {code}): {jobs.message(job)}")
+    _say(
+        f"job {job} succeeded"
+        if code == 0
+        else f"job {job} did not succeed (exit code {code}): {jobs.message(job)}"
+    )
     return code
 
 

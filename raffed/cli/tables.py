@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 EMPTY = hashlib.sha256(b"").hexdigest()  # of the vaults, where a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
 WORDS = {"Method", "Data set", "Partition", "State", "Comparable"}
-SHORT = {"Aggregation, last %": "agg %", "mean last 10 %": "mean of 10 %", "Personalization, last %": "pers %",
-         "MB up/round": "MB up", "MB down/round": "MB down"}  # fmt: skip
+SHORT = {
+    "Aggregation, last %": "agg %",
+    "mean last 10 %": "mean of 10 %",
+    "Personalization, last %": "pers %",
+    "MB up/round": "MB up",
+    "MB down/round": "MB down",
+}
 WIDE = 200  # columns assumed where nobody's terminal limits them
 
 
@@ -35,11 +40,19 @@ def console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def show(titles: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str | None = None, right: str = "") -> None:
-    """Print a table. `right`: the titles of columns that hold numbers, separated by |. Cells are not read as markup."""
-    table = Table(box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False)
+def show(
+    titles: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str | None = None, right: str = ""
+) -> None:
+    """Print a table. `right`: the titles of columns that hold numbers, separated by |. Cells are not read
+    as markup.
+    """
+    table = Table(
+        box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False
+    )
     for name in titles:
-        table.add_column(Text(visible(name)), justify="right" if name in right.split("|") else "left", overflow="fold")
+        table.add_column(
+            Text(visible(name)), justify="right" if name in right.split("|") else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     console().print(table)
@@ -52,7 +65,14 @@ def _safe(title: str | None) -> Text | None:
 
 def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> None:
     """Print names and values, two columns without heads."""
-    table = Table(box=None, show_header=False, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(
+        box=None,
+        show_header=False,
+        title=_safe(title),
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in pairs:
@@ -61,7 +81,9 @@ def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 
 def show_result(result: RunResult, brief: bool = False) -> None:
-    """The end of a run: how good, how much sent, how long, where, and the hashes that decide whether two are equal."""
+    """The end of a run: how good, how much sent, how long, where, and the hashes that decide whether two
+    are equal.
+    """
     from raffed.results.runfile import read_run
 
     assert result.folder is not None
@@ -74,8 +96,13 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     if math.isnan(result.personalization):
         accuracies["personalization"] += f" ({_no_score(about['config']['data'])})"
     up, down = traffic(result)
-    pairs = [("rounds", f"{about.get('rounds_done', 0)}"), *accuracies.items(),
-             ("MB per round", f"{up:.3f} up, {down:.3f} down"), ("time", time), ("folder", named(result.folder))]  # fmt: skip
+    pairs = [
+        ("rounds", f"{about.get('rounds_done', 0)}"),
+        *accuracies.items(),
+        ("MB per round", f"{up:.3f} up, {down:.3f} down"),
+        ("time", time),
+        ("folder", named(result.folder)),
+    ]
     kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
 
@@ -92,9 +119,16 @@ def _no_score(data: dict[str, Any]) -> str:
 
 
 def traffic(result: RunResult) -> tuple[float, float]:
-    """10^6 bytes a round that the method sends for all participants together, up and down; means over the rounds."""
+    """10^6 bytes a round that the method sends for all participants together, up and down; means over the
+    rounds.
+    """
     rows = result.to_pandas()
-    kept = rows[rows["client"].isna() & (rows["model"] == "global") & (rows["split"] == "train") & (rows["metric"] == "loss")]
+    kept = rows[
+        rows["client"].isna()
+        & (rows["model"] == "global")
+        & (rows["split"] == "train")
+        & (rows["metric"] == "loss")
+    ]
     if kept.empty:
         return 0.0, 0.0
     return float(kept["bytes_up"].mean()) / 1e6, float(kept["bytes_down"].mean()) / 1e6
@@ -122,4 +156,8 @@ def mark(sign: str, colour: str) -> Text:
 def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
     """`✓ name   found   advice`."""
     text = Text.assemble((sign, colour), f" {name:<15} {visible_lines(found)}")
-    return text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour) if advice else text
+    return (
+        text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour)
+        if advice
+        else text
+    )

@@ -1,4 +1,6 @@
-"""`raffed tune`: search the settings of methods, choose without test data, repeat the choice with fresh seeds."""
+"""`raffed tune`: search the settings of methods, choose without test data, repeat the choice with fresh
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raffed.cli.board import Board, make_board
-from raffed.cli.config import args_for, assignments, canonical, check_used, merged, method_name, placed, read_local, read_value
+from raffed.cli.config import (
+    args_for,
+    assignments,
+    canonical,
+    check_used,
+    merged,
+    method_name,
+    placed,
+    read_local,
+    read_value,
+)
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.run import RunConfig, Runtime
@@ -25,13 +37,24 @@ if TYPE_CHECKING:
     from raffed.experiments.tuning.request import Request
 
 VALIDATION = 0.2  # share held out for choosing where nothing is said
-DEFAULTS = {"trials": None, "seeds": 3, "select": "global", "protocol": "validation", "scheduler": "fifo", "search": "grid"}
+DEFAULTS = {
+    "trials": None,
+    "seeds": 3,
+    "select": "global",
+    "protocol": "validation",
+    "scheduler": "fifo",
+    "search": "grid",
+}
 HERE = ("data.root", "data.download")  # like the fields of [runtime]: no part of what a sweep asks for
 PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
-File = Annotated[Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")]
-Methods = Annotated[list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")]
+File = Annotated[
+    Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")
+]
 
 
 def _option(flag: str, text: str, metavar: str | None = None) -> Any:
@@ -41,28 +64,53 @@ def _option(flag: str, text: str, metavar: str | None = None) -> Any:
 @run_options(without=["method"])
 def tune(
     flags: Flags,
-    place: Annotated[str, typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table.")],
+    place: Annotated[
+        str,
+        typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table."),
+    ],
     methods: Methods = None,
     file: File = None,
     grid: Annotated[list[str] | None, _option("--grid", GRID_HELP, "NAME=V,V,...")] = None,
-    trials: Annotated[int | None, _option("--trials", "Settings per method, the same for all; else the largest grid.")] = None,
-    seeds: Annotated[int | None, _option("--seeds", "Fresh seeds for the chosen setting. \\[default: 3]")] = None,
-    select: Annotated[str | None, _option("--select", "Choose by: global, personal, or mean. \\[default: global]")] = None,
-    protocol: Annotated[str | None, _option("--protocol", "paper: choose by test accuracy. \\[default: validation]")] = None,
-    scheduler: Annotated[str | None, _option("--scheduler", "asha: end bad trials early. \\[default: fifo]")] = None,
-    search: Annotated[str | None, _option("--search", "optuna: over the ranges of the grid. \\[default: grid]")] = None,
+    trials: Annotated[
+        int | None, _option("--trials", "Settings per method, the same for all; else the largest grid.")
+    ] = None,
+    seeds: Annotated[
+        int | None, _option("--seeds", "Fresh seeds for the chosen setting. \\[default: 3]")
+    ] = None,
+    select: Annotated[
+        str | None, _option("--select", "Choose by: global, personal, or mean. \\[default: global]")
+    ] = None,
+    protocol: Annotated[
+        str | None, _option("--protocol", "paper: choose by test accuracy. \\[default: validation]")
+    ] = None,
+    scheduler: Annotated[
+        str | None, _option("--scheduler", "asha: end bad trials early. \\[default: fifo]")
+    ] = None,
+    search: Annotated[
+        str | None, _option("--search", "optuna: over the ranges of the grid. \\[default: grid]")
+    ] = None,
     budget: Annotated[str | None, _option("--budget", "Time for all trials: 90s, 30m, 2h.")] = None,
     at_once: Annotated[int, _option("--at-once", "Trials at a time; 0: as many as fit.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+    ] = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
-    Every method gets the same number of trials. They are compared on a validation part of the clients' training data; the
-    chosen setting then runs again, with fresh seeds and all training data, and only these runs are scored on test data.
+    Every method gets the same number of trials. They are compared on a validation part of the clients'
+    training data; the chosen setting then runs again, with fresh seeds and all training data, and only these
+    runs are scored on test data.
     """
     seconds = None if budget is None else seconds_of(budget)
-    options = {"trials": trials, "seeds": seeds, "select": select, "protocol": protocol, "scheduler": scheduler, "search": search}
+    options = {
+        "trials": trials,
+        "seeds": seeds,
+        "select": select,
+        "protocol": protocol,
+        "scheduler": scheduler,
+        "search": search,
+    }
     asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:
         if resume and not methods and file is None:
@@ -73,8 +121,10 @@ def tune(
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
-    """What the sweep in a folder was asked to do. Where it goes on, and where its data are, whoever continues it says anew: the
-    address of a cluster and the permission to download are never taken from a folder, which a stranger may have written."""
+    """What the sweep in a folder was asked to do. Where it goes on, and where its data are, whoever continues
+    it says anew: the address of a cluster and the permission to download are never taken from a folder, which
+    a stranger may have written.
+    """
     from raffed.experiments.tuning.folder import stored_request
 
     spelled = {flag.field: flag.flag.partition("/")[0] for flag in FLAGS}
@@ -82,7 +132,8 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     other += [f"--{name}" for name in asked]
     if other:
         raise UsageError(
-            f"--resume goes on with the sweep in {out} as it was asked for, and {', '.join(other)} would change it; leave that "
+            f"--resume goes on with the sweep in {out} as it was asked for, and {', '.join(other)} would "
+            f"change it; leave that "
             "out, or start another sweep in a new folder"
         )
     stored = stored_request(out)
@@ -91,7 +142,9 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
 
 
-def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None) -> None:
+def _sweep(
+    request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None
+) -> None:
     opened: list[SweepFolder] = []
 
     def part() -> None:
@@ -112,13 +165,23 @@ def _sweep(request: Request, out: Path, resume: bool, board: Board, at_once: int
             part()
             raise SystemExit(signals.code or (130 if lost() is None else 1)) from None
     if not complete:
-        raise RaffedError(f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on")
+        raise RaffedError(
+            f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on"
+        )
 
 
 def _searched(
-    request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None, opened: list[SweepFolder]
+    request: Request,
+    out: Path,
+    resume: bool,
+    board: Board,
+    at_once: int,
+    seconds: float | None,
+    opened: list[SweepFolder],
 ) -> bool:
-    """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this sweep's."""
+    """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this
+    sweep's.
+    """
     from raffed.experiments.tuning.folder import SweepFolder, check_place
     from raffed.runtime.ray_backend.session import RaySession
 
@@ -136,12 +199,16 @@ def _searched(
         opened.append(folder)
         session.wait()
         board.start(request, out)
-        complete: bool = execute_sweep(Search(request, folder, board.trial, partition.num_clients, at_once, seconds))
+        complete: bool = execute_sweep(
+            Search(request, folder, board.trial, partition.num_clients, at_once, seconds)
+        )
         board.finished(folder.end("finished" if complete else "stopped"), out)
     return complete
 
 
-def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]) -> Request:
+def requested(
+    names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]
+) -> Request:
     """The sweep that flags and a file ask for."""
     from raffed.experiments.checks import check_space
     from raffed.experiments.tuning.request import Request
@@ -187,7 +254,10 @@ def seconds_of(text: str) -> float:
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """One process a trial, unless the flags say how its clients are placed."""
     runtime = placed(base.runtime, flags)
-    usual = all(getattr(runtime, name.partition(".")[2]) == getattr(Runtime(), name.partition(".")[2]) for name in PLACED)
+    usual = all(
+        getattr(runtime, name.partition(".")[2]) == getattr(Runtime(), name.partition(".")[2])
+        for name in PLACED
+    )
     if usual and not any(name in flags for name in PLACED):
         runtime = replace(runtime, execution="serial")
     if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:

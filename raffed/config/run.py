@@ -1,4 +1,6 @@
-"""A run as plain data: frozen, validated in its parts, written whole beside its results. Imports neither torch nor Ray."""
+"""A run as plain data: frozen, validated in its parts, written whole beside its results. Imports neither
+torch nor Ray.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 @dataclass(frozen=True)
 class Data:
-    """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA). transform: whose
-    preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid, plain otherwise. local_test: held
-    out fraction of each client's samples (None: 0.2, but 0 for iid and pXcY). validation: fraction of each client's training
-    samples that it does not train on but is scored on, for choosing hyper-parameters without looking at test data. samples:
-    size of the training pool, equally many of every class, drawn by the seed (0: all there are)."""
+    """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA).
+    transform: whose preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid,
+    plain otherwise. local_test: held out fraction of each client's samples (None: 0.2, but 0 for iid and
+    pXcY). validation: fraction of each client's training samples that it does not train on but is scored on,
+    for choosing hyper-parameters without looking at test data. samples: size of the training pool, equally
+    many of every class, drawn by the seed (0: all there are).
+    """
 
     dataset: str = "digits"
     split: str = "p10c2"
@@ -50,11 +54,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Federation:
-    """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation every
-    `eval_every` rounds and after the last; local evaluation of the participants' models in the same rounds. survey: in each of
-    the last `survey` rounds the participants' models are evaluated too, and after it all clients' models are scored on their
-    local test parts as they then stand. measures: names of MEASURES, with commas: what is measured after the last round
-    besides. weighting: p_k of the mean, of WEIGHTINGS, instead of the method's own (""): n_k / Σ n or 1/|S|."""
+    """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation
+    every `eval_every` rounds and after the last; local evaluation of the participants' models in the same
+    rounds. survey: in each of the last `survey` rounds the participants' models are evaluated too, and after
+    it all clients' models are scored on their local test parts as they then stand. measures: names of
+    MEASURES, with commas: what is measured after the last round besides. weighting: p_k of the mean, of
+    WEIGHTINGS, instead of the method's own (""): n_k / Σ n or 1/|S|.
+    """
 
     rounds: int = 20
     participation: float = 1.0
@@ -76,8 +82,9 @@ class Federation:
 class Numerics:
     """How the arithmetic is carried out: named modes, each deterministic, whose results differ by rounding.
 
-    cohort: clients stacked and stepped together (0: one after the other; bit-equal to itself for any placement).
-    precision: fp32, or bf16 for the forward and backward passes with fp32 weights, losses, sums and evaluation.
+    cohort: clients stacked and stepped together (0: one after the other; bit-equal to itself for any
+    placement). precision: fp32, or bf16 for the forward and backward passes with fp32 weights, losses, sums
+    and evaluation.
     """
 
     cohort: int = 0
@@ -86,15 +93,15 @@ class Numerics:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how it runs; changes no bit of the result, but that rounding follows `threads`, whether GPUs compute, and the
-    cohort that `auto` may choose.
+    """Where and how it runs; changes no bit of the result, but that rounding follows `threads`, whether GPUs
+    compute, and the cohort that `auto` may choose.
 
-    execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts. actors:
-    client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU).
-    clients_per_actor: 1 is one actor a client; 0 = auto. gpu_fraction: share of a GPU each actor is pinned to, 1/k; 0 = CPU.
-    threads: torch threads per actor. address: a Ray cluster ("auto": the one this machine belongs to; None: start one
-    here). max_restarts: how often lost actors are replaced in a run. checkpoint_every: rounds between checkpoints;
-    keep_checkpoints: how many are kept.
+    execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts.
+    actors: client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU). clients_per_actor: 1 is one
+    actor a client; 0 = auto. gpu_fraction: share of a GPU each actor is pinned to, 1/k; 0 = CPU. threads:
+    torch threads per actor. address: a Ray cluster ("auto": the one this machine belongs to; None: start one
+    here). max_restarts: how often lost actors are replaced in a run. checkpoint_every: rounds between
+    checkpoints; keep_checkpoints: how many are kept.
     """
 
     execution: str = "ray"
@@ -109,14 +116,22 @@ class Runtime:
 
 
 SECTIONS: dict[str, type[Any]] = {
-    "data": Data, "model": Model, "local": Local, "federation": Federation, "numerics": Numerics, "faults": Faults,
-    "privacy": Privacy, "runtime": Runtime,
-}  # fmt: skip
+    "data": Data,
+    "model": Model,
+    "local": Local,
+    "federation": Federation,
+    "numerics": Numerics,
+    "faults": Faults,
+    "privacy": Privacy,
+    "runtime": Runtime,
+}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: a method with its arguments on a data set, a split, a model and a federation, with one seed."""
+    """One run: a method with its arguments on a data set, a split, a model and a federation, with one
+    seed.
+    """
 
     method: str = "fedavg"
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -138,7 +153,10 @@ class RunConfig:
         check_choice("numerics.precision", self.numerics.precision, PRECISIONS)
         _at_least("numerics.cohort", self.numerics.cohort, 0)
         if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
-            raise UsageError("numerics.cohort stacks clients of one actor, runtime.clients_per_actor = 1 gives each its own")
+            raise UsageError(
+                "numerics.cohort stacks clients of one actor, runtime.clients_per_actor = 1 gives each its "
+                "own"
+            )
         check_choice("data.transform", self.data.transform, STYLES)
         if self.data.local_test is not None:
             check_range("data.local_test", self.data.local_test, 0.0, 0.9)
@@ -155,15 +173,24 @@ class RunConfig:
         return RunConfig.from_dict(self.as_dict())
 
     def identity(self) -> str:
-        """SHA-256 of everything that decides the result: two runs with one identity have the same bits on one kind of machine."""
+        """SHA-256 of everything that decides the result: two runs with one identity have the same bits on
+        one kind of machine.
+        """
         parts = self.canonical().as_dict()
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
         rounding = {"threads": self.runtime.threads, "gpu": self.runtime.gpu_fraction > 0}
         if rounding != {"threads": 1, "gpu": False}:
             parts["rounding"] = rounding
-        omitted_when_default = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}
-        for section, name in ((section, name) for section, names in omitted_when_default.items() for name in names):
-            if not parts[section][name]:  # these are omitted_when_default than the identities of runs without them
+        omitted_when_default = {
+            "data": ("validation", "samples"),
+            "federation": ("survey", "measures", "weighting"),
+        }
+        for section, name in (
+            (section, name) for section, names in omitted_when_default.items() for name in names
+        ):
+            if not parts[section][
+                name
+            ]:  # these are omitted_when_default than the identities of runs without them
                 del parts[section][name]
         for section, usual in (("numerics", Numerics()), ("faults", Faults()), ("privacy", Privacy())):
             if parts[section] == dataclasses.asdict(usual):
@@ -188,11 +215,17 @@ class RunConfig:
 def _known(where: str, values: Mapping[str, Any], names: list[str]) -> None:
     for key in values:
         if key not in names:
-            homes = [f"[{name}]" for name, kind in SECTIONS.items() if key in (f.name for f in dataclasses.fields(kind))]
+            homes = [
+                f"[{name}]"
+                for name, kind in SECTIONS.items()
+                if key in (f.name for f in dataclasses.fields(kind))
+            ]
             if where and key in ("method", "seed"):
                 homes.append("the lines before any [section]")
             if homes:
-                raise UsageError(f"key {key!r} in {where or 'no section'}: it belongs in {' or '.join(homes)}")
+                raise UsageError(
+                    f"key {key!r} in {where or 'no section'}: it belongs in {' or '.join(homes)}"
+                )
             raise UnknownNameError(f"key in {where or 'the configuration'}", key, names)
 
 
@@ -216,7 +249,11 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
     for kind in kinds:
         if kind.startswith("Mapping") and isinstance(value, Mapping):
             return dict(value)
-        if kind in accepted and isinstance(value, accepted[kind]) and (kind == "bool") == isinstance(value, bool):
+        if (
+            kind in accepted
+            and isinstance(value, accepted[kind])
+            and (kind == "bool") == isinstance(value, bool)
+        ):
             return value
     raise UsageError(f"{name} = {value!r} is a {type(value).__name__}, wanted {text}")
 
@@ -271,6 +308,7 @@ def _check_runtime(runtime: Runtime) -> None:
     check_range("runtime.gpu_fraction", share, 0.0, 1.0)
     if share and (not math.isclose(1 / share, round(1 / share), rel_tol=1e-3)):
         raise UsageError(
-            f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever (Ray); "
+            f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever "
+            f"(Ray); "
             f"nearest: {1 / math.ceil(1 / share):.4f} or {1 / max(1, math.floor(1 / share)):.4f}"
         )

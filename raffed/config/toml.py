@@ -9,15 +9,19 @@ from typing import Any
 from raffed.errors import UsageError
 
 MARKS = (  # UTF-32's begins like UTF-16's
-    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; a UsageError names the file and the line of a mistake.
 
-    TOML is UTF-8. A byte order mark, which editors under Windows put before it, is passed over, and tells UTF-16 and UTF-32.
+    TOML is UTF-8. A byte order mark, which editors under Windows put before it, is passed over, and tells
+    UTF-16 and UTF-32.
     """
     try:
         content = path.read_bytes()
@@ -30,7 +34,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a TOML file: {error}; save it as UTF-8") from error
     if "\0" in text:
-        raise UsageError(f"{path}: not a TOML file: it holds NUL characters, as UTF-16 does; save it as UTF-8")
+        raise UsageError(
+            f"{path}: not a TOML file: it holds NUL characters, as UTF-16 does; save it as UTF-8"
+        )
     return parse_toml(text, str(path))
 
 

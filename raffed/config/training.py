@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class Local:
     """How clients train (the run's configuration; a method's passes may override momentum, decay and epochs).
 
-    lr: η. warmup_rounds r: η·min((t+1)/r, 1), 0 for none. weight_decay is added to the gradient. clip_norm: global
-    gradient norm, None for none. An epoch has ⌈n/B⌉ batches, the last one short; with drop_last ⌊n/B⌋ (a client with
-    fewer than B samples has one batch). steps = max(int(epochs · batches per epoch), min_steps).
+    lr: η. warmup_rounds r: η·min((t+1)/r, 1), 0 for none. weight_decay is added to the gradient. clip_norm:
+    global gradient norm, None for none. An epoch has ⌈n/B⌉ batches, the last one short; with drop_last ⌊n/B⌋
+    (a client with fewer than B samples has one batch). steps = max(int(epochs · batches per epoch),
+    min_steps).
     """
 
     lr: float = 0.03
@@ -33,5 +34,7 @@ class Local:
 
     def steps(self, n: int, epochs: float | None = None) -> int:
         """Local steps of a client with n training samples."""
-        per_epoch = n // self.batch_size if self.drop_last and n >= self.batch_size else -(-n // self.batch_size)
+        per_epoch = (
+            n // self.batch_size if self.drop_last and n >= self.batch_size else -(-n // self.batch_size)
+        )
         return max(int((self.epochs if epochs is None else epochs) * per_epoch), self.min_steps)

@@ -20,10 +20,12 @@ NOTHING = Params({})
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B, C]; `w` live.
+    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B,
+    C]; `w` live.
 
-    `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other weights, with gradient, in
-    the same mode and with the same dropout; it leaves no trace in BatchNorm's statistics nor in a random stream.
+        `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other
+        weights, with gradient, in the same mode and with the same dropout; it leaves no trace in BatchNorm's
+        statistics nor in a random stream.
     """
 
     x: Tensor
@@ -52,12 +54,13 @@ class ClientData:
 class Context:
     """What client `client` knows in round `round`.
 
-    `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and joined with the
-    client's own layers; `state`: the same after training; `private`: the result of private training; `own`: the companion
-    after shared training; `carried`: what the method's local solver ended with; `mine`, `server`: this ingredient's own
-    memory and the server's message to it, nobody else's; `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their
-    number, `usual_steps` that of a client with the mean number of samples; `momentum` and `weight_decay`: those of the first
-    pass; `warmth`: the share of its rate that this round has (Local.warmth); `drawn`: this term's random numbers for this step;
+    `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and
+    joined with the client's own layers; `state`: the same after training; `private`: the result of private
+    training; `own`: the companion after shared training; `carried`: what the method's local solver ended
+    with; `mine`, `server`: this ingredient's own memory and the server's message to it, nobody else's;
+    `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `usual_steps` that of a client
+    with the mean number of samples; `momentum` and `weight_decay`: those of the first pass; `warmth`: the
+    share of its rate that this round has (Local.warmth); `drawn`: this term's random numbers for this step;
     `noted`: after training, the sum over the steps of what this term noted, None where it notes nothing.
     """
 
@@ -99,13 +102,19 @@ class Context:
         return cross_entropy(f.logits, f.y)
 
     def chosen(self, share: float, purpose: seeds.Purpose) -> bool:
-        """Whether this client is among the fixed random round(share · N) clients of a purpose, drawn once per run."""
+        """Whether this client is among the fixed random round(share · N) clients of a purpose, drawn once
+        per run.
+        """
         count = round(share * self.spec.num_clients)
-        order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
+        order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(
+            self.spec.num_clients
+        )
         return bool(self.client in order[:count])
 
     def replace(self, **changes: Any) -> Context:
-        """A copy with some fields replaced, several times a client's round: so not by __init__, field by field."""
+        """A copy with some fields replaced, several times a client's round: so not by __init__, field by
+        field.
+        """
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"Context has no field {', '.join(sorted(changes.keys() - _FIELDS))}")
         made = object.__new__(Context)
@@ -118,11 +127,12 @@ _FIELDS = {field.name for field in fields(Context)}
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples` (training
-    samples together), and what each slot `received`.
+    """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples`
+    (training samples together), and what each slot `received`.
 
-    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient; public [n, ...],
-    labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for (ServerRule.required_data).
+    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient;
+    public [n, ...], labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for
+    (ServerRule.required_data).
     """
 
     spec: Spec
@@ -151,7 +161,9 @@ class Spec:
 
 
 class Received(Record):
-    """What the server got for one ingredient in one round: a sum of Summable Wires, or each Wire in client order."""
+    """What the server got for one ingredient in one round: a sum of Summable Wires, or each Wire in
+    client order.
+    """
 
     count: int
     sum: Summable | None = None

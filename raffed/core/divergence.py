@@ -11,7 +11,9 @@ from raffed.errors import NumericsError
 
 @contextlib.contextmanager
 def explained(m: Method) -> Iterator[None]:
-    """In the body, an error of numbers that have become too large also names the method's own coefficients."""
+    """In the body, an error of numbers that have become too large also names the method's own
+    coefficients.
+    """
     try:
         yield
     except NumericsError as error:

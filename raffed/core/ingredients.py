@@ -16,7 +16,9 @@ from raffed.core.record import Record
 
 
 class Ingredient(Record):
-    """One idea of a paper, with its own memory on each side. Every default is the identity: no memory, no message."""
+    """One idea of a paper, with its own memory on each side. Every default is the identity: no memory, no
+    message.
+    """
 
     _compare = True
 
@@ -57,7 +59,9 @@ class Term(Ingredient):
     purpose: ClassVar[Any] = None  # a Purpose of core/seeds.py if `draw` is used
 
     def note(self, f: Forward, k: Context) -> Tensor | None:
-        """What this term adds up over the steps of shared training, without gradient; the sum is `k.noted` in `finish`."""
+        """What this term adds up over the steps of shared training, without gradient; the sum is
+        `k.noted` in `finish`.
+        """
         return None
 
 
@@ -71,7 +75,9 @@ class Head(Ingredient):
 class Correction(Ingredient):
     """Gradient → gradient, after clipping and before the step."""
 
-    plain_sgd: ClassVar[bool] = True  # whether it is exact for SGD without momentum alone, as control variates are
+    plain_sgd: ClassVar[bool] = (
+        True  # whether it is exact for SGD without momentum alone, as control variates are
+    )
 
     def gradient(self, g: Params, k: Context) -> Params:
         raise NotImplementedError
@@ -80,8 +86,11 @@ class Correction(Ingredient):
         """The same for a correction that also depends on the weights w of this step."""
         return self.gradient(g, k)
 
+
 Gradient = Callable[[State, int], tuple[Params, Params]]
-"""(a model, the number of one of the step's batches) → (gradient of the shared objective there, BatchNorm's statistics)."""
+"""(a model, the number of one of the step's batches) → (gradient of the shared objective there,
+BatchNorm's statistics).
+"""
 
 
 class LocalSolver(Ingredient):
@@ -95,7 +104,9 @@ class LocalSolver(Ingredient):
         return 1
 
     def iterations(self, steps: int) -> int:
-        """Its own steps where SGD would make `steps`; by default those that take as many mini-batches, rounded up."""
+        """Its own steps where SGD would make `steps`; by default those that take as many mini-batches,
+        rounded up.
+        """
         return -(-steps // self.batches())
 
     def begin(self, k: Context) -> Any:
@@ -112,9 +123,11 @@ class LocalSolver(Ingredient):
 
 
 class Personal(Ingredient):
-    """The client's own model, for evaluation; may train it privately, and may add a term to the shared objective.
+    """The client's own model, for evaluation; may train it privately, and may add a term to the shared
+    objective.
 
-    Training is declared (`start`, `budget`, `private_loss`), not called, so that any execution can carry it out.
+        Training is declared (`start`, `budget`, `private_loss`), not called, so that any execution can carry
+        it out.
     """
 
     def loss(self, f: Forward, k: Context) -> Tensor | None:
@@ -124,7 +137,8 @@ class Personal(Ingredient):
     def companion(self, k: Context) -> Params | None:
         """Parameters of its own that are trained beside the shared ones in every shared pass, or None.
 
-        Same batches, same solver, clipped apart (`clips_jointly`). They enter `loss` as `f.own`; after training they are `k.own`.
+        Same batches, same solver, clipped apart (`clips_jointly`). They enter `loss` as `f.own`; after
+        training they are `k.own`.
         """
         return None
 
@@ -136,7 +150,9 @@ class Personal(Ingredient):
     gates: ClassVar[tuple[str, ...]] = ()  # companions that `update_gates` moves instead of the solver
 
     def update_gates(self, gates: Params, slope: Params, lr: float, step: Tensor) -> Params:
-        """The gates after step number `step` [] of a pass, from their gradient; dense, a function of tensors."""
+        """The gates after step number `step` [] of a pass, from their gradient; dense, a function of
+        tensors.
+        """
         return gates
 
     def start(self, k: Context) -> State:
@@ -156,10 +172,15 @@ class Personal(Ingredient):
         raise NotImplementedError
 
     between: ClassVar[Literal["memory", "private", "round"]] = "memory"
-    """What gives the personalised model between rounds, when the server's model has moved on: the memory and that model alone,
-    private training from that model, or a whole round whose outcome is thrown away."""
-    private_scored: ClassVar[bool] = False  # whether the privately trained model is scored beside `model`, which is another
-    predicts: ClassVar[bool] = False  # whether `predict` makes the personal scores: more than one model is at work
+    """What gives the personalised model between rounds, when the server's model has moved on: the memory and
+    that model alone, private training from that model, or a whole round whose outcome is thrown away.
+    """
+    private_scored: ClassVar[bool] = (
+        False  # whether the privately trained model is scored beside `model`, which is another
+    )
+    predicts: ClassVar[bool] = (
+        False  # whether `predict` makes the personal scores: more than one model is at work
+    )
 
     def predict(self, x: Tensor, k: Context) -> Tensor:
         """Logits [B, C] of the personalised model in evaluation mode."""

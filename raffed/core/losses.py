@@ -1,4 +1,6 @@
-"""Small named losses and dense helpers. All run under vmap: no branch, index or shape depends on a tensor's value."""
+"""Small named losses and dense helpers. All run under vmap: no branch, index or shape depends on a
+tensor's value.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ from raffed.core.params import Params
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats. Of k clients [k], from [k, B, C] and [k, B]."""
-    if logits.dim() == 3 or _is_stacked(logits):  # under vmap torch's own would run as a Python decomposition, and import sympy
+    """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats. Of k clients [k], from [k,
+    B, C] and [k, B].
+    """
+    if logits.dim() == 3 or _is_stacked(
+        logits
+    ):  # under vmap torch's own would run as a Python decomposition, and import sympy
         return mean_nll(F.log_softmax(logits, -1), y)
     return F.cross_entropy(logits, y)
 
@@ -39,16 +45,18 @@ def one_hot(y: Tensor, classes: int) -> Tensor:
 def smooth_pull(a: Params, b: Params) -> Tensor:
     """Mean over tensors of the element-wise mean of smooth-L1(a − b), a 0-d tensor.
 
-    MAP's released code has it in place of ½‖a − b‖²: its gradient is (a − b)/(numel · #tensors), 10² to 10⁷ times weaker.
+    MAP's released code has it in place of ½‖a − b‖²: its gradient is (a − b)/(numel · #tensors), 10² to 10⁷
+    times weaker.
     """
     return torch.stack([F.smooth_l1_loss(a[name], b[name]) for name in a.names]).mean()
 
 
 def mmd(h: Tensor, g: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy of two samples [B, D] with five Gaussian bands  (docs/papers/map.md §2.2, eq. 12).
+    """Squared maximum mean discrepancy of two samples [B, D] with five Gaussian bands  (docs/papers/map.md
+    §2.2, eq. 12).
 
-    D_ij = ‖Z_i − Z_j‖² over Z = [h; g]; s = mean off-diagonal D, detached; bands s/4, s/2, s, 2s, 4s; the biased
-    V-statistic mean(K_hh + K_gg − K_hg − K_gh).
+        D_ij = ‖Z_i − Z_j‖² over Z = [h; g]; s = mean off-diagonal D, detached; bands s/4, s/2, s, 2s, 4s; the
+        biased V-statistic mean(K_hh + K_gg − K_hg − K_gh).
     """
     between = _square_distances(torch.cat([h, g]))
     rows = between.shape[0]
@@ -71,10 +79,12 @@ def _square_distances(z: Tensor) -> Tensor:
 
 
 def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
-    """‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ): what τ steps with momentum ρ and a constant gradient g add up to, in η·g.
+    """‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ): what τ steps with momentum ρ and a constant gradient g add up to,
+    in η·g.
 
-    τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov (docs/papers/baselines.md, FedNova). pull: ημ of a
-    quadratic (μ/2) ‖w − w^t‖² whose gradient passes through the velocity; the steps are counted out then.
+        τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov
+        (docs/papers/baselines.md, FedNova). pull: ημ of a quadratic (μ/2) ‖w − w^t‖² whose gradient passes
+        through the velocity; the steps are counted out then.
     """
     if pull:
         gone = velocity = 0.0

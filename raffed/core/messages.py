@@ -1,7 +1,9 @@
-"""What crosses between client and server, and what never does  (docs/design.md §9; the golden wire table lists the fields).
+"""What crosses between client and server, and what never does  (docs/design.md §9; the golden wire table
+lists the fields).
 
-A client keeps a `ClientState`; it receives a `Broadcast` and answers an `Upload`. Only `Wire`s fit into the latter two, and a
-`Private` refuses to be pickled, which is how Ray moves objects: private state cannot leave by accident.
+A client keeps a `ClientState`; it receives a `Broadcast` and answers an `Upload`. Only `Wire`s fit into the
+latter two, and a `Private` refuses to be pickled, which is how Ray moves objects: private state cannot leave
+by accident.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from raffed.errors import BoundaryError
 
 
 class Wire(Record):
-    """May cross the line, in either direction: named fields of tensors, points, numbers, text and other Wires."""
+    """May cross the line, in either direction: named fields of tensors, points, numbers, text and other
+    Wires.
+    """
 
     labels: ClassVar[tuple[str, ...]] = ()  # fields that name the message and are not counted as payload
 
     def __post_init__(self) -> None:
         for name in self._names:
             value = getattr(self, name)
-            if type(value) not in _PLAIN and not (type(value) is Params and not value.requires_grad):  # most are, every round
+            if type(value) not in _PLAIN and not (
+                type(value) is Params and not value.requires_grad
+            ):  # most are, every round
                 _refuse(self, name, value)
 
     def numbers(self) -> dict[str, int]:
@@ -39,10 +45,11 @@ class Wire(Record):
 class Summable(Wire):
     """A Wire of which the server needs only the sum over clients; actors add theirs up before they answer.
 
-    `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits); 44 holds
-    weights to beyond float32's last bit, sums over many samples want a wider range. `rows`: a field [C] that is 0 for the
-    classes of which this client says nothing; of every field only the rows of the others are counted as sent, which is what a
-    message of rows and class ids takes. Sums have all C rows, and so have masked messages, which are counted alike.
+    `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits);
+    44 holds weights to beyond float32's last bit, sums over many samples want a wider range. `rows`: a field
+    [C] that is 0 for the classes of which this client says nothing; of every field only the rows of the
+    others are counted as sent, which is what a message of rows and class ids takes. Sums have all C rows, and
+    so have masked messages, which are counted alike.
     """
 
     fraction_bits: ClassVar[int] = 44
@@ -54,7 +61,8 @@ class Private(Record):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise BoundaryError(
-            f"{type(self).__name__} is private and cannot be sent; return a Wire if a part of it is meant to travel"
+            f"{type(self).__name__} is private and cannot be sent; return a Wire if a part of it is meant to "
+            f"travel"
         )
 
 
@@ -70,7 +78,9 @@ class Broadcast(Wire):
 
 
 class Upload(Wire):
-    """Client → server: the shared names only. `n` (training samples) is None where the mean does not use it."""
+    """Client → server: the shared names only. `n` (training samples) is None where the mean does not use
+    it.
+    """
 
     n: int | None
     w: Params
@@ -79,11 +89,15 @@ class Upload(Wire):
 
     def nbytes(self) -> int:
         """As of any Wire, field by field, for every client of every round."""
-        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(one.nbytes() for one in self.slots.values())
+        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(
+            one.nbytes() for one in self.slots.values()
+        )
 
 
 class ClientState(Private, stored="Vault"):
-    """What a client keeps between rounds: its personal layers v, its local buffers b, every ingredient's memory."""
+    """What a client keeps between rounds: its personal layers v, its local buffers b, every ingredient's
+    memory.
+    """
 
     v: Params
     b: Params
@@ -104,7 +118,9 @@ class ServerState(Private, stored="Server"):
     slots: dict[str, Wire | Private]
 
     def broadcast(self) -> Broadcast:
-        return Broadcast(self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)})
+        return Broadcast(
+            self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)}
+        )
 
 
 _PLAIN = (int, float, str, type(None))
@@ -117,14 +133,21 @@ def _refuse(wire: Wire, name: str, value: Any) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(inner, Wire):
-                raise BoundaryError(f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot")
+                raise BoundaryError(
+                    f"{where}[{key!r}] is a {type(inner).__name__}: only a Wire may travel in a slot"
+                )
     elif isinstance(value, (Params, Tensor, State)):
-        live = value.w.requires_grad or value.b.requires_grad if isinstance(value, State) else value.requires_grad
+        live = (
+            value.w.requires_grad or value.b.requires_grad
+            if isinstance(value, State)
+            else value.requires_grad
+        )
         if live:
             raise BoundaryError(f"{where} carries gradient history: detach it before it is sent")
     elif not isinstance(value, Wire):
         raise BoundaryError(
-            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may travel"
+            f"{where} is a {type(value).__name__}: only Wire, Params, State, Tensor, int, float and str may "
+            f"travel"
         )
 
 
@@ -134,7 +157,9 @@ def _payload(value: Record) -> dict[str, Any]:
     if not isinstance(value, Summable) or not value.rows:
         return fields
     told = int(torch.count_nonzero(getattr(value, value.rows)))
-    return {name: each[:told] for name, each in fields.items()}  # which rows they are does not change how many numbers
+    return {
+        name: each[:told] for name, each in fields.items()
+    }  # which rows they are does not change how many numbers
 
 
 def count(value: Any) -> int:
@@ -148,7 +173,9 @@ def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
     if isinstance(value, Tensor):
         return [(path, value.numel())]
     if isinstance(value, dict):
-        return [row for key, inner in value.items() for row in _numbers(f"{path}.{key}" if path else key, inner)]
+        return [
+            row for key, inner in value.items() for row in _numbers(f"{path}.{key}" if path else key, inner)
+        ]
     if isinstance(value, Record):
         rows = _payload(value).items()
         return [row for key, inner in rows for row in _numbers(f"{path}.{key}" if path else key, inner)]

@@ -1,7 +1,9 @@
-"""A federated-learning algorithm as a recipe: a frozen record of named slots filled with ingredients  (docs/design.md §9).
+"""A federated-learning algorithm as a recipe: a frozen record of named slots filled with ingredients
+(docs/design.md §9).
 
-Hooks are named after lines of the papers' algorithm boxes. What runs inside the training loop (`loss`, `logits`, `gradient`,
-`private_loss`) is a dense function of tensors, so that the same line runs for one client and, under vmap, for many.
+Hooks are named after lines of the papers' algorithm boxes. What runs inside the training loop (`loss`,
+`logits`, `gradient`, `private_loss`) is a dense function of tensors, so that the same line runs for one
+client and, under vmap, for many.
 """
 
 from __future__ import annotations
@@ -25,25 +27,36 @@ class Method:
     head: Head | None = None
     correction: Correction | None = None
     solver: LocalSolver | None = None  # None: SGD
-    message: Ingredient | None = None  # what is sent besides or in place of the trained weights; no part of the objective
+    message: Ingredient | None = (
+        None  # what is sent besides or in place of the trained weights; no part of the objective
+    )
     split: ParameterSplit = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
     personal: Personal | None = None
     mean: Mean = field(default_factory=Mean)
     server: ServerRule = field(default_factory=Assign)
-    strengths: tuple[tuple[str, float], ...] = field(default=(), compare=False)  # to be smaller where training diverges
+    strengths: tuple[tuple[str, float], ...] = field(
+        default=(), compare=False
+    )  # to be smaller where training diverges
 
     def __post_init__(self) -> None:
         names = [type(t).__name__ for t in self.terms]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(f"{self.name}: two terms of class {name}; their memories would share one slot")
+                raise UsageError(
+                    f"{self.name}: two terms of class {name}; their memories would share one slot"
+                )
         if self.solver is not None and any(type(term).note is not Term.note for term in self.terms):
             rule = type(self.solver).__name__
             raise UsageError(f"{self.name}: a term that notes something at every step needs SGD, not {rule}")
-        if self.correction is not None and self.correction.plain_sgd and any(p.momentum != 0.0 for p in self.passes):
+        if (
+            self.correction is not None
+            and self.correction.plain_sgd
+            and any(p.momentum != 0.0 for p in self.passes)
+        ):
             raise UsageError(
-                f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): its control "
+                f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): "
+                f"its control "
                 "variates divide the displacement by the summed learning rates, which momentum breaks"
             )
 
@@ -54,9 +67,13 @@ class Method:
 
     @cached_property
     def keeps_state(self) -> bool:
-        """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's memory."""
+        """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's
+        memory.
+        """
         own = self.split.personal != "none" or self.split.buffers == "local"
-        return own or any(type(one).client_init is not Ingredient.client_init for _, one in self.ingredients())
+        return own or any(
+            type(one).client_init is not Ingredient.client_init for _, one in self.ingredients()
+        )
 
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
@@ -65,9 +82,12 @@ class Method:
     @cached_property
     def _ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         slots: tuple[tuple[str, Ingredient | None], ...] = (
-            ("head", self.head), ("correction", self.correction), ("solver", self.solver), ("message", self.message),
+            ("head", self.head),
+            ("correction", self.correction),
+            ("solver", self.solver),
+            ("message", self.message),
             ("personal", self.personal),
-        )  # fmt: skip
+        )
         terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
         return *((slot, one) for slot, one in slots if one is not None), *terms
 

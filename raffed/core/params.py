@@ -1,4 +1,6 @@
-"""`Params`, a point in weight space, and `State`, a whole model: the vector arithmetic of the papers' equations."""
+"""`Params`, a point in weight space, and `State`, a whole model: the vector arithmetic of the papers'
+equations.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.record import Record, fields_of
 
-_ALIGN = 16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
+_ALIGN = (
+    16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
+)
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class Layout:
 class Params:
     """Name → tensor, immutable, with `+ - * /`. Unequal names raise.
 
-    Two backings behave alike: one flat buffer (what travels and is remembered: one operation per equation) and
-    separate tensors (what is being trained or stacked under vmap: autograd passes through).
+    Two backings behave alike: one flat buffer (what travels and is remembered: one operation per equation)
+    and separate tensors (what is being trained or stacked under vmap: autograd passes through).
     """
 
     __slots__ = ("_flat", "_layout", "_tensors")
@@ -78,7 +82,9 @@ class Params:
     def from_flat(cls, layout: Layout, flat: Tensor) -> Params:
         """Wrap a flat buffer [layout.size] without copying; the caller gives it up."""
         if flat.shape != (layout.size,):
-            raise ValueError(f"Params: the buffer has {tuple(flat.shape)} numbers, the layout wants ({layout.size},)")
+            raise ValueError(
+                f"Params: the buffer has {tuple(flat.shape)} numbers, the layout wants ({layout.size},)"
+            )
         made = cls.__new__(cls)
         made._tensors, made._flat, made._layout = None, flat, layout
         return made
@@ -113,7 +119,11 @@ class Params:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._flat.dtype if self._flat is not None else next((t.dtype for t in self.tensors.values()), torch.float32)
+        return (
+            self._flat.dtype
+            if self._flat is not None
+            else next((t.dtype for t in self.tensors.values()), torch.float32)
+        )
 
     @property
     def device(self) -> torch.device:
@@ -138,7 +148,7 @@ class Params:
         return len(self.names)
 
     def __repr__(self) -> str:  # shapes only: private values never reach a log
-        return f"Params({', '.join(f'{n}{list(s)}' for n, s in zip(self.layout.names, self.layout.shapes, strict=True))})"
+        return f"Params({', '.join(f'{n}{list(s)}' for n, s in zip(self.layout.names, self.layout.shapes, strict=True))})"  # noqa: E501
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -252,7 +262,9 @@ def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], arr
     with warnings.catch_warnings():  # read-only memory of the object store; Params are never written to
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(np.asarray(array))
-    if flat.data_ptr() % (4 * _ALIGN):  # out of the middle of a message; kernels may choose by alignment, and bits with them
+    if flat.data_ptr() % (
+        4 * _ALIGN
+    ):  # out of the middle of a message; kernels may choose by alignment, and bits with them
         flat = flat.clone()
     return Params.from_flat(Layout(names, shapes), flat)
 
@@ -270,7 +282,9 @@ pytree.register_pytree_node(
 
 
 class State(Record):
-    """A whole model: trainable parameters `w` and floating-point buffers `b` (BatchNorm's running statistics)."""
+    """A whole model: trainable parameters `w` and floating-point buffers `b` (BatchNorm's running
+    statistics).
+    """
 
     w: Params
     b: Params

@@ -1,4 +1,6 @@
-"""The parts of a network: which of its parameters stay with the client, and which of them a stretch of training moves."""
+"""The parts of a network: which of its parameters stay with the client, and which of them a stretch of
+training moves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ TOP = ("head.", "body.projection.")
 def in_part(name: str, part: Part) -> bool:
     """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`.
 
-    top: the head and the projection before it, if there is one; base: all below, so the body if there is none.
+    top: the head and the projection before it, if there is one; base: all below, so the body if there is
+    none.
     """
     if part in ("base", "top"):
         return name.startswith(TOP) == (part == "top")
@@ -25,7 +28,8 @@ def in_part(name: str, part: Part) -> bool:
 class ParameterSplit:
     """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
 
-    `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters are never sent.
+    `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters
+    are never sent.
     """
 
     personal: Part = "none"
@@ -35,7 +39,9 @@ class ParameterSplit:
         return w if self.personal == "none" else w.only(n for n in w.names if not in_part(n, self.personal))
 
     def own(self, w: Params) -> Params:
-        return Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
+        return (
+            Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
+        )
 
 
 SHARE_ALL = ParameterSplit()
@@ -43,9 +49,10 @@ SHARE_ALL = ParameterSplit()
 
 @dataclass(frozen=True)
 class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says). cross_entropy_only: by the
-    cross-entropy alone, without terms and without the personal ingredient's addition. keep_singleton_batch: whether a last batch of one sample
-    is trained on; if not, a network with BatchNorm leaves it out of its epochs, unless it is a client's only one.
+    """One stretch of local training: what moves, for how long, with which solver (None: as the run says).
+    cross_entropy_only: by the cross-entropy alone, without terms and without the personal ingredient's
+    addition. keep_singleton_batch: whether a last batch of one sample is trained on; if not, a network with
+    BatchNorm leaves it out of its epochs, unless it is a client's only one.
     """
 
     part: Part = "all"
@@ -58,10 +65,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Budget:
-    """Private training after the shared one: how long, what moves, and what it changes in the run's solver (None: nothing).
+    """Private training after the shared one: how long, what moves, and what it changes in the run's solver
+    (None: nothing).
 
-    steps, or epochs over the client's data if given. lr: a rate of its own, not lr_scale times the round's. shared_batches: the
-    batches (and dropout, augmentation) of the first shared pass instead of its own.
+        steps, or epochs over the client's data if given. lr: a rate of its own, not lr_scale times the
+        round's. shared_batches: the batches (and dropout, augmentation) of the first shared pass instead of
+        its own.
     """
 
     steps: int = 0

@@ -1,4 +1,6 @@
-"""Immutable records of tensors that torch.func can stack: the base of everything that ingredients remember or send."""
+"""Immutable records of tensors that torch.func can stack: the base of everything that ingredients
+remember or send.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,20 @@ from torch.utils import _pytree as pytree
 from typing_extensions import Self, dataclass_transform
 
 REGISTRY: dict[str, type[Record]] = {}
-"""Every record class by its stored name: what a checkpoint may name when it is read (nothing is ever unpickled)."""
+"""Every record class by its stored name: what a checkpoint may name when it is read (nothing is ever
+unpickled).
+"""
 
 
 @dataclass_transform(frozen_default=True)
 class Record:
     """Each subclass is a frozen dataclass and a pytree node, so `vmap` and `grad` see the tensors inside.
 
-    A subclass has a stored name, by which a checkpoint refers to it. For raffed's own classes this is the name of the class, or
-    the name that it had when the first checkpoints were written (`class ClientState(Private, stored="Vault")`), so that a class
-    can be renamed without changing a file or a hash. For classes of other packages it is `module:Class`, so that two packages
-    can have a record of the same name.
+    A subclass has a stored name, by which a checkpoint refers to it. For raffed's own classes this is the
+    name of the class, or the name that it had when the first checkpoints were written (`class
+    ClientState(Private, stored="Vault")`), so that a class can be renamed without changing a file or a hash.
+    For classes of other packages it is `module:Class`, so that two packages can have a record of the same
+    name.
     """
 
     _compare: ClassVar[bool] = False  # tensors have no single truth value; recipes (Ingredient) turn this on

@@ -19,18 +19,24 @@ from raffed.core.training.session import Participant, TrainingSession, solver_fo
 from raffed.core.training.sgd import Trained
 from raffed.core.training.task import Views
 
-EVAL_CHUNK = 500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
+EVAL_CHUNK = (
+    500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientModels:
-    """A client with its models. `trained`: its copy of the shared model; `views`: what its ingredients know."""
+    """A client with its models. `trained`: its copy of the shared model; `views`: what its ingredients
+    know.
+    """
 
     trained: State
     views: Views
 
     def personal_state(self, m: Method) -> State:
-        """The personalised model of this client after this round: the trained one where the method has no other."""
+        """The personalised model of this client after this round: the trained one where the method has no
+        other.
+        """
         return self.trained if m.personal is None else m.personal.model(self.views["personal"])
 
     def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
@@ -50,13 +56,20 @@ class ClientRound(ClientModels):
 
 
 def client_round(
-    m: Method, b: Broadcast, vault: ClientState | None, data: ClientData, session: TrainingSession, client: int
+    m: Method,
+    b: Broadcast,
+    vault: ClientState | None,
+    data: ClientData,
+    session: TrainingSession,
+    client: int,
 ) -> ClientRound:
     """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (docs/design.md §9)."""
     return client_rounds(m, b, [Participant(client, vault, data)], session)[0]
 
 
-def client_rounds(m: Method, b: Broadcast, guests: Sequence[Participant], session: TrainingSession) -> list[ClientRound]:
+def client_rounds(
+    m: Method, b: Broadcast, guests: Sequence[Participant], session: TrainingSession
+) -> list[ClientRound]:
     """The rounds of several clients, trained by `session.execute`: one after the other, or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     contexts = [_begin(m, b, guest, session) for guest in guests]
@@ -64,9 +77,15 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Participant], sessio
     train = train_shared if m.solver is None else train_by_rule
     trained = train(m, views, contexts, guests, session)
     rate = session.local.rate(b.round)
-    ends = [k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * rate) for k, t in zip(contexts, trained, strict=True)]
+    ends = [
+        k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * rate)
+        for k, t in zip(contexts, trained, strict=True)
+    ]
     views = [
-        {slot: view.replace(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot)) for slot, view in own.items()}
+        {
+            slot: view.replace(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot))
+            for slot, view in own.items()
+        }
         for own, k, t in zip(views, ends, trained, strict=True)
     ]
     if m.personal is not None:
@@ -74,7 +93,10 @@ def client_rounds(m: Method, b: Broadcast, guests: Sequence[Participant], sessio
             own["personal"] = own["personal"].replace(own=t.own, carried=t.carried)
     views = train_private(m, views, guests, session)
     with torch.no_grad():
-        return [_conclude(m, k, own, t, guest.data.n) for k, own, t, guest in zip(ends, views, trained, guests, strict=True)]
+        return [
+            _conclude(m, k, own, t, guest.data.n)
+            for k, own, t, guest in zip(ends, views, trained, guests, strict=True)
+        ]
 
 
 def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
@@ -96,14 +118,22 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     after = ClientState(m.split.own(k.w), stays, kept)
     views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
-        upload=upload, vault=after, start=k.start, trained=k.state, views=views, loss=trained.loss, steps=trained.steps
+        upload=upload,
+        vault=after,
+        start=k.start,
+        trained=k.state,
+        views=views,
+        loss=trained.loss,
+        steps=trained.steps,
     )
 
 
 def between_rounds(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> ClientModels:
-    """A client between rounds: the server's new model joined with what the client kept when it last took part.
+    """A client between rounds: the server's new model joined with what the client kept when it last took
+    part.
 
-    Where its personalised model cannot be had from these alone (`Personal.between`), it is trained, and nothing is kept.
+        Where its personalised model cannot be had from these alone (`Personal.between`), it is trained, and
+        nothing is kept.
     """
     if m.personal is not None and m.personal.between == "round":
         return client_round(m, b, guest.vault, guest.data, session, guest.client)
@@ -121,7 +151,9 @@ def begun(m: Method, b: Broadcast, guest: Participant, session: TrainingSession)
 
 
 def joined(m: Method, b: Broadcast, vault: ClientState | None, net: Network) -> State:
-    """The broadcast model completed by the client's own layers and buffers (the initial ones before its first visit)."""
+    """The broadcast model completed by the client's own layers and buffers (the initial ones before its
+    first visit).
+    """
     w, buffers = b.w, b.b
     if m.split.personal != "none":
         w = w.joined(vault.v if vault else m.split.own(net.initial.w), net.initial.w.names)
@@ -148,15 +180,23 @@ def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: S
     """w^{t+1} from the mean of the uploads, and every ingredient's server memory from what it received."""
     nothing = Received(0)
     slots: dict[str, Wire | Private | None] = {
-        slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec) for slot, one in m.ingredients()
+        slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec)
+        for slot, one in m.ingredients()
     }
     slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
     slots.update(m.server.extra_broadcast(slots["server"]))
-    return ServerState(s.round + 1, w, m.server.statistics(s.b, mean_b, k), {slot: v for slot, v in slots.items() if v is not None})
+    return ServerState(
+        s.round + 1,
+        w,
+        m.server.statistics(s.b, mean_b, k),
+        {slot: v for slot, v in slots.items() if v is not None},
+    )
 
 
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
-    """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants scored."""
+    """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants
+    scored.
+    """
     return s.replace(w=m.server.evaluation_weights(s.slots.get("server"), s.w)).broadcast()
 
 
@@ -168,18 +208,32 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
 
     return Context(
-        spec=session.spec, run_seed=session.seed, round=b.round, client=guest.client, class_counts=data.class_counts,
-        initial=net.initial, start=start, state=start, net=net.apply, features=features,
-        momentum=solver.momentum, weight_decay=solver.weight_decay, warmth=session.local.warmth(b.round),
-        usual_steps=session.local.steps(-(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs),
+        spec=session.spec,
+        run_seed=session.seed,
+        round=b.round,
+        client=guest.client,
+        class_counts=data.class_counts,
+        initial=net.initial,
+        start=start,
+        state=start,
+        net=net.apply,
+        features=features,
+        momentum=solver.momentum,
+        weight_decay=solver.weight_decay,
+        warmth=session.local.warmth(b.round),
+        usual_steps=session.local.steps(
+            -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
+        ),
         reestimate=lambda state: net.reestimate(state, data.x, batch),
-    )  # fmt: skip
+    )
 
 
 def _views(m: Method, b: Broadcast, vault: ClientState | None, k: Context) -> Views:
     """For every ingredient the context with its own memory and its own message, nobody else's."""
     kept, device = vault.slots if vault else {}, k.w0.device
     return {
-        slot: k.replace(mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot))
+        slot: k.replace(
+            mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot)
+        )
         for slot, one in m.ingredients()
     }

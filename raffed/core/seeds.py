@@ -1,7 +1,8 @@
-"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client)  (docs/design.md §2).
+"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client)
+(docs/design.md §2).
 
-No method changes another method's stream: the method is not part of the key, so with one seed all methods see the
-same split, the same participants and the same batches. The purposes are listed once, here.
+No method changes another method's stream: the method is not part of the key, so with one seed all methods see
+the same split, the same participants and the same batches. The purposes are listed once, here.
 """
 
 from __future__ import annotations
@@ -19,20 +20,40 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 Purpose = Literal[
-    "weights", "sampling", "split", "batches", "augment", "dropout", "private", "sharers", "lite", "attack", "public", "server",
-    "spectrum", "noise", "faults", "privacy", "masks", "expert",
-]  # fmt: skip
+    "weights",
+    "sampling",
+    "split",
+    "batches",
+    "augment",
+    "dropout",
+    "private",
+    "sharers",
+    "lite",
+    "attack",
+    "public",
+    "server",
+    "spectrum",
+    "noise",
+    "faults",
+    "privacy",
+    "masks",
+    "expert",
+]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 
 def seed(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> int:
-    """A 63-bit seed for one purpose of one client in one round; `more` separates streams inside (a stage, a step)."""
+    """A 63-bit seed for one purpose of one client in one round; `more` separates streams inside (a stage,
+    a step).
+    """
     key = struct.pack(f"<{3 + len(more)}q", run, round, client, *more) + purpose.encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
 
 def generator(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> torch.Generator:
-    """A CPU generator for `seed(...)`. Draws are made on the CPU on every device, so the bits do not depend on it."""
+    """A CPU generator for `seed(...)`. Draws are made on the CPU on every device, so the bits do not
+    depend on it.
+    """
     return torch.Generator().manual_seed(seed(run, purpose, round, client, *more))
 
 
@@ -51,8 +72,8 @@ def rng(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int)
 class _FromOneStream(TorchDispatchMode):
     """Gives torch's operations that draw random numbers a generator of their own, where they were given none.
 
-    It is entered without the base class's `__enter__`, which also sets flags of the whole process: two threads that came and
-    went crosswise would leave them set.
+    It is entered without the base class's `__enter__`, which also sets flags of the whole process: two
+    threads that came and went crosswise would leave them set.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -61,11 +82,17 @@ class _FromOneStream(TorchDispatchMode):
     def __enter__(self) -> None:
         _push_mode(self)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _pop_mode()
 
     def __torch_dispatch__(
-        self, func: torch._ops.OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None:
@@ -75,14 +102,21 @@ class _FromOneStream(TorchDispatchMode):
 
 @functools.cache
 def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The form of a drawing operation that has an argument for the generator: torch.rand has two, `Tensor.normal_` has one."""
+    """The form of a drawing operation that has an argument for the generator: torch.rand has two,
+    `Tensor.normal_` has one.
+    """
     if "generator" in _arguments(func):
         return func
     wanted = {*_arguments(func), "generator"}
     forms = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
-    found: torch._ops.OpOverload | None = next((form for form in forms if set(_arguments(form)) == wanted), None)
+    found: torch._ops.OpOverload | None = next(
+        (form for form in forms if set(_arguments(form)) == wanted), None
+    )
     if found is None:
-        raise RuntimeError(f"{func} draws from torch's global generator, as other threads do; use an operation with generator=")
+        raise RuntimeError(
+            f"{func} draws from torch's global generator, as other threads do; use an operation with "
+            f"generator="
+        )
     return found
 
 
@@ -92,11 +126,12 @@ def _arguments(func: torch._ops.OpOverload) -> list[str]:
 
 @contextlib.contextmanager
 def forked(value: int) -> Iterator[None]:
-    """In the body, and in this thread alone, torch draws from a CPU generator of its own that was seeded with `value`.
+    """In the body, and in this thread alone, torch draws from a CPU generator of its own that was seeded with
+    `value`.
 
-    For code that has no argument for a generator, such as the constructors of torch's layers. The numbers are those that
-    `torch.manual_seed(value)` would give. The global generator is neither read nor moved: it belongs to the whole process, and
-    another thread may draw from it, or seed it, at any moment.
+        For code that has no argument for a generator, such as the constructors of torch's layers. The numbers
+        are those that `torch.manual_seed(value)` would give. The global generator is neither read nor moved:
+        it belongs to the whole process, and another thread may draw from it, or seed it, at any moment.
     """
     with _FromOneStream(torch.Generator().manual_seed(value)):
         yield

@@ -34,7 +34,9 @@ class Mean:
 
 
 def mean_of(preset: str) -> Mean:
-    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code (docs/papers/map.md §7 no. 3)."""
+    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code
+    (docs/papers/map.md §7 no. 3).
+    """
     return Mean(by="clients" if by_authors(preset) else "samples")
 
 
@@ -42,8 +44,9 @@ def mean_of(preset: str) -> Mean:
 class ServerData:
     """What a server's rule wants to have of data.
 
-    images: how many without labels, at most, drawn from the global test set. labelled: how many of every class with labels; they
-    leave the training pool before it is split, in the runs of this rule's method alone.
+    images: how many without labels, at most, drawn from the global test set. labelled: how many of every
+    class with labels; they leave the training pool before it is split, in the runs of this rule's method
+    alone.
     """
 
     images: int = 0
@@ -55,7 +58,9 @@ class ServerRule(Record):
 
     _compare = True
 
-    each: ClassVar[bool] = False  # whether it needs every upload and not only their mean: `k.received["server"].each`
+    each: ClassVar[bool] = (
+        False  # whether it needs every upload and not only their mean: `k.received["server"].each`
+    )
 
     def required_data(self) -> ServerData:
         """The data that this rule asks for: `k.public` and `k.labelled`."""
@@ -72,11 +77,15 @@ class ServerRule(Record):
         return mean
 
     def extra_broadcast(self, own: Any) -> dict[str, Wire]:
-        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's retrained head)."""
+        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's
+        retrained head).
+        """
         return {}
 
     def evaluation_weights(self, own: Any, w: Params) -> Params:
-        """The weights that are evaluated as the global model, where they are not those that are broadcast (FedDyn)."""
+        """The weights that are evaluated as the global model, where they are not those that are broadcast
+        (FedDyn).
+        """
         return w
 
 
@@ -88,9 +97,11 @@ class Assign(ServerRule):
 
 
 class ServerSGD(ServerRule):
-    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for bit.
+    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for
+    bit.
 
-    all_state: BatchNorm's statistics take the same step, as in MAP's released code; otherwise they are their mean.
+        all_state: BatchNorm's statistics take the same step, as in MAP's released code; otherwise they are
+        their mean.
     """
 
     lr: float

@@ -1,1 +1,3 @@
-"""Data sets, what is done to their images, and how they are divided among clients. Importing this loads nothing."""
+"""Data sets, what is done to their images, and how they are divided among clients. Importing this loads
+nothing.
+"""

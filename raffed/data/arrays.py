@@ -1,4 +1,6 @@
-"""A data set's arrays as users have them: turned into the one form that everything works with, or refused in one line."""
+"""A data set's arrays as users have them: turned into the one form that everything works with, or refused
+in one line.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ FEW = 4  # channels, at most, of images that may have their channels last
 
 
 def images(where: str, given: Given, max_value: int) -> ByteArray:
-    """uint8 [N, channels, H, W]; images [N, H, W] get one channel. `where` opens the message of a UsageError."""
+    """uint8 [N, channels, H, W]; images [N, H, W] get one channel. `where` opens the message of a
+    UsageError.
+    """
     x = _array(where, given)
     if x.ndim == 3:
         x = x[:, None]
@@ -22,11 +26,18 @@ def images(where: str, given: Given, max_value: int) -> ByteArray:
         how = scaled if x.dtype.kind == "f" else "astype('uint8') makes them"
         raise UsageError(f"{where} is {x.dtype} {x.shape}, wanted uint8 from 0 to {max_value}: {how}")
     if x.ndim != 4 or 0 in x.shape[1:]:
-        raise UsageError(f"{where} has shape {x.shape}, wanted (N, channels, H, W), or (N, H, W) with one channel")
+        raise UsageError(
+            f"{where} has shape {x.shape}, wanted (N, channels, H, W), or (N, H, W) with one channel"
+        )
     if x.shape[1] > FEW >= x.shape[3]:
-        raise UsageError(f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): transpose(0, 3, 1, 2)")
+        raise UsageError(
+            f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): transpose(0, 3, 1, "
+            f"2)"
+        )
     if max_value < 255 and x.size and int(x.max()) > max_value:
-        raise UsageError(f"{where} goes up to {int(x.max())}, and max_value, the pixel that means 1.0, is {max_value}")
+        raise UsageError(
+            f"{where} goes up to {int(x.max())}, and max_value, the pixel that means 1.0, is {max_value}"
+        )
     return x.astype(np.uint8, copy=False)
 
 

@@ -13,7 +13,9 @@ from raffed.errors import UnknownNameError
 
 @dataclass(frozen=True)
 class DataFile:
-    """A published file: `path` relative to the data root, its md5, and the md5 of `path` + '.gz' ('' if none)."""
+    """A published file: `path` relative to the data root, its md5, and the md5 of `path` + '.gz' ('' if
+    none).
+    """
 
     path: str
     md5: str
@@ -24,8 +26,8 @@ class DataFile:
 class DatasetInfo:
     """What a person wants to know before loading: `shape` is (channels, height, width) of the stored images.
 
-    `num_train` and `num_test` are 0 where they depend on the copy at hand (FEMNIST). `folder`: where a data set lies that is
-    no list of files with an md5.
+    `num_train` and `num_test` are 0 where they depend on the copy at hand (FEMNIST). `folder`: where a data
+    set lies that is no list of files with an md5.
     """
 
     title: str
@@ -82,11 +84,29 @@ _SVHN_FILES = (
 
 _NUMERALS = tuple("0123456789")
 _FASHION_CLASSES = (
-    "T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Boot",
-)  # fmt: skip
+    "T-shirt",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Boot",
+)
 _CIFAR10_CLASSES = (
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
-)  # fmt: skip
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 _FEMNIST_CLASSES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 _FASHION_ORIGIN = "Xiao et al. 2017, github.com/zalandoresearch/fashion-mnist"
@@ -94,7 +114,8 @@ _CIFAR_ORIGIN = "Krizhevsky 2009, cs.toronto.edu/~kriz/cifar.html"
 _DIGITS_ORIGIN = "bundled with scikit-learn (load_digits; UCI optdigits): nothing to download"
 _SVHN_ORIGIN = "Netzer et al. 2011, ufldl.stanford.edu/housenumbers (without 'extra')"
 _FEMNIST_ORIGIN = (
-    "LEAF, Caldas et al. 2018: FEMNIST/*.npz, FEMNIST/*.json, FEMNIST/{train,test}/*.json, or femnist/data as LEAF leaves it"
+    "LEAF, Caldas et al. 2018: FEMNIST/*.npz, FEMNIST/*.json, FEMNIST/{train,test}/*.json, or femnist/data "
+    "as LEAF leaves it"
 )
 
 _CINIC_ORIGIN = "Darlow et al. 2018: CINIC-10/{train,test}/CLASS/*.png"
@@ -114,7 +135,9 @@ DATASETS: dict[str, DatasetInfo] = {
     "fashion-mnist": DatasetInfo(
         "Fashion-MNIST", 10, (1, 28, 28), 60_000, 10_000, _FASHION_FILES, _FASHION_ORIGIN, _FASHION_CLASSES
     ),
-    "femnist": DatasetInfo("FEMNIST", 62, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, _FEMNIST_CLASSES, "FEMNIST"),
+    "femnist": DatasetInfo(
+        "FEMNIST", 62, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, _FEMNIST_CLASSES, "FEMNIST"
+    ),
     "femnist-letters": DatasetInfo(
         "FEMNIST, letters a to j", 10, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, tuple("abcdefghij"), "FEMNIST"
     ),

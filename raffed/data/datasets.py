@@ -20,7 +20,16 @@ from raffed.data.isic import load_isic
 from raffed.data.randomness import stream
 from raffed.errors import DataFileError, UsageError, check_range
 
-__all__ = ["ALIASES", "DATASETS", "DataFile", "Dataset", "DatasetInfo", "dataset_name", "fewer", "load_dataset"]
+__all__ = [
+    "ALIASES",
+    "DATASETS",
+    "DataFile",
+    "Dataset",
+    "DatasetInfo",
+    "dataset_name",
+    "fewer",
+    "load_dataset",
+]
 
 Part = tuple[ByteArray, IntArray]
 log = logging.getLogger(__name__)
@@ -30,12 +39,13 @@ log = logging.getLogger(__name__)
 class Dataset:
     """A training pool and a benchmark test set.
 
-    x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0 rows.
-    groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that means 1.0.
-    test_groups: the same for the test images, -1 for nobody's, where clients have tests of their own.
+    x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0
+    rows. groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that
+    means 1.0. test_groups: the same for the test images, -1 for nobody's, where clients have tests of their
+    own.
 
-    It may be made from labels of any type of integers, and from images [N, H, W] without an axis for their one channel.
-    Raises UsageError for anything else.
+    It may be made from labels of any type of integers, and from images [N, H, W] without an axis for their
+    one channel. Raises UsageError for anything else.
     """
 
     name: str
@@ -59,7 +69,10 @@ class Dataset:
         if not len(self.x_train):
             raise UsageError(f"{self.name}: there is no training image")
         if len(self.x_test) and self.x_test.shape[1:] != self.x_train.shape[1:]:
-            raise UsageError(f"{self.name}: x_test's images are {self.x_test.shape[1:]}, x_train's {self.x_train.shape[1:]}")
+            raise UsageError(
+                f"{self.name}: x_test's images are {self.x_test.shape[1:]}, x_train's "
+                f"{self.x_train.shape[1:]}"
+            )
         if self.groups is not None:
             groups = arrays.labels(f"{self.name}: groups", self.groups, len(self.x_train), 2**62)
             object.__setattr__(self, "groups", groups)
@@ -69,9 +82,10 @@ class Dataset:
 
 
 def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
-    """`dataset` with `samples` of its training images, samples // C of every class and in the order they had; 0: all.
+    """`dataset` with `samples` of its training images, samples // C of every class and in the order they had;
+    0: all.
 
-    Raises UsageError where a class has not that many, or where images belong to natural clients.
+        Raises UsageError where a class has not that many, or where images belong to natural clients.
     """
     if not samples:
         return dataset
@@ -82,16 +96,21 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
         wanted = most if dataset.groups is None else "0, its images belong to natural clients"
         raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
     draws = stream(seed, "samples")
-    chosen = [draws.permutation(np.flatnonzero(dataset.y_train == label))[:each] for label in range(dataset.num_classes)]
+    chosen = [
+        draws.permutation(np.flatnonzero(dataset.y_train == label))[:each]
+        for label in range(dataset.num_classes)
+    ]
     kept = np.sort(np.concatenate(chosen))
     return replace(dataset, x_train=dataset.x_train[kept], y_train=dataset.y_train[kept])
 
 
 def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:
-    """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default RAFFED_DATA.
+    """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default
+    RAFFED_DATA.
 
-    `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their own cannot be.
-    Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged or not the published one.
+        `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their
+        own cannot be. Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged
+        or not the published one.
     """
     name = dataset_name(name)
     if name == "digits":
@@ -104,19 +123,25 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
     if download:
         _download(name, folder)
     elif not folder.is_dir():
-        raise DataFileError(f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or --download")
+        raise DataFileError(
+            f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or --download"
+        )
     train, test = _LOADERS[name](name, folder)
     return Dataset(name, *train, *test, num_classes=DATASETS[name].num_classes)
 
 
 def _load_digits() -> Dataset:
-    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355 test.
+    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355
+    test.
 
-    Its file is read without importing scikit-learn, which takes seconds, as much as all else before the first round.
+        Its file is read without importing scikit-learn, which takes seconds, as much as all else before the
+        first round.
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise DataFileError("digits is bundled with scikit-learn, which is not installed; pip install scikit-learn")
+        raise DataFileError(
+            "digits is bundled with scikit-learn, which is not installed; pip install scikit-learn"
+        )
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not path.exists():
         raise DataFileError(f"{path} is missing; reinstall scikit-learn, which brings it")
@@ -126,7 +151,9 @@ def _load_digits() -> Dataset:
     for label in range(10):
         is_test[np.flatnonzero(labels == label)[4::5]] = True
     train, test = ~is_test, is_test
-    return Dataset("digits", images[train], labels[train], images[test], labels[test], num_classes=10, max_value=16)
+    return Dataset(
+        "digits", images[train], labels[train], images[test], labels[test], num_classes=10, max_value=16
+    )
 
 
 def _load_femnist(name: str, folder: Path) -> Dataset:
@@ -168,7 +195,9 @@ def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
 
 
 def _load_cifar(name: str, folder: Path) -> tuple[Part, Part]:
-    """CIFAR files are pickles: torchvision unpickles them only after the md5 has shown that they are genuine."""
+    """CIFAR files are pickles: torchvision unpickles them only after the md5 has shown that they are
+    genuine.
+    """
     from torchvision.datasets import CIFAR10, CIFAR100
 
     check_published(folder, DATASETS[name].files)
@@ -231,4 +260,6 @@ def _download(name: str, folder: Path) -> None:
         source(str(folder), download=True)
     except (OSError, RuntimeError, ValueError, EOFError, zipfile.BadZipFile) as cause:
         wanted = ", ".join(file.path for file in DATASETS[name].files)
-        raise DataFileError(f"{name} could not be downloaded to {folder} ({cause}); put there: {wanted}") from cause
+        raise DataFileError(
+            f"{name} could not be downloaded to {folder} ({cause}); put there: {wanted}"
+        ) from cause

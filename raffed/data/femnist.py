@@ -1,11 +1,14 @@
-"""FEMNIST (Caldas et al. 2018, LEAF): handwritten characters with their writers, 28x28, ink 0 on background 255.
+"""FEMNIST (Caldas et al. 2018, LEAF): handwritten characters with their writers, 28x28, ink 0 on background
+255.
 
 Three layouts under ROOT/FEMNIST (or ROOT/femnist), all checked field by field as files from strangers:
   *.npz                        images uint8 [N,28,28], labels [N] in 0..61, writer [N], writer_ids [W]
-  *.json or {train,test}/*.json   LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in [0, 1]
-  data/{train,test}/*.json     the same where LEAF's scripts put it; without data/train, data/all_data/*.json is the pool
-Where LEAF's scripts put them, the test rows of a writer are also that client's own test part (`natural` split).
-Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows.
+  *.json or {train,test}/*.json   LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in [0,
+                                  1]
+  data/{train,test}/*.json     the same where LEAF's scripts put it; without data/train, data/all_data/*.json
+                               is the pool
+Where LEAF's scripts put them, the test rows of a writer are also that client's own test part (`natural`
+split). Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
 
 @dataclass(frozen=True, eq=False)
 class WriterPool:
-    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0 rows.
+    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0
+    rows.
 
-    test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where the rows are a test
-    set for all.
+        test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where
+        the rows are a test set for all.
     """
 
     x: ByteArray
@@ -47,28 +51,37 @@ _NO_LABELS = np.zeros(0, dtype=np.int64)
 
 
 def load_femnist(root: Path) -> WriterPool:
-    """The writers found under `root`/FEMNIST. Raises DataFileError for a missing, ambiguous or damaged layout."""
-    folder = next((root / name for name in ("FEMNIST", "femnist") if (root / name).is_dir()), root / "FEMNIST")
+    """The writers found under `root`/FEMNIST. Raises DataFileError for a missing, ambiguous or damaged
+    layout.
+    """
+    folder = next(
+        (root / name for name in ("FEMNIST", "femnist") if (root / name).is_dir()), root / "FEMNIST"
+    )
     archives = sorted(folder.glob("*.npz"))
     train_files = sorted((folder / "train").glob("*.json")) or sorted(folder.glob("*.json"))
     made = folder / "data"
     by_leaf = sorted((made / "train").glob("*.json")) or sorted((made / "all_data").glob("*.json"))
     if len(archives) + bool(train_files) + bool(by_leaf) > 1:
-        raise DataFileError(f"{folder} holds several copies of FEMNIST; keep one npz file or the LEAF json files")
+        raise DataFileError(
+            f"{folder} holds several copies of FEMNIST; keep one npz file or the LEAF json files"
+        )
     if archives:
         return _from_npz(archives[0])
     if by_leaf:
         return _from_folders(by_leaf, made / "test", whose=True)
     if not train_files:
         raise DataFileError(
-            f"no *.npz, *.json, train/*.json or data/train/*.json in {folder} (md5: none is published); make FEMNIST with LEAF, "
+            f"no *.npz, *.json, train/*.json or data/train/*.json in {folder} (md5: none is published); make "
+            f"FEMNIST with LEAF, "
             "and point RAFFED_DATA or --data-root at the folder that holds FEMNIST/"
         )
     return _from_folders(train_files, folder / "test", whose=False)
 
 
 def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPool:
-    """LEAF's files; whose: whether it matters who wrote a test row. It does not where no writer is in both parts."""
+    """LEAF's files; whose: whether it matters who wrote a test row. It does not where no writer is in
+    both parts.
+    """
     test_files = sorted(test.glob("*.json")) if train_files[0].parent.name != "all_data" else []
     x, y, groups, writers = _from_leaf(train_files)
     if not test_files:
@@ -85,7 +98,9 @@ def _from_npz(path: Path) -> WriterPool:
     images = stored["images"]
     count = len(images) if images.ndim else 0
     if images.dtype != np.uint8 or images.shape != (count, SIDE, SIDE) or count == 0:
-        raise DataFileError(f"{path}: images are {images.dtype} {images.shape}, wanted uint8 (N, {SIDE}, {SIDE})")
+        raise DataFileError(
+            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 (N, {SIDE}, {SIDE})"
+        )
     labels = _column(path, "labels", stored["labels"], count, NUM_CLASSES)
     writers = _column(path, "writer", stored["writer"], count, stored["writer_ids"].size)
     return WriterPool(images[:, None].astype(np.uint8, copy=False), labels, writers, _NO_IMAGES, _NO_LABELS)
@@ -101,7 +116,9 @@ def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, 
 
 
 def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[str]]:
-    """All users of the files, sorted by their id, so that the group numbers do not depend on the files' order; and those ids."""
+    """All users of the files, sorted by their id, so that the group numbers do not depend on the files'
+    order; and those ids.
+    """
     users: dict[str, tuple[ByteArray, IntArray]] = {}
     for path in paths:
         for user, samples in _read_leaf_file(path).items():
@@ -127,21 +144,33 @@ def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise DataFileError(f"{path}: wanted the lists users, num_samples and the object user_data")
-    if not all(isinstance(user, str) for user in users) or len(set(users)) != len(users) or set(users) != set(data):
+    if (
+        not all(isinstance(user, str) for user in users)
+        or len(set(users)) != len(users)
+        or set(users) != set(data)
+    ):
         raise DataFileError(f"{path}: users must be the distinct keys of user_data")
     if len(counts) != len(users):
         raise DataFileError(f"{path}: {len(users)} users but {len(counts)} num_samples")
     samples = {user: _leaf_user(path, user, data[user]) for user in users}
     for user, count in zip(users, counts, strict=True):
         if type(count) is not int or count != len(samples[user][1]):
-            raise DataFileError(f"{path}: user {user!r} has {len(samples[user][1])} samples, num_samples says {count}")
+            raise DataFileError(
+                f"{path}: user {user!r} has {len(samples[user][1])} samples, num_samples says {count}"
+            )
     return samples
 
 
 def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray]:
-    """One user's images [n,1,28,28] and labels [n]; x are lists of 784 values in [0, 1], y integers in 0..61."""
+    """One user's images [n,1,28,28] and labels [n]; x are lists of 784 values in [0, 1], y integers in
+    0..61.
+    """
     where = f"{path}: user {user!r}"
-    if not isinstance(data, dict) or not isinstance(data.get("x"), list) or not isinstance(data.get("y"), list):
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("x"), list)
+        or not isinstance(data.get("y"), list)
+    ):
         raise DataFileError(f"{where}: wanted the lists x and y")
     labels = data["y"]
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
@@ -155,7 +184,9 @@ def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray
     except (ValueError, OverflowError) as cause:
         raise DataFileError(f"{where}: x are not lists of {SIDE * SIDE} numbers each") from cause
     if values.dtype.kind not in "fiu" or values.shape != (len(labels), SIDE * SIDE):
-        raise DataFileError(f"{where}: x is {values.dtype} {values.shape}, wanted {SIDE * SIDE} numbers per image")
+        raise DataFileError(
+            f"{where}: x is {values.dtype} {values.shape}, wanted {SIDE * SIDE} numbers per image"
+        )
     if not bool(np.all((values >= 0) & (values <= 1))):  # false for nan
         raise DataFileError(f"{where}: x must lie in [0, 1]")
     pixels = np.rint(values * 255).astype(np.uint8)

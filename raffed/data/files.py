@@ -23,7 +23,9 @@ _WHERE = "point RAFFED_DATA or --data-root at the folder that holds it, or fetch
 
 
 def data_root(root: str | Path | None) -> Path:
-    """The folder of the data sets: `root`, else the environment's RAFFED_DATA. Raises DataFileError if neither."""
+    """The folder of the data sets: `root`, else the environment's RAFFED_DATA. Raises DataFileError if
+    neither.
+    """
     text = str(root) if root is not None else os.environ.get("RAFFED_DATA", "")
     if not text:
         raise DataFileError(
@@ -33,7 +35,9 @@ def data_root(root: str | Path | None) -> Path:
 
 
 def read_published(root: Path, file: DataFile) -> bytes:
-    """The bytes of a published file after its md5 was checked; a '.gz' beside a missing file serves as well."""
+    """The bytes of a published file after its md5 was checked; a '.gz' beside a missing file serves as
+    well.
+    """
     path = root / file.path
     packed = path.with_name(path.name + ".gz")
     if not path.exists() and file.gz_md5 and packed.exists():
@@ -63,9 +67,10 @@ def read_idx(root: Path, file: DataFile) -> ByteArray:
 def read_npz(
     path: Path, names: Iterable[str], error: type[UsageError], max_bytes: int, optional: Iterable[str] = ()
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """The named arrays of an npz file from anyone, and the optional ones that are there: no pickle; else raises `error`.
+    """The named arrays of an npz file from anyone, and the optional ones that are there: no pickle; else
+    raises `error`.
 
-    A file that claims more than max_bytes unpacked is refused before anything is unpacked.
+        A file that claims more than max_bytes unpacked is refused before anything is unpacked.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -75,7 +80,9 @@ def read_npz(
         with np.load(path, allow_pickle=False) as stored:
             absent = sorted(set(names) - set(stored.files))
             if absent:
-                raise error(f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}")
+                raise error(
+                    f"{path} lacks the arrays {', '.join(absent)}; it holds {', '.join(stored.files[:12])}"
+                )
             found = [*names, *(name for name in optional if name in stored.files)]
             return {name: np.asarray(stored[name]) for name in found}
     except FileNotFoundError as cause:
@@ -84,7 +91,9 @@ def read_npz(
         raise
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as cause:
         raise error(f"{path} cannot be read as an npz file: {cause}") from cause
-    except Exception as cause:  # numpy reads headers with Python's parser and tokeniser, which raise what they like
+    except (
+        Exception
+    ) as cause:  # numpy reads headers with Python's parser and tokeniser, which raise what they like
         raise error(f"{path} is a damaged npz file: {cause}") from cause
 
 

@@ -1,8 +1,9 @@
-"""FLamby's augmentation of skin lesions (docs/papers/fedmr.md §E1): geometry, light and holes, each with probability 1/2.
+"""FLamby's augmentation of skin lesions (docs/papers/fedmr.md §E1): geometry, light and holes, each with
+probability 1/2.
 
-Scale, rotation, shear and shift are one bilinear resampling with mirrored borders, where FLamby resamples three times and
-crops 200 of 224 pixels at random (here: a shift of up to 12 pixels of the central crop). The number of holes is drawn for
-each image; FLamby draws it once when the process starts.
+Scale, rotation, shear and shift are one bilinear resampling with mirrored borders, where FLamby resamples
+three times and crops 200 of 224 pixels at random (here: a shift of up to 12 pixels of the central crop). The
+number of holes is drawn for each image; FLamby draws it once when the process starts.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ DRAWS = 10  # numbers an image, besides two a hole
 
 @dataclass(frozen=True)
 class FlambyAugment:
-    """scale: 1 ± that; rotation_degrees: ± that; shear_degrees: that; shift: ± pixels, always; flips: left-right, up-down
-    or both. brightness: ± that, of [0, 1] pixels; contrast: factor 1 ± that. holes: 1 to that many black squares."""
+    """scale: 1 ± that; rotation_degrees: ± that; shear_degrees: that; shift: ± pixels, always; flips:
+    left-right, up-down or both. brightness: ± that, of [0, 1] pixels; contrast: factor 1 ± that. holes: 1 to
+    that many black squares.
+    """
 
     scale: float = 0.07
     rotation_degrees: float = 50.0
@@ -38,21 +41,26 @@ class FlambyAugment:
 
 
 def apply(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
-    """An augmented copy of the prepared square batch x [B, C, S, S]; mean, std [C, 1, 1] as x was normalised with.
+    """An augmented copy of the prepared square batch x [B, C, S, S]; mean, std [C, 1, 1] as x was normalised
+    with.
 
-    draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
+        draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
     """
     x = _moved(x, t, draws)
     light, amount = draws[:, 6] < 0.5, (2 * draws[:, 7:9] - 1).to(x.dtype).to(x.device)
     raw = x * std + mean
-    lit = raw * (1 + t.contrast * amount[:, 0]).view(-1, 1, 1, 1) + (t.brightness * amount[:, 1]).view(-1, 1, 1, 1)
+    lit = raw * (1 + t.contrast * amount[:, 0]).view(-1, 1, 1, 1) + (t.brightness * amount[:, 1]).view(
+        -1, 1, 1, 1
+    )
     raw = torch.where(light.to(x.device).view(-1, 1, 1, 1), lit.clamp(0, 1), raw)
     black = _holes(t, draws[:, 9:], x.shape[-1]).to(x.device)
     return (torch.where(black[:, None], 0.0, raw) - mean) / std
 
 
 def _moved(x: Tensor, t: FlambyAugment, draws: Tensor) -> Tensor:
-    """Scale, rotation, shear, flips and shift: `theta` maps an output position to where its pixel comes from."""
+    """Scale, rotation, shear, flips and shift: `theta` maps an output position to where its pixel comes
+    from.
+    """
     on = draws[:, :4] < 0.5
     spread = 2 * torch.where(on, draws[:, :4] * 2, 0.5) - 1  # uniform in ±1 where it happens, else 0
     size = 1 + t.scale * spread[:, 0]
@@ -63,16 +71,27 @@ def _moved(x: Tensor, t: FlambyAugment, draws: Tensor) -> Tensor:
     across = torch.where((which == 0) | (which == 2), -1.0, 1.0)
     down = torch.where((which == 1) | (which == 2), -1.0, 1.0)
     shift = (2 * draws[:, 4:6] - 1) * t.shift * 2 / x.shape[-1]
-    rows = [across * cos, across * (cos * slant - sin), shift[:, 0], down * sin, down * (sin * slant + cos), shift[:, 1]]
+    rows = [
+        across * cos,
+        across * (cos * slant - sin),
+        shift[:, 0],
+        down * sin,
+        down * (sin * slant + cos),
+        shift[:, 1],
+    ]
     theta = torch.stack(rows, dim=1).view(-1, 2, 3).to(x.device, x.dtype)
     grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
     return functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
 def _holes(t: FlambyAugment, draws: Tensor, side: int) -> Tensor:
-    """bool [B, S, S]: inside one of 1 to `holes` squares, anywhere that is whole; nowhere in half of the images."""
+    """bool [B, S, S]: inside one of 1 to `holes` squares, anywhere that is whole; nowhere in half of the
+    images.
+    """
     count = torch.where(draws[:, 0] < 0.5, (draws[:, 0] * 2 * t.holes).long() + 1, 0)
-    corners = (draws[:, 1:].view(len(draws), -1, 2)[:, : t.holes] * (side - t.hole_side + 1)).long()  # [B, holes, 2]
+    corners = (
+        draws[:, 1:].view(len(draws), -1, 2)[:, : t.holes] * (side - t.hole_side + 1)
+    ).long()  # [B, holes, 2]
     place = torch.arange(side)
     inside = (place >= corners[..., None]) & (place < corners[..., None] + t.hole_side)  # [B, holes, 2, S]
     squares = inside[:, :, 0, :, None] & inside[:, :, 1, None, :]

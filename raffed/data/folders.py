@@ -1,7 +1,8 @@
-"""Data sets that are published as folders of image files: CINIC-10 and Tiny-ImageNet. No md5 is published for them.
+"""Data sets that are published as folders of image files: CINIC-10 and Tiny-ImageNet. No md5 is published for
+them.
 
-What is checked instead: every class folder is there with the published number of images, and every image opens as an
-image of the published size. Images are read by threads, in the order of their names.
+What is checked instead: every class folder is there with the published number of images, and every image
+opens as an image of the published size. Images are read by threads, in the order of their names.
 """
 
 from __future__ import annotations
@@ -21,25 +22,33 @@ TINY_FOLDER = "tiny-imagenet-200"
 
 
 def load_cinic10(name: str, root: Path) -> tuple[Part, Part]:
-    """ROOT/CINIC-10/{train,test}/CLASS/*.png (Darlow et al. 2018): 9,000 of each class in each; `valid` is not used."""
+    """ROOT/CINIC-10/{train,test}/CLASS/*.png (Darlow et al. 2018): 9,000 of each class in each; `valid`
+    is not used.
+    """
     info, folder = DATASETS[name], _folder(root, "CINIC-10", name)
 
     def part(which: str, count: int) -> Part:
         each = count // info.num_classes
-        return _labelled([_images(folder / which / label, "*.png", each) for label in info.class_names], info.shape)
+        return _labelled(
+            [_images(folder / which / label, "*.png", each) for label in info.class_names], info.shape
+        )
 
     return part("train", info.num_train), part("test", info.num_test)
 
 
 def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
-    """ROOT/tiny-imagenet-200/{wnids.txt, train/WNID/images/*.JPEG, val/images/*.JPEG, val/val_annotations.txt}.
+    """ROOT/tiny-imagenet-200/{wnids.txt, train/WNID/images/*.JPEG, val/images/*.JPEG,
+    val/val_annotations.txt}.
 
-    Labels are the wnids in alphabetical order. The official test images have no labels: the validation part is the test set.
+        Labels are the wnids in alphabetical order. The official test images have no labels: the validation
+        part is the test set.
     """
     info, folder = DATASETS[name], _folder(root, TINY_FOLDER, name)
     wnids = sorted(_lines(folder / "wnids.txt"))
     if len(set(wnids)) != info.num_classes:
-        raise DataFileError(f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, the published file {info.num_classes}")
+        raise DataFileError(
+            f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, the published file {info.num_classes}"
+        )
     each, few = info.num_train // info.num_classes, info.num_test // info.num_classes
     train = [_images(folder / "train" / wnid / "images", "*.JPEG", each) for wnid in wnids]
     listed: dict[str, list[Path]] = {wnid: [] for wnid in wnids}
@@ -52,14 +61,18 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
         listed[wnid].append(folder / "val" / "images" / file)
     wrong = [wnid for wnid, paths in listed.items() if len(set(paths)) != few]
     if wrong:
-        raise DataFileError(f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images, published are {few}")
+        raise DataFileError(
+            f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images, published are {few}"
+        )
     return _labelled(train, info.shape), _labelled([sorted(paths) for paths in listed.values()], info.shape)
 
 
 def read_images(
     paths: Sequence[Path], shape: tuple[int, int, int], bend: Callable[[ByteArray], ByteArray] | None = None
 ) -> ByteArray:
-    """uint8 [n, 3, H, W] of image files as RGB; `bend` maps [H, W, 3] to the wanted size. Raises DataFileError by file."""
+    """uint8 [n, 3, H, W] of image files as RGB; `bend` maps [H, W, 3] to the wanted size. Raises
+    DataFileError by file.
+    """
     from PIL import Image, UnidentifiedImageError
 
     made = np.empty((len(paths), *shape), dtype=np.uint8)
@@ -70,8 +83,16 @@ def read_images(
             with Image.open(path) as image:
                 pixels = np.asarray(image.convert("RGB"))
         except FileNotFoundError as cause:
-            raise DataFileError(f"{path} is missing (no md5 is published); unpack the published archive again") from cause
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as cause:
+            raise DataFileError(
+                f"{path} is missing (no md5 is published); unpack the published archive again"
+            ) from cause
+        except (
+            OSError,
+            UnidentifiedImageError,
+            SyntaxError,
+            ValueError,
+            Image.DecompressionBombError,
+        ) as cause:
             raise DataFileError(f"{path} is damaged ({cause}); unpack the published archive again") from cause
         pixels = pixels if bend is None else bend(pixels)
         if pixels.shape != (shape[1], shape[2], 3):
@@ -102,7 +123,9 @@ def _folder(root: Path, name: str, dataset: str) -> Path:
 def _images(folder: Path, pattern: str, count: int) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if len(found) != count:
-        raise DataFileError(f"{folder} holds {len(found)} files {pattern}, published are {count}; unpack the archive again")
+        raise DataFileError(
+            f"{folder} holds {len(found)} files {pattern}, published are {count}; unpack the archive again"
+        )
     return found
 
 

@@ -1,12 +1,16 @@
-"""ISIC2019 in FLamby's six centres (Ogier du Terrail et al. 2022): skin lesions, 8 classes, 18,597 train and 4,650 test.
+"""ISIC2019 in FLamby's six centres (Ogier du Terrail et al. 2022): skin lesions, 8 classes, 18,597 train and
+4,650 test.
 
-    ROOT/ISIC2019/train_test_split                              FLamby's csv: image, target, center, fold, ... (also .csv)
+    ROOT/ISIC2019/train_test_split                              FLamby's csv: image, target, center, fold, ...
+                                                                (also .csv)
     ROOT/ISIC2019/ISIC_2019_Training_Input_preprocessed/*.jpg   what FLamby's scripts made of them, or
-    ROOT/ISIC2019/ISIC_2019_Training_Input/*.jpg                the images as published: preprocessed here, in the same way
+    ROOT/ISIC2019/ISIC_2019_Training_Input/*.jpg                the images as published: preprocessed here, in
+                                                                the same way
 
-FLamby keeps rectangles with a shorter side of 224; the training augmentation and the test both end in 200x200. Here the
-central 224x224 of each image is kept, which holds all of the test crop. Two more departures: colours that colour constancy
-lifts above 255 are clipped, where FLamby's conversion wraps round to black, and nothing is saved as JPEG in between.
+FLamby keeps rectangles with a shorter side of 224; the training augmentation and the test both end in
+200x200. Here the central 224x224 of each image is kept, which holds all of the test crop. Two more
+departures: colours that colour constancy lifts above 255 are clipped, where FLamby's conversion wraps round
+to black, and nothing is saved as JPEG in between.
 """
 
 from __future__ import annotations
@@ -41,12 +45,16 @@ Rows = list[tuple[str, int, int]]  # image, class, centre
 def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, IntArray], IntArray]:
     """(train, test, centre of every training image); images uint8 [n, 3, 224, 224]. Raises DataFileError."""
     folder = root / "ISIC2019"
-    table = next((path for path in (folder / "train_test_split", folder / "train_test_split.csv") if path.exists()), None)
+    table = next(
+        (path for path in (folder / "train_test_split", folder / "train_test_split.csv") if path.exists()),
+        None,
+    )
     images = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
     if table is None or images is None:
         missing = "train_test_split" if table is None else " or ".join(_FOLDERS)
         raise DataFileError(
-            f"{folder / missing} is missing (no md5 is published); put FLamby's csv and the images of ISIC 2019 there, "
+            f"{folder / missing} is missing (no md5 is published); put FLamby's csv and the images of ISIC "
+            f"2019 there, "
             "and point RAFFED_DATA or --data-root at the folder that holds ISIC2019/"
         )
     rows = _checked(table)
@@ -57,7 +65,11 @@ def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, 
         x = read_images(paths, (3, SIDE, SIDE), _from_raw if raw else centre_square)
         return x, np.array([target for _, target, _ in fold], dtype=np.int64)
 
-    return part(rows["train"]), part(rows["test"]), np.array([centre for _, _, centre in rows["train"]], dtype=np.int64)
+    return (
+        part(rows["train"]),
+        part(rows["test"]),
+        np.array([centre for _, _, centre in rows["train"]], dtype=np.int64),
+    )
 
 
 def colour_constancy(pixels: ByteArray) -> ByteArray:
@@ -69,7 +81,9 @@ def colour_constancy(pixels: ByteArray) -> ByteArray:
 
 
 def shorter_side(pixels: ByteArray, side: int = SIDE) -> ByteArray:
-    """[H, W, 3] resized (bilinear) so that the shorter side is `side`, the other in proportion, rounded down."""
+    """[H, W, 3] resized (bilinear) so that the shorter side is `side`, the other in proportion, rounded
+    down.
+    """
     from PIL import Image
 
     height, width = pixels.shape[:2]
@@ -89,7 +103,9 @@ def _from_raw(pixels: ByteArray) -> ByteArray:
 
 
 def _checked(table: Path) -> dict[str, Rows]:
-    """The csv's rows by fold, in its order; they must have the published number for each centre, class and fold."""
+    """The csv's rows by fold, in its order; they must have the published number for each centre, class
+    and fold.
+    """
     rows = _read(table)
     counts = np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64)
     for _, target, centre in rows["train"]:
@@ -103,7 +119,10 @@ def _checked(table: Path) -> dict[str, Rows]:
         )
     tests = np.bincount([centre for _, _, centre in rows["test"]], minlength=len(TEST_SIZES))
     if tests.tolist() != list(TEST_SIZES):
-        raise DataFileError(f"{table}: the centres have {tests.tolist()} test images, in the published file {list(TEST_SIZES)}")
+        raise DataFileError(
+            f"{table}: the centres have {tests.tolist()} test images, in the published file "
+            f"{list(TEST_SIZES)}"
+        )
     return rows
 
 
@@ -117,11 +136,15 @@ def _read(table: Path) -> dict[str, Rows]:
                 fold = rows[line["fold"]]
                 inside = 0 <= target < len(CLASSES) and 0 <= centre < len(TRAIN_COUNTS)
                 if not inside or not image or Path(image).name != image or image in seen:
-                    raise DataFileError(f"{table}: image {image[:40]!r}: class {target}, centre {centre}, or listed twice")
+                    raise DataFileError(
+                        f"{table}: image {image[:40]!r}: class {target}, centre {centre}, or listed twice"
+                    )
                 seen.add(image)
                 fold.append((image, target, centre))
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as cause:
         if isinstance(cause, DataFileError):
             raise
-        raise DataFileError(f"{table} is not FLamby's table with image, target, center and fold: {cause!r}") from cause
+        raise DataFileError(
+            f"{table} is not FLamby's table with image, target, center and fold: {cause!r}"
+        ) from cause
     return rows

@@ -16,7 +16,17 @@ from raffed.data.splits import SPLITS, Split, SplitInfo, parse_split
 from raffed.data.stages import Stages
 from raffed.errors import UsageError, check_range
 
-__all__ = ["SPLITS", "Partition", "Recipe", "Split", "SplitInfo", "Stages", "held_out", "make_partition", "parse_split"]
+__all__ = [
+    "SPLITS",
+    "Partition",
+    "Recipe",
+    "Split",
+    "SplitInfo",
+    "Stages",
+    "held_out",
+    "make_partition",
+    "parse_split",
+]
 
 _FIFTH = dict.fromkeys(("dirichlet", "dirichlet-client", "incomplete", "natural", "shards"), 0.2)
 DEFAULT_LOCAL_TEST = {**_FIFTH, "lognormal": 0.1}
@@ -29,13 +39,14 @@ class Partition:
 
     val is empty where nothing was held out for choosing hyper-parameters; it indexes the training pool.
 
-    train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test" (then clients
-    may share test samples). No index occurs twice but for recipe["reused"] of them, at one client only recipe["doubled"] of
-    them and only in train (`pXcY:duplicates`); train[k] is never empty, test[k] may be. With `stages` the lists are the
-    stages' parts one after the other. `recipe` says how it was made, as json values: split, seed, local_test, leftovers
-    (samples nobody has), moved (to clients that would have had too few), reused, doubled (absent where none is), stale (later
-    stages without a new class), samples (in the pool), labels_sha256 (of the pool's labels), and reserved (samples that the
-    server has and no client: data/server_holdout.py).
+    train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test"
+    (then clients may share test samples). No index occurs twice but for recipe["reused"] of them, at one
+    client only recipe["doubled"] of them and only in train (`pXcY:duplicates`); train[k] is never empty,
+    test[k] may be. With `stages` the lists are the stages' parts one after the other. `recipe` says how it
+    was made, as json values: split, seed, local_test, leftovers (samples nobody has), moved (to clients that
+    would have had too few), reused, doubled (absent where none is), stale (later stages without a new class),
+    samples (in the pool), labels_sha256 (of the pool's labels), and reserved (samples that the server has and
+    no client: data/server_holdout.py).
     """
 
     train: Lists
@@ -52,7 +63,9 @@ class Partition:
         return len(self.train)
 
     def class_counts(self, labels: IntArray) -> IntArray:
-        """int64 [clients, C]: how many of each class a client trains on. `labels` are those of the training pool."""
+        """int64 [clients, C]: how many of each class a client trains on. `labels` are those of the
+        training pool.
+        """
         counts = [np.bincount(labels[own], minlength=self.num_classes) for own in self.train]
         return np.stack(counts).astype(np.int64)
 
@@ -64,7 +77,9 @@ class Partition:
         return self.train[client][ends[stage] - self.stages.train[client, stage] : ends[stage]]
 
     def test_at(self, client: int, stage: int | None) -> IntArray:
-        """What a client tests on locally after a stage: the test parts of all stages up to this one (A_sel's test set)."""
+        """What a client tests on locally after a stage: the test parts of all stages up to this one
+        (A_sel's test set).
+        """
         if self.stages is None or stage is None:
             return self.test[client]
         return self.test[client][: int(self.stages.test[client, : stage + 1].sum())]
@@ -76,7 +91,9 @@ class Partition:
         return tuple(int(n) for n in self.stages.test[client, : stage + 1])
 
     def sha256(self) -> str:
-        """Equal if and only if all clients get the same lists in the same order at the same times, whatever the recipe says."""
+        """Equal if and only if all clients get the same lists in the same order at the same times,
+        whatever the recipe says.
+        """
         return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)
 
     def save(self, path: str | Path) -> None:
@@ -86,9 +103,11 @@ class Partition:
 
     @staticmethod
     def load(path: str | Path, pool_size: int | None = None, test_size: int | None = None) -> Partition:
-        """Read a file that anyone may have made. Raises UsageError unless it is a whole and possible partition.
+        """Read a file that anyone may have made. Raises UsageError unless it is a whole and possible
+        partition.
 
-        pool_size, test_size: numbers of samples of the training pool and the test set; with them, indices must be below.
+                pool_size, test_size: numbers of samples of the training pool and the test set; with them,
+                indices must be below.
         """
         return Partition(*read_partition(Path(path).expanduser(), pool_size, test_size))
 
@@ -106,12 +125,12 @@ def make_partition(
     """Divide the training pool with these labels, int64 [N], among the split's clients.
 
     groups: int64 [N], used by 'natural' alone. seed >= 0 decides everything that is random.
-    local_test: share f in [0, 0.9] of each client's shuffled samples, the first max(int(f n), 1), kept for testing;
-    not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.1 for lognormal, 0.2 otherwise. A file brings its own, and
-    `equal` and `stages` take theirs from the benchmark's test set, whose labels are test_labels.
-    test_groups: int64, whose the benchmark's test samples are, -1 for nobody's: `natural` clients then test on their own ones
-    unless local_test is given.
-    Raises UsageError for a split that this data cannot be given.
+    local_test: share f in [0, 0.9] of each client's shuffled samples, the first max(int(f n), 1), kept for
+    testing; not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.1 for lognormal, 0.2 otherwise. A
+    file brings its own, and `equal` and `stages` take theirs from the benchmark's test set, whose labels are
+    test_labels. test_groups: int64, whose the benchmark's test samples are, -1 for nobody's: `natural`
+    clients then test on their own ones unless local_test is given. Raises UsageError for a split that this
+    data cannot be given.
     """
     _check_request(split, labels, num_classes, groups, seed)
     if split.scheme in ("file", *BRINGS_TESTS) and local_test is not None:
@@ -127,7 +146,9 @@ def make_partition(
     share = DEFAULT_LOCAL_TEST.get(split.scheme, 0.0) if local_test is None else local_test
     check_range("local_test", share, 0, 0.9)
     if share and split.options:
-        raise UsageError(f"{split.text} lists every sample twice, so local tests would be trained on; set local_test to 0")
+        raise UsageError(
+            f"{split.text} lists every sample twice, so local tests would be trained on; set local_test to 0"
+        )
     parts, statistics = _clients(split, labels, num_classes, groups, seed, minimum=2 if share > 0 else 1)
     cuts = [max(int(share * len(part)), 1) if share > 0 else 0 for part in parts]
     recipe = _made(split, labels, seed) | {"local_test": share, **statistics}
@@ -137,18 +158,25 @@ def make_partition(
 
 
 def held_out(partition: Partition, share: float, seed: int) -> Partition:
-    """`partition` with the share f of each client's training samples moved to its validation part; UsageError in stages.
+    """`partition` with the share f of each client's training samples moved to its validation part; UsageError
+    in stages.
 
-    max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others keep their order. A
-    client with one training sample keeps it, and if all of them do that is a UsageError. A partition that has validation parts
-    already keeps those.
+        max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others
+        keep their order. A client with one training sample keeps it, and if all of them do that is a
+        UsageError. A partition that has validation parts already keeps those.
     """
     if share == 0 or partition.val:
         return partition
     if partition.recipe.get("doubled"):
-        raise UsageError(f"data.validation = {share}: clients have samples twice and train on what is held out; set it to 0")
+        raise UsageError(
+            f"data.validation = {share}: clients have samples twice and train on what is held out; set it to "
+            f"0"
+        )
     if partition.stages is not None:
-        raise UsageError(f"data.validation = {share}: clients whose data come in stages have no validation part; set it to 0")
+        raise UsageError(
+            f"data.validation = {share}: clients whose data come in stages have no validation part; set it "
+            f"to 0"
+        )
     draws = stream(seed, "validation")
     train, val = [], []
     for own in partition.train:
@@ -158,7 +186,10 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         train.append(own[~chosen])
         val.append(own[chosen])
     if not any(len(part) for part in val):
-        raise UsageError(f"data.validation = {share}: no client has two training samples, so none can be held out; set it to 0")
+        raise UsageError(
+            f"data.validation = {share}: no client has two training samples, so none can be held out; set it "
+            f"to 0"
+        )
     recipe: Recipe = {**partition.recipe, "validation": share}
     return replace(partition, train=tuple(train), val=tuple(val), recipe=recipe)
 
@@ -169,7 +200,8 @@ def _clients(
     """One shuffled list of at least `minimum` samples per client; and how many were left over and moved."""
     if split.clients is not None and minimum * split.clients > len(labels):
         raise UsageError(
-            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; use fewer clients"
+            f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; use "
+            f"fewer clients"
         )
     parts = _divided(split, labels, num_classes, groups, seed)
     rng = stream(seed, "client order")
@@ -183,13 +215,21 @@ def _clients(
     return parts, _unused(parts, len(labels)) | {"moved": moved}
 
 
-def _with_benchmark_tests(split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None) -> Partition:
-    """`equal` and `stages`: clients' test parts come from the benchmark's test set, with their training classes."""
+def _with_benchmark_tests(
+    split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None
+) -> Partition:
+    """`equal` and `stages`: clients' test parts come from the benchmark's test set, with their training
+    classes.
+    """
     if test_labels is None or len(test_labels) == 0:
-        raise UsageError(f"{split.text}: this data set has no test set of its own to cut local test parts from")
+        raise UsageError(
+            f"{split.text}: this data set has no test set of its own to cut local test parts from"
+        )
     clients, each = split.clients or 0, split.classes or 0
-    pools = [schemes.shuffled_classes(y, num_classes, seed, purpose)
-             for y, purpose in ((labels, "class order"), (test_labels, "test order"))]  # fmt: skip
+    pools = [
+        schemes.shuffled_classes(y, num_classes, seed, purpose)
+        for y, purpose in ((labels, "class order"), (test_labels, "test order"))
+    ]
     if split.scheme == "equal":
         train, test = schemes.equal(pools[0], pools[1], clients, each, "duplicates" in split.options, seed)
         recipe = _made(split, labels, seed) | _unused(train, len(labels))
@@ -207,7 +247,9 @@ def _in_stages(
         pools[0], clients, split.classes or 0, count, split.imbalance or 1.0, split.n_max, algorithm, seed
     )
     mix, rng = "balanced" if "balanced" in words else "matched", stream(seed, "stage tests")
-    mixes = np.stack([np.bincount(labels[unit], minlength=num_classes) for unit in units]).reshape(clients, count, -1)
+    mixes = np.stack([np.bincount(labels[unit], minlength=num_classes) for unit in units]).reshape(
+        clients, count, -1
+    )
     size = test_size // len(units)
     tests = [part for own in mixes for part in stages.matching_tests(own, pools[1], size, mix, rng)]
     lengths, joined = [], []
@@ -228,10 +270,16 @@ def _unused(parts: list[IntArray], samples: int) -> Recipe:
     listed = np.concatenate(parts)
     used = len(np.unique(listed))
     doubled = repeats(parts)
-    return {"leftovers": samples - used, "reused": len(listed) - used, **({"doubled": doubled} if doubled else {})}
+    return {
+        "leftovers": samples - used,
+        "reused": len(listed) - used,
+        **({"doubled": doubled} if doubled else {}),
+    }
 
 
-def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int) -> list[IntArray]:
+def _divided(
+    split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int
+) -> list[IntArray]:
     """One list of indices per client, by the split's scheme."""
     clients, alpha = split.clients or 0, split.alpha or 0.0
     if split.scheme == "natural" and groups is not None:
@@ -251,12 +299,18 @@ def _divided(split: Split, labels: IntArray, num_classes: int, groups: IntArray 
     if split.scheme == "shards":
         return schemes.shards(labels, num_classes, clients, split.shards or 0, seed)
     if split.scheme == "lognormal":
-        return schemes.lognormal(schemes.shuffled_classes(labels, num_classes, seed), clients, split.classes or 0, seed)
-    raise UsageError(f"unknown split scheme {split.scheme!r}; known: {', '.join(info.name for info in SPLITS)}")
+        return schemes.lognormal(
+            schemes.shuffled_classes(labels, num_classes, seed), clients, split.classes or 0, seed
+        )
+    raise UsageError(
+        f"unknown split scheme {split.scheme!r}; known: {', '.join(info.name for info in SPLITS)}"
+    )
 
 
 def _from_file(split: Split, labels: IntArray, num_classes: int, test_labels: IntArray | None) -> Partition:
-    partition = Partition.load(split.path or "", len(labels), None if test_labels is None else len(test_labels))
+    partition = Partition.load(
+        split.path or "", len(labels), None if test_labels is None else len(test_labels)
+    )
     if partition.num_classes != num_classes:
         raise UsageError(f"{split.path} is for {partition.num_classes} classes, the data has {num_classes}")
     if partition.recipe.get("labels_sha256", labels_sha256(labels)) != labels_sha256(labels):
@@ -264,14 +318,18 @@ def _from_file(split: Split, labels: IntArray, num_classes: int, test_labels: In
     return partition
 
 
-def _check_request(split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int) -> None:
+def _check_request(
+    split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int
+) -> None:
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
         raise UsageError(f"labels are {labels.dtype} {labels.shape}, wanted integers (N,) with N > 0")
     check_range("smallest label", int(labels.min()), 0, num_classes - 1)
     check_range("largest label", int(labels.max()), 0, num_classes - 1)
     check_range("seed", seed, 0, 2**63 - 1)
     if split.scheme == "natural" and groups is None:
-        raise UsageError("split 'natural': this data set does not say who made which sample; femnist and isic2019 do")
+        raise UsageError(
+            "split 'natural': this data set does not say who made which sample; femnist and isic2019 do"
+        )
     if split.scheme == "natural" and groups is not None and groups.shape != labels.shape:
         raise UsageError(f"groups have shape {groups.shape}, labels {labels.shape}")
 

@@ -37,9 +37,10 @@ def hash_of_lists(
     stages: Stages | None = None,
     val: Sequence[IntArray] = (),
 ) -> str:
-    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no val, no role.
+    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no
+    val, no role.
 
-    Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
+        Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
     """
     digest = hashlib.sha256()
     for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
@@ -56,9 +57,18 @@ def hash_of_lists(
 
 
 def write_partition(
-    path: Path, train: Lists, test: Lists, val: Lists, num_classes: int, recipe: Recipe, test_pool: str, stages: Stages | None
+    path: Path,
+    train: Lists,
+    test: Lists,
+    val: Lists,
+    num_classes: int,
+    recipe: Recipe,
+    test_pool: str,
+    stages: Stages | None,
 ) -> None:
-    """Write under a temporary name first, so that the file is whole or not there. Without `val`, it is not mentioned."""
+    """Write under a temporary name first, so that the file is whole or not there. Without `val`, it is
+    not mentioned.
+    """
     none = np.zeros((len(train), 0), dtype=np.int64)
     timed: dict[str, Any] = {
         "test_pool": np.str_(test_pool),
@@ -88,10 +98,14 @@ def write_partition(
 
 
 def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
-    """(train, test, num_classes, recipe, test_pool, stages, val) of a whole and possible partition; else raises UsageError."""
+    """(train, test, num_classes, recipe, test_pool, stages, val) of a whole and possible partition; else
+    raises UsageError.
+    """
     version = _one_integer(path, "format", read_npz(path, ("format",), UsageError, MAX_BYTES))
     if version not in (FORMAT, TIMED):
-        raise UsageError(f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}")
+        raise UsageError(
+            f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}"
+        )
     timed = (*_STAGE_ROWS, "test_pool", "stage_order") if version == TIMED else ()
     stored = read_npz(path, (*_NAMES, *timed), UsageError, MAX_BYTES, optional=_VALIDATION_ROWS)
     num_classes = _one_integer(path, "num_classes", stored)
@@ -106,12 +120,18 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
     check_choice(f"{path}: test_pool", test_pool, ("train", "test"))
     _check_lists(path, train, test if test_pool == "train" else (), val, recipe, pool_size)
     if len(train) != len(test):
-        raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+        raise UsageError(
+            f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client"
+        )
     if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
-        raise UsageError(f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples")
+        raise UsageError(
+            f"{path}: test index {_joined(test).max()}, but the data has {test_size} test samples"
+        )
     stages = _stages(path, stored, train, test) if timed else None
     if str(stored["sha256"]) != hash_of_lists(train, test, test_pool, stages, val):
-        raise UsageError(f"{path}: the index lists do not have the stored sha256; the file is damaged or edited")
+        raise UsageError(
+            f"{path}: the index lists do not have the stored sha256; the file is damaged or edited"
+        )
     return train, test, num_classes, recipe, test_pool, stages, val
 
 
@@ -123,9 +143,13 @@ def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | N
     for name, lists in zip(_STAGE_ROWS, (train, test), strict=True):
         values = stored[name]
         if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != len(lists):
-            raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({len(lists)}, stages)")
+            raise UsageError(
+                f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({len(lists)}, stages)"
+            )
         lengths = values.astype(np.int64)
-        if lengths.size and (lengths.min() < (name == "train_stages") or (lengths.sum(1) != _lengths(lists)).any()):
+        if lengths.size and (
+            lengths.min() < (name == "train_stages") or (lengths.sum(1) != _lengths(lists)).any()
+        ):
             raise UsageError(f"{path}: {name} do not cut the clients' lists into stages")
         found.append(lengths)
     if found[0].shape != found[1].shape:
@@ -161,7 +185,9 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
     """The index lists of a role, from their lengths and the joined indices."""
     lengths, indices = rows[f"{role}_lengths"].tolist(), rows[f"{role}_indices"]
     if sum(lengths) != len(indices):
-        raise UsageError(f"{path}: {role}_lengths add up to {sum(lengths)}, but there are {len(indices)} indices")
+        raise UsageError(
+            f"{path}: {role}_lengths add up to {sum(lengths)}, but there are {len(indices)} indices"
+        )
     return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
 
 
@@ -170,19 +196,31 @@ def repeats(parts: Iterable[IntArray]) -> int:
     return sum(len(part) - len(np.unique(part)) for part in parts)
 
 
-def _check_lists(path: Path, train: Lists, test: Lists, val: Lists, recipe: Recipe, pool_size: int | None) -> None:
+def _check_lists(
+    path: Path, train: Lists, test: Lists, val: Lists, recipe: Recipe, pool_size: int | None
+) -> None:
     if not train or len(test) not in (0, len(train)):
-        raise UsageError(f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client")
+        raise UsageError(
+            f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client"
+        )
     if val and len(val) != len(train):
-        raise UsageError(f"{path}: {len(val)} validation lists for {len(train)} clients; wanted one per client, or none")
+        raise UsageError(
+            f"{path}: {len(val)} validation lists for {len(train)} clients; wanted one per client, or none"
+        )
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
         raise UsageError(f"{path}: client {empty[0]} has nothing to train on")
-    everything, reused, doubled = _joined(train + test + val), recipe.get("reused", 0), recipe.get("doubled", 0)
+    everything, reused, doubled = (
+        _joined(train + test + val),
+        recipe.get("reused", 0),
+        recipe.get("doubled", 0),
+    )
     if repeats([everything]) != reused:
         raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
     if repeats(train) != doubled:
-        raise UsageError(f"{path}: a sample is listed twice for one client, other than the recipe's doubled = {doubled}")
+        raise UsageError(
+            f"{path}: a sample is listed twice for one client, other than the recipe's doubled = {doubled}"
+        )
     for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
         if held_out and repeats([_joined([np.unique(own), *held_out])]):
             raise UsageError(f"{path}: a sample is listed twice for one client")

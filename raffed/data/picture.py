@@ -1,4 +1,6 @@
-"""A picture of a partition: clients across, classes down, totals in the margins, missing classes left blank."""
+"""A picture of a partition: clients across, classes down, totals in the margins, missing classes left
+blank.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ MAX_NUMBERED = 20  # clients; with more, counts no longer fit into the cells
 def draw_partition(
     partition: Partition, labels: IntArray, path: str | Path, class_names: Sequence[str] | None = None
 ) -> None:
-    """Draw how many training samples of each class each client has, to `path` (png, svg or pdf by its ending).
+    """Draw how many training samples of each class each client has, to `path` (png, svg or pdf by its
+    ending).
 
-    labels: those of the training pool. class_names: one a class, in label order; by default the numbers.
-    Raises UsageError if the number of names is wrong.
+        labels: those of the training pool. class_names: one a class, in label order; by default the numbers.
+        Raises UsageError if the number of names is wrong.
     """
     counts = partition.class_counts(labels).T
     names = [str(label) for label in range(len(counts))] if class_names is None else list(class_names)
@@ -78,7 +81,11 @@ def _draw_counts(figure: Figure, heat: Axes, counts: IntArray) -> None:
     most = max(int(counts.max()), 2)
     least = min(int(counts[counts > 0].min()), max(most // 4, 1))  # so that 140 and 147 look alike
     image = heat.imshow(
-        np.ma.masked_equal(counts, 0), cmap=colours, norm=LogNorm(least, most), aspect="auto", interpolation="nearest"
+        np.ma.masked_equal(counts, 0),
+        cmap=colours,
+        norm=LogNorm(least, most),
+        aspect="auto",
+        interpolation="nearest",
     )
     heat.set_facecolor(MISSING)
     bar = figure.colorbar(image, ax=figure.axes, fraction=0.03, pad=0.02, aspect=30, format="{x:.0f}")
@@ -94,7 +101,9 @@ def _write_counts(heat: Axes, counts: IntArray, dark: float) -> None:
     """The number in each cell: white above `dark`, a faint dash for a missing class."""
     for (label, client), count in np.ndenumerate(counts):
         colour = "#c0c0c0" if count == 0 else "white" if count > dark else "black"
-        heat.text(client, label, str(count) if count else "–", ha="center", va="center", fontsize=8, color=colour)
+        heat.text(
+            client, label, str(count) if count else "–", ha="center", va="center", fontsize=8, color=colour
+        )
 
 
 def _round_numbers(least: int, most: int) -> list[int]:

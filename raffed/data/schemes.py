@@ -1,4 +1,6 @@
-"""One function a scheme: labels in, one list of sample indices per client out. Randomness comes from the seed alone."""
+"""One function a scheme: labels in, one list of sample indices per client out. Randomness comes from the
+seed alone.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,19 @@ MAX_REDRAWS = 10_000
 
 
 def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list[list[int]]:
-    """Which classes each client owns in PρCς (FedMR, authors' code): deal every class once, then draw at random.
+    """Which classes each client owns in PρCς (FedMR, authors' code): deal every class once, then draw at
+    random.
 
-    Draws are CPython's `random.Random(seed).randint`, whose stream is part of the published golden values.
-    Raises UsageError if a client would own more classes than there are, or a class would have no owner.
+        Draws are CPython's `random.Random(seed).randint`, whose stream is part of the published golden
+        values. Raises UsageError if a client would own more classes than there are, or a class would have no
+        owner.
     """
     if classes > num_classes:
         raise UsageError(f"p{clients}c{classes}: {classes} classes a client, but the data has {num_classes}")
     if clients * classes < num_classes:
-        raise UsageError(f"p{clients}c{classes}: {clients} x {classes} places cannot hold {num_classes} classes")
+        raise UsageError(
+            f"p{clients}c{classes}: {clients} x {classes} places cannot hold {num_classes} classes"
+        )
     draws = random.Random(int(seed))
     lists: list[list[int]] = []
     dealt = 0
@@ -48,27 +54,38 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
 
 
 def by_class_lists(
-    labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int, purpose: str = "class order"
+    labels: IntArray,
+    num_classes: int,
+    lists: Sequence[Sequence[int]],
+    seed: int,
+    purpose: str = "class order",
 ) -> list[IntArray]:
-    """Every class cut evenly among its owners in client order, sizes differing by at most 1, the first larger.
+    """Every class cut evenly among its owners in client order, sizes differing by at most 1, the first
+    larger.
 
-    purpose: of the stream that shuffles the classes.
-    Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should own.
+        purpose: of the stream that shuffles the classes.
+        Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should
+        own.
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
     for label, indices in enumerate(shuffled_classes(labels, num_classes, seed, purpose)):
         owners = [client for client, own in enumerate(lists) if label in own]
         if len(indices) < len(owners):
-            raise UsageError(f"class {label} has {len(indices)} samples for {len(owners)} owners; use fewer clients")
+            raise UsageError(
+                f"class {label} has {len(indices)} samples for {len(owners)} owners; use fewer clients"
+            )
         for owner, part in zip(owners, np.array_split(indices, len(owners)), strict=True):
             parts[owner].append(part)
     return [np.concatenate(own) for own in parts]
 
 
-def duplicated(labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int) -> list[IntArray]:
-    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (docs/papers/fedmr.md §8 no. 2): every sample is listed twice.
+def duplicated(
+    labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int
+) -> list[IntArray]:
+    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (docs/papers/fedmr.md §8 no. 2): every
+    sample is listed twice.
 
-    Sole owners of a class have each of its samples twice, several owners overlap.
+        Sole owners of a class have each of its samples twice, several owners overlap.
     """
     purposes = ("class order", "class order, second pass")
     first, second = (by_class_lists(labels, num_classes, lists, seed, purpose) for purpose in purposes)
@@ -78,20 +95,21 @@ def duplicated(labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]
 def iid(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
     """Every class dealt round to all clients, each class starting where the one before it stopped.
 
-    So client sizes differ by at most 1, as do the sizes inside a class; where every class size is a multiple of
-    `clients` (Fashion-MNIST, CIFAR, 10 clients) this is PρCς with ς = C.
+    So client sizes differ by at most 1, as do the sizes inside a class; where every class size is a multiple
+    of `clients` (Fashion-MNIST, CIFAR, 10 clients) this is PρCς with ς = C.
     """
     dealt = np.concatenate(shuffled_classes(labels, num_classes, seed))
     return [dealt[client::clients] for client in range(clients)]
 
 
 def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
-    """MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes, D[k,c] = 1/nc_k on A_k.
+    """MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes, D[k,c] = 1/nc_k on
+    A_k.
 
-    Rows times LogNormal(0, 0.3), columns normalised, counts = round(D n_c) as consecutive ranges of each class,
-    the last one clipped; what rounding leaves over stays unused.
-    Differs from the authors: classes are shuffled once before slicing; classes without a holder are drawn again.
-    Raises UsageError if 10,000 draws leave a class without holder, or rounding leaves a client under 2 classes.
+        Rows times LogNormal(0, 0.3), columns normalised, counts = round(D n_c) as consecutive ranges of each
+        class, the last one clipped; what rounding leaves over stays unused. Differs from the authors: classes
+        are shuffled once before slicing; classes without a holder are drawn again. Raises UsageError if
+        10,000 draws leave a class without holder, or rounding leaves a client under 2 classes.
     """
     if num_classes < 2:
         raise UsageError(f"incomplete: the data has {num_classes} class; at least 2 are needed")
@@ -114,25 +132,31 @@ def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> l
 def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int) -> list[IntArray]:
     """Each class over the clients by p_c ~ Dir(alpha 1_N) (Yurochkin et al. 2019), every sample used.
 
-    Without the often copied rule that stops giving to clients above the mean size. Clients may come out empty;
-    `with_minimum` mends that.
+    Without the often copied rule that stops giving to clients above the mean size. Clients may come out
+    empty; `with_minimum` mends that.
     """
     logs = _log_dirichlet(stream(seed, "dirichlet"), alpha, (num_classes, clients)).T
     return _apportioned(labels, num_classes, logs, seed)
 
 
-def dirichlet_client(labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int) -> list[IntArray]:
+def dirichlet_client(
+    labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int
+) -> list[IntArray]:
     """MAP's Dirichlet: π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns normalised.
 
     Differs from the authors: cumulative shares are rounded, not each share, so that every sample is used.
     """
     rng = stream(seed, "dirichlet-client")
-    logs = _log_dirichlet(rng, alpha, (clients, num_classes)) + rng.normal(0.0, QUANTITY_SIGMA, size=(clients, 1))
+    logs = _log_dirichlet(rng, alpha, (clients, num_classes)) + rng.normal(
+        0.0, QUANTITY_SIGMA, size=(clients, 1)
+    )
     return _apportioned(labels, num_classes, logs, seed)
 
 
 def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: int) -> list[IntArray]:
-    """Sort by label, cut into clients x each pieces of (almost) one size, deal `each` pieces to every client."""
+    """Sort by label, cut into clients x each pieces of (almost) one size, deal `each` pieces to every
+    client.
+    """
     if clients * each > len(labels):
         raise UsageError(f"shards:{clients}:{each}: {clients * each} shards of {len(labels)} samples")
     pieces = np.array_split(np.concatenate(shuffled_classes(labels, num_classes, seed)), clients * each)
@@ -143,10 +167,11 @@ def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: in
 def equal(
     train: Sequence[IntArray], test: Sequence[IntArray], clients: int, each: int, duplicates: bool, seed: int
 ) -> tuple[list[IntArray], list[IntArray]]:
-    """MpFedcon's (N, S): S classes a client in equal counts, class c cut into S·N/C shards, test images by the same sets.
+    """MpFedcon's (N, S): S classes a client in equal counts, class c cut into S·N/C shards, test images by
+    the same sets.
 
-    train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a class twice.
-    Where classes differ in size, the smallest sets the shard size; the rest stays unused.
+        train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a
+        class twice. Where classes differ in size, the smallest sets the shard size; the rest stays unused.
     """
     what = f"equal:{clients}:{each}"
     slots = class_sets.equal_slots(len(train), clients, each, what)
@@ -156,7 +181,9 @@ def equal(
         raise UsageError(f"{what}: {int(slots[0])} shards of a class, but the smallest has {least} samples")
     rng = stream(seed, "equal")
     drawn: Sequence[Iterable[int]] = (
-        class_sets.cut_lists(len(train), clients, each, rng) if duplicates else class_sets.draw_sets(slots, clients, each, rng)
+        class_sets.cut_lists(len(train), clients, each, rng)
+        if duplicates
+        else class_sets.draw_sets(slots, clients, each, rng)
     )
     given = [0] * len(train)
     parts: tuple[list[IntArray], list[IntArray]] = ([], [])
@@ -171,13 +198,17 @@ def equal(
 
 
 def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -> list[IntArray]:
-    """MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C), n_u = 58 + LogNormal(4, 1) samples (mean 148), at most 500.
+    """MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C), n_u = 58 + LogNormal(4, 1) samples (mean
+    148), at most 500.
 
-    ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning again. Differs from
-    FedRep's script, whose images are reused by many clients and number 190 on average.
+        ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning
+        again. Differs from FedRep's script, whose images are reused by many clients and number 190 on
+        average.
     """
     if each > len(classes):
-        raise UsageError(f"lognormal:{clients}:{each}: {each} classes a client, but the data has {len(classes)}")
+        raise UsageError(
+            f"lognormal:{clients}:{each}: {each} classes a client, but the data has {len(classes)}"
+        )
     sizes = np.minimum(np.floor(58 + stream(seed, "lognormal").lognormal(4.0, 1.0, size=clients)), 500)
     given = [0] * len(classes)
     parts = []
@@ -204,7 +235,8 @@ def natural(groups: IntArray, clients: int | None) -> list[IntArray]:
 def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], int]:
     """Move single samples from whoever is largest (first of equals) until every client has `minimum`.
 
-    Always ends: each move lowers the deficit by one. Needs sum of sizes >= minimum x clients. Also: samples moved.
+    Always ends: each move lowers the deficit by one. Needs sum of sizes >= minimum x clients. Also: samples
+    moved.
     """
     kept = [len(part) for part in parts]
     gifts: list[list[int]] = [[] for _ in parts]
@@ -217,12 +249,15 @@ def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], i
             gifts[client].append(int(parts[donor][kept[donor]]))
             heapq.heapreplace(donors, (-kept[donor], donor))
     mended = [
-        np.append(part[:end], np.array(gift, np.int64)) for part, end, gift in zip(parts, kept, gifts, strict=True)
+        np.append(part[:end], np.array(gift, np.int64))
+        for part, end, gift in zip(parts, kept, gifts, strict=True)
     ]
     return mended, sum(len(gift) for gift in gifts)
 
 
-def shuffled_classes(labels: IntArray, num_classes: int, seed: int, purpose: str = "class order") -> list[IntArray]:
+def shuffled_classes(
+    labels: IntArray, num_classes: int, seed: int, purpose: str = "class order"
+) -> list[IntArray]:
     """The indices of every class, each shuffled once, from one stream in label order."""
     rng = stream(seed, purpose)
     return [rng.permutation(np.flatnonzero(labels == label).astype(np.int64)) for label in range(num_classes)]
@@ -231,18 +266,24 @@ def shuffled_classes(labels: IntArray, num_classes: int, seed: int, purpose: str
 def _drawn_subsets(
     rng: np.random.RandomState, clients: int, num_classes: int, present: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Bool [clients, C]: a random subset of 2..C classes per client such that every class present has a holder."""
+    """Bool [clients, C]: a random subset of 2..C classes per client such that every class present has a
+    holder.
+    """
     for _ in range(MAX_REDRAWS):
         sizes = rng.randint(2, num_classes + 1, size=clients, dtype=np.int64)
         ranks = np.argsort(np.argsort(rng.random_sample((clients, num_classes)), axis=1), axis=1)
         owned = ranks < sizes[:, None]
         if np.all(owned.any(axis=0) | ~present):
             return np.asarray(owned)
-    raise UsageError(f"incomplete:{clients}: {clients} clients do not cover {num_classes} classes; use more clients")
+    raise UsageError(
+        f"incomplete:{clients}: {clients} clients do not cover {num_classes} classes; use more clients"
+    )
 
 
 def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, int]) -> FloatArray:
-    """Log of rows ~ Dir(alpha), up to a constant a row. Gamma(a) is Gamma(a+1) U^(1/a): no underflow for tiny a."""
+    """Log of rows ~ Dir(alpha), up to a constant a row. Gamma(a) is Gamma(a+1) U^(1/a): no underflow for
+    tiny a.
+    """
     logs = np.log(rng.gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random_sample(shape)) / alpha
     peak = logs.max(axis=1, keepdims=True)
     return np.asarray(logs - peak - np.log(np.exp(logs - peak).sum(axis=1, keepdims=True)))
@@ -261,6 +302,8 @@ def _sliced(classes: list[IntArray], ends: IntArray) -> list[IntArray]:
     """Client k gets classes[c][ends[k-1, c] : ends[k, c]] of every class c."""
     starts = np.vstack([np.zeros((1, ends.shape[1]), dtype=np.int64), ends[:-1]])
     return [
-        np.concatenate([indices[low:high] for indices, low, high in zip(classes, row_low, row_high, strict=True)])
+        np.concatenate(
+            [indices[low:high] for indices, low, high in zip(classes, row_low, row_high, strict=True)]
+        )
         for row_low, row_high in zip(starts.tolist(), ends.tolist(), strict=True)
     ]

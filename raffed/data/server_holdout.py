@@ -1,4 +1,6 @@
-"""Labelled samples that the server holds and no client has: taken out of the training pool before it is divided."""
+"""Labelled samples that the server holds and no client has: taken out of the training pool before it is
+divided.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from raffed.errors import UsageError
 
 
 def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed: int) -> IntArray:
-    """Ascending indices of `per_class` samples of every class, drawn from the seed alone; a class keeps at least one."""
+    """Ascending indices of `per_class` samples of every class, drawn from the seed alone; a class keeps
+    at least one.
+    """
     if per_class == 0:  # also where a class has no sample
         return np.empty(0, np.int64)
     draws, chosen = stream(seed, "reserve"), []
@@ -23,7 +27,8 @@ def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed
         held = np.flatnonzero(labels == label)
         if per_class >= len(held):
             raise UsageError(
-                f"the server wants {per_class} samples of class {label}, which has {len(held)} for all; ask for fewer"
+                f"the server wants {per_class} samples of class {label}, which has {len(held)} for all; ask "
+                f"for fewer"
             )
         chosen.append(draws.permutation(held)[:per_class])
     return np.sort(np.concatenate(chosen)).astype(np.int64)
@@ -42,7 +47,8 @@ def partition_beside(
 ) -> Partition:
     """`make_partition` of the pool without the samples `reserve`; its indices are those of the whole pool.
 
-    A split that was read from a file loses these samples instead. The recipe's `reserved` says how many are missing.
+    A split that was read from a file loses these samples instead. The recipe's `reserved` says how many are
+    missing.
     """
     if not len(reserve):
         return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
@@ -51,9 +57,20 @@ def partition_beside(
         return _without(whole, reserve)
     rest = np.setdiff1d(np.arange(len(labels)), reserve)
     few = make_partition(
-        split, labels[rest], num_classes, None if groups is None else groups[rest], seed, local_test, test_labels, test_groups
+        split,
+        labels[rest],
+        num_classes,
+        None if groups is None else groups[rest],
+        seed,
+        local_test,
+        test_labels,
+        test_groups,
     )
-    recipe = few.recipe | {"samples": len(labels), "labels_sha256": labels_sha256(labels), "reserved": len(reserve)}
+    recipe = few.recipe | {
+        "samples": len(labels),
+        "labels_sha256": labels_sha256(labels),
+        "reserved": len(reserve),
+    }
     test = tuple(rest[part] for part in few.test) if few.test_pool == "train" else few.test
     return replace(few, train=tuple(rest[part] for part in few.train), test=test, recipe=recipe)
 
@@ -66,10 +83,15 @@ def _without(whole: Partition, reserve: IntArray) -> Partition:
     val, when = _less(whole.val, reserve), whole.stages
     if when is not None:
         starts = np.cumsum(when.train, axis=1) - when.train
-        lengths = [np.add.reduceat(stays.astype(np.int64), at) for stays, at in zip(kept, starts, strict=True)]
+        lengths = [
+            np.add.reduceat(stays.astype(np.int64), at) for stays, at in zip(kept, starts, strict=True)
+        ]
         when = replace(when, train=np.stack(lengths))
         if when.train.min() < 1:
-            raise UsageError("a client's stage has no training sample beside those that the server's rule takes; ask for fewer")
+            raise UsageError(
+                "a client's stage has no training sample beside those that the server's rule takes; ask for "
+                "fewer"
+            )
     listed = np.concatenate([*train, *val, *(test if whole.test_pool == "train" else ())])
     recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(reserve)}
     if "doubled" in whole.recipe:

@@ -21,20 +21,43 @@ class SplitInfo(NamedTuple):
 
 
 SPLITS: tuple[SplitInfo, ...] = (
-    SplitInfo("dirichlet", "dirichlet:CLIENTS:ALPHA", "each class over clients by Dir(alpha) (Yurochkin et al. 2019)"),
-    SplitInfo("dirichlet-client", "dirichlet-client:CLIENTS:ALPHA", "each client's classes by Dir(alpha) (MAP)"),
-    SplitInfo("equal", "equal:CLIENTS:CLASSES[:duplicates]", "equal counts of CLASSES classes, test parts alike (MpFedcon)"),
+    SplitInfo(
+        "dirichlet",
+        "dirichlet:CLIENTS:ALPHA",
+        "each class over clients by Dir(alpha) (Yurochkin et al. 2019)",
+    ),
+    SplitInfo(
+        "dirichlet-client", "dirichlet-client:CLIENTS:ALPHA", "each client's classes by Dir(alpha) (MAP)"
+    ),
+    SplitInfo(
+        "equal",
+        "equal:CLIENTS:CLASSES[:duplicates]",
+        "equal counts of CLASSES classes, test parts alike (MpFedcon)",
+    ),
     SplitInfo("file", "file:PATH", "a partition.npz that was saved before"),
     SplitInfo("iid", "iid:CLIENTS", "every class spread evenly over all clients"),
     SplitInfo("incomplete", "incomplete:CLIENTS", "a random set of 2..C classes for each client (MAP)"),
-    SplitInfo("lognormal", "lognormal:CLIENTS:CLASSES", "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)"),
-    SplitInfo("natural", "natural or natural:CLIENTS", "one client per writer or centre; the first CLIENTS of them"),
-    SplitInfo("pXcY", "pCLIENTScCLASSES[:duplicates], e.g. p10c2", "CLASSES classes for each client, every class owned (FedMR)"),
+    SplitInfo(
+        "lognormal",
+        "lognormal:CLIENTS:CLASSES",
+        "CLASSES neighbouring classes, log-normal sizes (MpFedcon's FEMNIST)",
+    ),
+    SplitInfo(
+        "natural", "natural or natural:CLIENTS", "one client per writer or centre; the first CLIENTS of them"
+    ),
+    SplitInfo(
+        "pXcY",
+        "pCLIENTScCLASSES[:duplicates], e.g. p10c2",
+        "CLASSES classes for each client, every class owned (FedMR)",
+    ),
     SplitInfo("shards", "shards:CLIENTS:SHARDS", "SHARDS label-sorted pieces a client (McMahan et al. 2017)"),
     SplitInfo(
         "stages",
         "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE[:OPTION...]",
-        "CLASSES classes a stage, equal sizes, a global long tail (GLDP); options outer, *_shards, balanced, nMAX",
+        (
+            "CLASSES classes a stage, equal sizes, a global long tail (GLDP); options outer, *_shards, "
+            "balanced, nMAX"
+        ),
     ),
 )
 OPTIONS = ("outer", "sorted_shards", "fedrep_shards", "balanced")
@@ -45,8 +68,9 @@ _INFO = {info.name: info for info in SPLITS}
 class Split:
     """A parsed split. `scheme` is a name of SPLITS; `clients` is None where the data or the file decides.
 
-    classes: per client (pXcY, equal, lognormal) or stage (stages); shards: per client (shards); alpha > 0 (dirichlet*);
-    path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options: words of `stages`, `equal` and pXcY.
+    classes: per client (pXcY, equal, lognormal) or stage (stages); shards: per client (shards); alpha > 0
+    (dirichlet*); path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options:
+    words of `stages`, `equal` and pXcY.
     """
 
     scheme: str
@@ -89,7 +113,11 @@ def parse_split(text: str) -> Split:
     if scheme == "natural" and len(fields) <= 1 and text[-1:] != ":":
         return Split(scheme, clients=_whole(text, fields[0], scheme) if fields else None)
     if scheme in ("dirichlet", "dirichlet-client") and len(fields) == 2:
-        return Split(scheme, clients=_whole(text, fields[0], scheme), alpha=_number(text, fields[1], scheme, "alpha", 1e-6))
+        return Split(
+            scheme,
+            clients=_whole(text, fields[0], scheme),
+            alpha=_number(text, fields[1], scheme, "alpha", 1e-6),
+        )
     if scheme == "shards" and len(fields) == 2:
         return Split(scheme, clients=_whole(text, fields[0], scheme), shards=_whole(text, fields[1], scheme))
     if scheme in ("equal", "lognormal") and len(fields) >= 2:

@@ -1,4 +1,5 @@
-"""GLDP's split [N, S, M]: N clients with M stages of S classes each, equal sizes, a global long tail; and their test sets.
+"""GLDP's split [N, S, M]: N clients with M stages of S classes each, equal sizes, a global long tail; and
+their test sets.
 
 Algorithm `waterfill` of docs/papers/gldp.md §EA2, test mixes of §EA3. A unit is one stage of one client.
 """
@@ -23,9 +24,11 @@ SWAPS = 100  # tried swaps a unit towards a new class in every stage
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """When a client has which part of its lists: train, test int64 [clients, M] are the lengths of the stages' parts.
+    """When a client has which part of its lists: train, test int64 [clients, M] are the lengths of the
+    stages' parts.
 
-    order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each stage, never back.
+        order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each
+        stage, never back.
     """
 
     train: IntArray
@@ -38,7 +41,9 @@ class Stages:
         return int(self.train.shape[1])
 
     def at(self, round: int, rounds: int) -> int:
-        """The stage, from 0, of round `round` (from 0) of `rounds`; raises UsageError unless M divides `rounds`."""
+        """The stage, from 0, of round `round` (from 0) of `rounds`; raises UsageError unless M divides
+        `rounds`.
+        """
         self.check_rounds(self.count, rounds)
         return round % self.count if self.order == "inner" else round * self.count // rounds
 
@@ -50,11 +55,15 @@ class Stages:
 
     @property
     def turn(self) -> int:
-        """Rounds that visit every stage once and are one of GLDP's Algorithm 1: M in `inner` order; `outer` has no such, 1."""
+        """Rounds that visit every stage once and are one of GLDP's Algorithm 1: M in `inner` order;
+        `outer` has no such, 1.
+        """
         return self.count if self.order == "inner" else 1
 
     def draw(self, round: int) -> int:
-        """Which drawing of participants serves this round: in `inner` order one for all stages (GLDP's Algorithm 1)."""
+        """Which drawing of participants serves this round: in `inner` order one for all stages (GLDP's
+        Algorithm 1).
+        """
         return round // self.turn
 
 
@@ -68,8 +77,8 @@ def units(
     algorithm: str,
     seed: int,
 ) -> tuple[list[IntArray], int]:
-    """Sample indices of unit client · stages + stage, all equally many (but for fedrep_shards); how many later stages
-    bring no class that is new to their client.
+    """Sample indices of unit client · stages + stage, all equally many (but for fedrep_shards); how many
+    later stages bring no class that is new to their client.
 
     classes: the shuffled indices of every class.
     """
@@ -92,14 +101,21 @@ def units(
     return [np.concatenate(parts[unit]) for unit in order], stale
 
 
-def _handed_out(kept: list[IntArray], sets: list[set[int]], rng: np.random.RandomState) -> list[list[IntArray]]:
-    """Each class cut among its holders, sizes differing by at most 1; the larger parts to the units smallest so far."""
+def _handed_out(
+    kept: list[IntArray], sets: list[set[int]], rng: np.random.RandomState
+) -> list[list[IntArray]]:
+    """Each class cut among its holders, sizes differing by at most 1; the larger parts to the units
+    smallest so far.
+    """
     parts: list[list[IntArray]] = [[] for _ in sets]
     sizes = np.zeros(len(sets), dtype=np.int64)
     for label, indices in enumerate(kept):
         holders = np.array([unit for unit, own in enumerate(sets) if label in own], dtype=np.int64)
         if len(indices) < len(holders):
-            raise UsageError(f"class {label} has {len(indices)} samples for {len(holders)} holders; use fewer clients or stages")
+            raise UsageError(
+                f"class {label} has {len(indices)} samples for {len(holders)} holders; use fewer clients or "
+                f"stages"
+            )
         ranked = holders[np.lexsort((rng.random_sample(len(holders)), sizes[holders]))]
         cut = dict(zip(ranked.tolist(), np.array_split(indices, max(len(ranked), 1)), strict=False))
         for unit in range(len(sets)):
@@ -109,9 +125,11 @@ def _handed_out(kept: list[IntArray], sets: list[set[int]], rng: np.random.Rando
 
 
 def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntArray]]:
-    """Every unit cut to the smallest one's size, sample by sample from its largest class; parts are in random order.
+    """Every unit cut to the smallest one's size, sample by sample from its largest class; parts are in random
+    order.
 
-    The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there is one.
+        The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there
+        is one.
     """
     goal = min(sum(map(len, part)) for part in parts)
     left = counts.copy()
@@ -125,21 +143,32 @@ def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntAr
     return parts
 
 
-def _sorted_shards(kept: list[IntArray], total: int, each: int, rng: np.random.RandomState) -> list[list[IntArray]]:
-    """The long-tailed data in label order, cut into equal shards, `each` at random to a unit: at most `each` classes."""
+def _sorted_shards(
+    kept: list[IntArray], total: int, each: int, rng: np.random.RandomState
+) -> list[list[IntArray]]:
+    """The long-tailed data in label order, cut into equal shards, `each` at random to a unit: at most
+    `each` classes.
+    """
     labels, joined = np.repeat(np.arange(len(kept)), [len(one) for one in kept]), np.concatenate(kept)
     size = len(joined) // (total * each)
     if size == 0:
-        raise UsageError(f"{len(joined)} samples cannot give {total} x {each} shards; use fewer clients or stages")
+        raise UsageError(
+            f"{len(joined)} samples cannot give {total} x {each} shards; use fewer clients or stages"
+        )
     order = rng.permutation(total * each).reshape(total, each)
-    places = [np.concatenate([np.arange(shard * size, (shard + 1) * size) for shard in row]) for row in order.tolist()]
+    places = [
+        np.concatenate([np.arange(shard * size, (shard + 1) * size) for shard in row])
+        for row in order.tolist()
+    ]
     return [[joined[place][labels[place] == label] for label in range(len(kept))] for place in places]
 
 
 def _ordered(
     sets: list[frozenset[int]], clients: int, stages: int, rng: np.random.RandomState
 ) -> tuple[list[int], int]:
-    """Units to (client, stage) at random, then swaps that bring a class unseen before into every later stage, if possible."""
+    """Units to (client, stage) at random, then swaps that bring a class unseen before into every later
+    stage, if possible.
+    """
     order = rng.permutation(len(sets)).tolist()
 
     def stale(client: int) -> list[int]:
@@ -171,10 +200,12 @@ def _ordered(
 def matching_tests(
     mixes: IntArray, tests: Sequence[IntArray], size: int, mix: str, rng: np.random.RandomState
 ) -> list[IntArray]:
-    """Test indices of one client's stages: `size` a stage, in the mix of its training classes, at least 1 of each held.
+    """Test indices of one client's stages: `size` a stage, in the mix of its training classes, at least 1 of
+    each held.
 
-    mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of each held class. A
-    client's stages share no test sample as long as its classes have enough; different clients may.
+        mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of
+        each held class. A client's stages share no test sample as long as its classes have enough; different
+        clients may.
     """
     decks = [rng.permutation(one) for one in tests]
     used = [0] * len(tests)
@@ -184,7 +215,10 @@ def matching_tests(
         part = []
         for label, number in enumerate(apportioned(shares, size).tolist()):
             if number > len(decks[label]):
-                raise UsageError(f"class {label} has {len(decks[label])} test samples, {number} are wanted of it for one stage")
+                raise UsageError(
+                    f"class {label} has {len(decks[label])} test samples, {number} are wanted of it for one "
+                    f"stage"
+                )
             if number:
                 part.append(decks[label][(used[label] + np.arange(number)) % len(decks[label])])
                 used[label] += number
@@ -193,16 +227,22 @@ def matching_tests(
 
 
 def apportioned(shares: IntArray, size: int) -> IntArray:
-    """`size` seats in proportion to shares [C], at least one where a share is positive, then largest remainders (Hamilton).
+    """`size` seats in proportion to shares [C], at least one where a share is positive, then largest
+    remainders (Hamilton).
 
-    Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive shares.
+        Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive
+        shares.
     """
     held = shares > 0
     if size < held.sum():
-        raise UsageError(f"{size} test samples a stage for {int(held.sum())} classes; use fewer clients or stages")
+        raise UsageError(
+            f"{size} test samples a stage for {int(held.sum())} classes; use fewer clients or stages"
+        )
     exact = shares / shares.sum() * size
     seats = np.where(held, np.maximum(np.floor(exact + class_sets.TINY), 1), 0).astype(np.int64)
     while (missing := size - int(seats.sum())) != 0:
         gap = np.where(held if missing > 0 else seats > 1, exact - seats, np.nan)
-        seats[np.nanargmax(np.round(gap, 9)) if missing > 0 else np.nanargmin(np.round(gap, 9))] += np.sign(missing)
+        seats[np.nanargmax(np.round(gap, 9)) if missing > 0 else np.nanargmin(np.round(gap, 9))] += np.sign(
+            missing
+        )
     return seats

@@ -1,8 +1,9 @@
-"""What is done to images: scaling, resizing and normalising once; cropping, flipping and rotating every batch.
+"""What is done to images: scaling, resizing and normalising once; cropping, flipping and rotating every
+batch.
 
-Augmentation works on prepared images. The authors' pipelines pad, crop, flip and rotate raw images and normalise
-afterwards, so whatever comes in from outside the image here is raw black: the value (0 - mean) / std of its channel.
-Constants: experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
+Augmentation works on prepared images. The authors' pipelines pad, crop, flip and rotate raw images and
+normalise afterwards, so whatever comes in from outside the image here is raw black: the value (0 - mean) /
+std of its channel. Constants: experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ STYLES = ("fedmr", "map", "map-authors", "plain")
 
 @dataclass(frozen=True)
 class Transform:
-    """size: side in pixels after resizing (None: as stored); centre: side of the central square kept after that (None: all);
-    mean, std: one a channel, in units of [0, 1] pixels.
+    """size: side in pixels after resizing (None: as stored); centre: side of the central square kept after
+    that (None: all); mean, std: one a channel, in units of [0, 1] pixels.
 
-    crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by padding_mode;
-    flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ± that, nearest pixel.
-    flamby: FLamby's augmentation.
+    crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by
+    padding_mode; flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ±
+    that, nearest pixel. flamby: FLamby's augmentation.
     """
 
     size: int | None = None
@@ -67,9 +68,11 @@ class Transform:
 
 
 def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
-    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean) / std.
+    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean)
+    / std.
 
-    images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other input.
+        images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other
+        input.
     """
     if images.ndim != 4 or images.shape[1] != len(t.mean) or images.dtype != np.uint8:
         raise UsageError(f"images are {images.dtype} {images.shape}, wanted uint8 (n, {len(t.mean)}, H, W)")
@@ -87,8 +90,8 @@ def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Ten
 def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
     """A randomly cropped, flipped and rotated copy of the prepared batch x [B, C, H, W], on x's device.
 
-    One draw from `generator` (on the CPU) serves the whole batch. Without anything to do, x itself is returned and
-    the generator is not touched.
+    One draw from `generator` (on the CPU) serves the whole batch. Without anything to do, x itself is
+    returned and the generator is not touched.
     """
     if not t.augments or len(x) == 0:
         return x
@@ -96,8 +99,12 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
 
 
 def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
-    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them those of `flamby`."""
-    return torch.rand((batch, 4 + (t.flamby.draws if t.flamby else 0)), generator=generator, dtype=torch.float64)
+    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them
+    those of `flamby`.
+    """
+    return torch.rand(
+        (batch, 4 + (t.flamby.draws if t.flamby else 0)), generator=generator, dtype=torch.float64
+    )
 
 
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
@@ -146,11 +153,14 @@ def _padded(x: Tensor, t: Transform) -> Tensor:
 
 
 def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
-    """Each image turned about its centre by its own angle, anticlockwise; nearest pixel, black from outside."""
+    """Each image turned about its centre by its own angle, anticlockwise; nearest pixel, black from
+    outside.
+    """
     radians = degrees * (math.pi / 180)
     cos, sin, zero = radians.cos(), radians.sin(), torch.zeros_like(radians)
     height, width = x.shape[-2:]
-    # From output to input position, in units of half a side; the ratios undo the unequal units of a non-square image.
+    # From output to input position, in units of half a side; the ratios undo the unequal units of a
+    # non-square image.
     first = torch.stack([cos, -sin * (height / width), zero], dim=1)
     second = torch.stack([sin * (width / height), cos, zero], dim=1)
     theta = torch.stack([first, second], dim=1).to(x.device, x.dtype)
@@ -167,10 +177,18 @@ _COLOUR = Transform(mean=(0.0,) * 3, std=(1.0,) * 3)
 _MAP_CIFAR = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop_padding=4, flip=True)
 _FEDMR_SVHN = Transform(mean=(0.4376821, 0.4437697, 0.47280442), std=(0.19803012, 0.20101562, 0.19703614))
 _FEDMR_CIFAR10 = Transform(
-    mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2615), crop_padding=4, padding_mode="reflect", flip=True
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2615),
+    crop_padding=4,
+    padding_mode="reflect",
+    flip=True,
 )
 _FEDMR_CIFAR100 = Transform(
-    mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop_padding=4, flip=True, rotation_degrees=15.0
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    crop_padding=4,
+    flip=True,
+    rotation_degrees=15.0,
 )
 _TINY = Transform(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
 _LESIONS = replace(_TINY, centre=200, flamby=FlambyAugment())
@@ -187,10 +205,17 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("fashion-mnist", "fedmr"): _GREY,
     ("fashion-mnist", "map"): _GREY_32,
     ("femnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
-    ("femnist", "map"): _GREY,  # MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
-    **{("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")},  # MpFedcon: 28x28, [0, 1]
+    (
+        "femnist",
+        "map",
+    ): _GREY,  # MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
+    **{
+        ("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")
+    },  # MpFedcon: 28x28, [0, 1]
     **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # in FedMR alone
-    **{("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")},  # in neither: GLDP augments nothing
+    **{
+        ("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")
+    },  # in neither: GLDP augments nothing
     ("mnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
     ("mnist", "map"): _GREY_32,
     ("svhn", "fedmr"): _FEDMR_SVHN,
@@ -204,9 +229,10 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
 
 
 def transform_for(dataset: str, style: str) -> Transform:
-    """The transform of a data set in a `style`: 'map' or 'fedmr' as in those papers, 'plain' for [0, 1] and no more.
+    """The transform of a data set in a `style`: 'map' or 'fedmr' as in those papers, 'plain' for [0, 1] and
+    no more.
 
-    Raises UnknownNameError for a name that is in neither list.
+        Raises UnknownNameError for a name that is in neither list.
     """
     name = dataset_name(dataset)
     if style not in STYLES:

@@ -17,13 +17,33 @@ def warn(setup: Setup) -> None:
     """Of what can be carried out and is hardly meant."""
     config, federation, clients = setup.config, setup.config.federation, setup.partition.num_clients
     if federation.participation * clients < 0.5:  # rounded it would be nobody
-        log.warning("federation.participation = %g of %d clients is %.2g of one: one client is trained a round",
-                    federation.participation, clients, federation.participation * clients)  # fmt: skip
+        log.warning(
+            "federation.participation = %g of %d clients is %.2g of one: one client is trained a round",
+            federation.participation,
+            clients,
+            federation.participation * clients,
+        )
     if config.faults.takes_all:
-        log.warning("faults: with drop, late or corrupt = 1 no upload ever counts, and the server's model stays as it began")
-    if not setup.method.has_global and not any(len(part) for part in (*setup.partition.test, *setup.partition.val)):
-        log.warning("%s has no global model and no client has a local test part: no accuracy will be measured; "
-                    "give data.local_test (--local-test), such as 0.2", setup.method.name)  # fmt: skip
-    if config.numerics.precision == "bf16" and not config.runtime.gpu_fraction and (gain := bf16_gain()) < 1.0:
+        log.warning(
+            "faults: with drop, late or corrupt = 1 no upload ever counts, and the server's model stays as "
+            "it began"
+        )
+    if not setup.method.has_global and not any(
+        len(part) for part in (*setup.partition.test, *setup.partition.val)
+    ):
+        log.warning(
+            "%s has no global model and no client has a local test part: no accuracy will be measured; "
+            "give data.local_test (--local-test), such as 0.2",
+            setup.method.name,
+        )
+    if (
+        config.numerics.precision == "bf16"
+        and not config.runtime.gpu_fraction
+        and (gain := bf16_gain()) < 1.0
+    ):
         why = "has no instructions for it" if bf16_in_hardware() is False else "is slower in it"
-        log.warning("numerics.precision bf16: this processor %s: a product takes %.1f times as long as in fp32", why, 1 / gain)
+        log.warning(
+            "numerics.precision bf16: this processor %s: a product takes %.1f times as long as in fp32",
+            why,
+            1 / gain,
+        )

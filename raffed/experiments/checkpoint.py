@@ -1,4 +1,6 @@
-"""A run's checkpoints: which there are, what state.json of one says, and whether what lies in it has the hashes there."""
+"""A run's checkpoints: which there are, what state.json of one says, and whether what lies in it has the
+hashes there.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,24 @@ MISSING = "missing"
 
 def checkpoints(path: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
-    return sorted(one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name))
+    return sorted(
+        one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name)
+    )
 
 
 def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
-    """What state.json of a checkpoint says: server_sha256, identity, round_hashes and, unless it is old, vaults: file →
-    SHA-256. A RunFolderError if it does not."""
+    """What state.json of a checkpoint says: server_sha256, identity, round_hashes and, unless it is old,
+    vaults: file → SHA-256. A RunFolderError if it does not.
+    """
     path = checkpoint / STATE_FILE
     try:
         found: dict[str, Any] = dict(read_json(path))
-        texts = [found["server_sha256"], found["identity"], *found["round_hashes"], *found.get("vaults", {}).values()]
+        texts = [
+            found["server_sha256"],
+            found["identity"],
+            *found["round_hashes"],
+            *found.get("vaults", {}).values(),
+        ]
         if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
             raise TypeError("its hashes are no texts")
     except JsonFileError as error:
@@ -39,7 +49,9 @@ def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
             check_permitted(path, error.__cause__)
         raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunFolderError(f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}") from error
+        raise RunFolderError(
+            f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}"
+        ) from error
     return found
 
 
@@ -48,16 +60,20 @@ def state_name(checkpoint: Path) -> str:
     return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
 
 
-def read_checkpoint(checkpoint: Path, files: Mapping[str, str] | None = None) -> tuple[ServerState, dict[str, Any]]:
+def read_checkpoint(
+    checkpoint: Path, files: Mapping[str, str] | None = None
+) -> tuple[ServerState, dict[str, Any]]:
     """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged.
 
-    files: the hashes in run.json, None in a run of before they were written down. state.json is checked by them, and holds
-    the hashes of all else.
+    files: the hashes in run.json, None in a run of before they were written down. state.json is checked by
+    them, and holds the hashes of all else.
     """
     check_file(checkpoint.parents[1], state_name(checkpoint), files, f"delete {checkpoint}")
     server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
     if digest(server) != about["server_sha256"]:
-        raise RunFolderError(f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder")
+        raise RunFolderError(
+            f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder"
+        )
     for name, (_, found) in damaged_vaults(checkpoint, about).items():
         what = f"is {found}" if found in (MISSING, UNREADABLE) else "does not have the hash in state.json"
         raise RunFolderError(f"{checkpoint / VAULTS / name}: {what}; put it back, or delete {checkpoint}")
@@ -65,14 +81,17 @@ def read_checkpoint(checkpoint: Path, files: Mapping[str, str] | None = None) ->
 
 
 def damaged_vaults(checkpoint: Path, about: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """File → what state.json says of it and what it is, of every vault where the two differ. An old state.json says nothing of
-    vaults: then those that cannot be read."""
+    """File → what state.json says of it and what it is, of every vault where the two differ. An old
+    state.json says nothing of vaults: then those that cannot be read.
+    """
     folder = checkpoint / VAULTS
     recorded: Mapping[str, str] | None = about.get("vaults")
     if recorded is None:
         return {path.name: ("a vault", UNREADABLE) for path in frozen_vaults(folder) if not _is_vault(path)}
     found = frozen_hashes(folder)
-    pairs = {name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})}
+    pairs = {
+        name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})
+    }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

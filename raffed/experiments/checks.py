@@ -23,7 +23,9 @@ def check_names(config: RunConfig) -> None:
     parse_split(config.data.split)
     check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:
-        raise UsageError(f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'")
+        raise UsageError(
+            f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'"
+        )
 
 
 def check_space(method: str, axes: Collection[str]) -> None:
@@ -31,6 +33,8 @@ def check_space(method: str, axes: Collection[str]) -> None:
     if has_space(method):
         return
     info = METHODS[method]
-    takes = {argument for argument, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    takes = {
+        argument for argument, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments
+    }
     if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
         raise UsageError(no_space(method))

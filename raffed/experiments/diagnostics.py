@@ -1,4 +1,6 @@
-"""Can this machine run raffed, and which data sets are here? Looks only; `--ray` starts and ends a small Ray."""
+"""Can this machine run raffed, and which data sets are here? Looks only; `--ray` starts and ends a small
+Ray.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,25 @@ from raffed.errors import RaffedError, UsageError
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware, free_memory, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES
 
-LIBRARIES = ("torch", "torchvision", "ray", "numpy", "pandas", "pyarrow", "scikit-learn", "safetensors", "matplotlib")
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "ray",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scikit-learn",
+    "safetensors",
+    "matplotlib",
+)
 RAY_STARTS = "Ray starts"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. state: "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed cannot run)."""
+    """One line. state: "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed
+    cannot run).
+    """
 
     what: str
     found: str
@@ -32,7 +46,9 @@ class Finding:
 
 
 def examine(data_root: str | None = None, ray: bool = False, address: str | None = None) -> Iterator[Finding]:
-    """Everything that is looked at, one after the other; torch is imported on the way. address: of the Ray that is tried."""
+    """Everything that is looked at, one after the other; torch is imported on the way. address: of the
+    Ray that is tried.
+    """
     yield _python()
     yield from _libraries()
     torch_works = _arithmetic()
@@ -90,16 +106,25 @@ def _arithmetic() -> Finding:
         value = float((torch.ones(64, 64) @ torch.ones(64, 64)).sum())
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return Finding("torch computes", said, "broken", "reinstall both: pip install --force-reinstall torch torchvision")
+        return Finding(
+            "torch computes",
+            said,
+            "broken",
+            "reinstall both: pip install --force-reinstall torch torchvision",
+        )
     if value != 64.0**3:
-        return Finding("torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor")
+        return Finding(
+            "torch computes", f"64³ = {value}", "broken", "this torch gives wrong sums on this processor"
+        )
     return Finding("torch computes", f"yes, with torchvision {torchvision.__version__}")
 
 
 def _bf16() -> Finding:
     gain, without = bf16_gain(), ", without instructions for it" if bf16_in_hardware() is False else ""
     found = f"{gain:.1f} times as fast as fp32 in a product{without}"
-    return Finding("bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ()))
+    return Finding(
+        "bf16 on the CPU", found, *(("note", "leave --precision at fp32 here") if gain < 1.0 else ())
+    )
 
 
 def _max_pools() -> Finding:
@@ -108,7 +133,12 @@ def _max_pools() -> Finding:
 
     if maxpool.built:
         return Finding("max-pools", "by raffed's own kernel")
-    return Finding("max-pools", "by torch", "note", "with a C compiler, pip install --force-reinstall --no-deps raffed is faster")
+    return Finding(
+        "max-pools",
+        "by torch",
+        "note",
+        "with a C compiler, pip install --force-reinstall --no-deps raffed is faster",
+    )
 
 
 def _machine() -> Iterator[Finding]:
@@ -121,7 +151,10 @@ def _machine() -> Iterator[Finding]:
         few = Finding("memory free", enough.found, "note", "use --clients-per-actor 0 or --execution serial")
         yield enough if actors >= cores else few
     if Path("/tmp").is_dir():
-        free, why = shutil.disk_usage("/tmp").free / 1e9, "Ray writes there; free some space or set RAY_TMPDIR"
+        free, why = (
+            shutil.disk_usage("/tmp").free / 1e9,
+            "Ray writes there; free some space or set RAY_TMPDIR",
+        )
         yield Finding("/tmp free", f"{free:.1f} GB", *(("note", why) if free < 2.0 else ()))
 
 
@@ -132,7 +165,10 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("GPU", "none that torch sees: runs use the CPU", "absent")
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        yield Finding(f"GPU {index}", f"{about.name}, {about.total_memory / 1e9:.0f} GB; --gpu-fraction 0.25 puts 4 actors on it")
+        yield Finding(
+            f"GPU {index}",
+            f"{about.name}, {about.total_memory / 1e9:.0f} GB; --gpu-fraction 0.25 puts 4 actors on it",
+        )
 
 
 def _data(root: str | None) -> Iterator[Finding]:
@@ -140,9 +176,13 @@ def _data(root: str | None) -> Iterator[Finding]:
     text = root or os.environ.get("RAFFED_DATA", "")
     folder = Path(text).expanduser()
     if not text:
-        yield Finding("data folder", "none named", "note", "set RAFFED_DATA or give --data-root; digits needs none")
+        yield Finding(
+            "data folder", "none named", "note", "set RAFFED_DATA or give --data-root; digits needs none"
+        )
     elif not folder.is_dir():
-        yield Finding("data folder", f"{folder} is not there", "note", "make it, or set RAFFED_DATA to another")
+        yield Finding(
+            "data folder", f"{folder} is not there", "note", "make it, or set RAFFED_DATA to another"
+        )
     else:
         yield Finding("data folder", str(folder))
     for name in DATASETS:
@@ -154,7 +194,11 @@ def _dataset(name: str, root: str) -> Finding:
 
     if name != "digits" and (not root or not _traces(name, Path(root).expanduser())):
         info = DATASETS[name]
-        how = f"put there: {info.origin}" if info.folder else f"raffed run --dataset {name} --download --data-root DIR"
+        how = (
+            f"put there: {info.origin}"
+            if info.folder
+            else f"raffed run --dataset {name} --download --data-root DIR"
+        )
         return Finding(name, "not here", "absent", how)
     try:
         pool = load_dataset(name, root or None)
@@ -175,7 +219,9 @@ def _traces(name: str, root: Path) -> bool:
 
 
 def for_ray() -> Iterator[Finding]:
-    """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do without Ray."""
+    """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do
+    without Ray.
+    """
     from raffed.runtime.ray_backend.obstacles import visible
 
     for obstacle, what in visible():

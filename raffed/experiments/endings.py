@@ -14,8 +14,9 @@ LAST_WORD = 2.0  # seconds in which a driver that was ended lets go of the folde
 
 
 def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another command has it.
-    mine: this process is known to have it, if any does."""
+    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another
+    command has it. mine: this process is known to have it, if any does.
+    """
     if not (path / RUN_FILE).exists():
         return
     with contextlib.suppress(RunFolderError, OSError), (alone if mine else held)(path, patience=LAST_WORD):
@@ -25,7 +26,9 @@ def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) 
 
 
 def end_early(path: Path, asked: bool) -> None:
-    """Put down that a run was asked to stop, or has lost its Ray; raise the latter unless the run was done anyway."""
+    """Put down that a run was asked to stop, or has lost its Ray; raise the latter unless the run was
+    done anyway.
+    """
     if (what := lost()) is not None:
         own.end_all()  # then nobody writes in the folder any more
     mark_interrupted(path, what and f"{what} died")

@@ -8,10 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RoundEvent:
-    """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over participants of
-    the personalised models on their local test parts; val, val_personal: the same two on the clients' validation parts; all
-    fractions, None where not measured. Bytes: of all participants. straggling:
-    participants that made fewer steps by the plan of faults."""
+    """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over
+    participants of the personalised models on their local test parts; val, val_personal: the same two on the
+    clients' validation parts; all fractions, None where not measured. Bytes: of all participants. straggling:
+    participants that made fewer steps by the plan of faults.
+    """
 
     round: int  # rounds done
     rounds: int

@@ -58,8 +58,9 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """A round whose uploads are in the server. whole: the global model, None where there is none; test, val: of it, sent: of
-    the weights that are broadcast, where a server's rule wants others scored."""
+    """A round whose uploads are in the server. whole: the global model, None where there is none; test, val:
+    of it, sent: of the weights that are broadcast, where a server's rule wants others scored.
+    """
 
     training: _Training
     reports: list[Report]
@@ -76,7 +77,8 @@ def _nobody() -> tuple[PartialSum, list[Report]]:
 class RoundLoop:
     """One run from its first to its last round. `versions`: client → rounds done when it last took part.
 
-    A round's seconds are those since it was begun, or since the round before it was scored, if that was later.
+    A round's seconds are those since it was begun, or since the round before it was scored, if that was
+    later.
     """
 
     def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder) -> None:
@@ -87,7 +89,10 @@ class RoundLoop:
         self._initial = network.initial
         wanted = self.method.server.required_data()
         self._network = network
-        self._public, self._labelled = public_images(setup, wanted.images), labelled_images(setup, wanted.labelled)
+        self._public, self._labelled = (
+            public_images(setup, wanted.images),
+            labelled_images(setup, wanted.labelled),
+        )
         self._clean = None if self._public is None else CleanScore(setup, network, self._public)
         self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
@@ -97,7 +102,8 @@ class RoundLoop:
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
             self._took_part(RoundParticipants.of(setup, number).trained, number)
-        # The last server whose round has its rows, and the versions of then: with any other, a failure would leave a gap in them.
+        # The last server whose round has its rows, and the versions of then: with any other, a failure would
+        # leave a gap in them.
         self._safe = self.server, dict(self.versions)
 
     def _took_part(self, clients: tuple[int, ...], round: int) -> None:
@@ -109,12 +115,17 @@ class RoundLoop:
         return State(self.server.w, self.server.b)
 
     def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
-        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always recorded."""
+        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always
+        recorded.
+        """
         config = self.setup.config
         try:
             for event in self.next(config.federation.rounds - self.server.round):
                 yield event
-                done, halt = self.server.round, stop()  # asked once: a signal between two answers would skip the checkpoint
+                done, halt = (
+                    self.server.round,
+                    stop(),
+                )  # asked once: a signal between two answers would skip the checkpoint
                 if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
                     self.folder.checkpoint(self.server, self.round_hashes, self.versions)
                 if halt:
@@ -131,7 +142,8 @@ class RoundLoop:
     def next(self, count: int) -> Iterator[RoundEvent]:
         """The next `count` rounds, an event each, without checkpoints.
 
-        Actors train a round while the one before is scored and recorded; not beside a survey, which looks at what clients keep.
+        Actors train a round while the one before is scored and recorded; not beside a survey, which looks at
+        what clients keep.
         """
         ahead: _Training | None = None
         for left in reversed(range(count)):
@@ -147,7 +159,11 @@ class RoundLoop:
     def _begun(self) -> _Training:
         """The next round's training, asked for."""
         number, ahead = self.server.round, self._ahead
-        drawn = ahead if ahead is not None and ahead.number == number else RoundPlan.of(self.setup, self.method, number)
+        drawn = (
+            ahead
+            if ahead is not None and ahead.number == number
+            else RoundPlan.of(self.setup, self.method, number)
+        )
         job = self._job(drawn)
         asked = self.runtime.train(job) if job.participants else _nobody
         return _Training(drawn, job, time.perf_counter(), asked)
@@ -162,7 +178,9 @@ class RoundLoop:
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         judged = whole if drawn.measure else None
         test = self.runtime.evaluate(judged) if judged is not None else None
-        val = self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
+        val = (
+            self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
+        )
         apart = judged is not None and judged.w is not self.server.w
         sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
         return _Scoring(training, reports, whole, test, val, sent)
@@ -171,7 +189,9 @@ class RoundLoop:
         """The rows of a round, once its scores are there. ahead: whether the next one trains meanwhile."""
         training, reports, whole = scoring.training, scoring.reports, scoring.whole
         roster, job = training.drawn.roster, training.job
-        self.round_hashes.append(weights_sha256(self.state))  # here, not before: the next round trains meanwhile
+        self.round_hashes.append(
+            weights_sha256(self.state)
+        )  # here, not before: the next round trains meanwhile
         if ahead and self.server.round + 1 < self.setup.config.federation.rounds:
             self._ahead = RoundPlan.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
@@ -201,11 +221,22 @@ class RoundLoop:
         clients, measure = drawn.roster.trained, drawn.measure or drawn.surveyed
         versions = tuple(self.versions.get(client, 0) for client in clients)
         return RoundOrder(
-            self.server.broadcast(), clients, drawn.weights, versions, measure, drawn.stacks, drawn.fates, drawn.peers
-        )  # fmt: skip
+            self.server.broadcast(),
+            clients,
+            drawn.weights,
+            versions,
+            measure,
+            drawn.stacks,
+            drawn.fates,
+            drawn.peers,
+        )
 
-    def _aggregated(self, partial: PartialSum, roster: RoundParticipants, sizes: list[int], most: float) -> ServerState:
-        """The server after a round; with no upload to count it waits, its memories and all. most: the largest p_i."""
+    def _aggregated(
+        self, partial: PartialSum, roster: RoundParticipants, sizes: list[int], most: float
+    ) -> ServerState:
+        """The server after a round; with no upload to count it waits, its memories and all. most: the
+        largest p_i.
+        """
         counted = roster.counted
         if not counted:
             return self.server.replace(round=self.server.round + 1)
@@ -221,7 +252,9 @@ class RoundLoop:
             return server_round(self.method, self.server, mean_w, mean_b, k)
 
     def _noisy(self, mean: Params, most: float) -> Params:
-        """The mean with the server's noise, where the run asks for it: σ times S · max p_i, by which one client can move it."""
+        """The mean with the server's noise, where the run asks for it: σ times S · max p_i, by which one
+        client can move it.
+        """
         privacy = self.setup.config.privacy
         if privacy.clip is None or privacy.noise_at != "server":
             return mean
@@ -229,25 +262,43 @@ class RoundLoop:
         return add_noise(mean, privacy.noise * privacy.clip * most, stream)
 
     def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
-        """Masks cancel over all that agreed on them: a message that one of them does not send would leave its sum hidden."""
+        """Masks cancel over all that agreed on them: a message that one of them does not send would leave
+        its sum hidden.
+        """
         few = {slot: got.count for slot, got in received.items() if got.count != counted}
         if few and self.setup.config.privacy.masks:
-            raise UsageError(f"privacy.masks: {self.method.name}: of {counted} clients only so many send {few}; use no masks")
+            raise UsageError(
+                f"privacy.masks: {self.method.name}: of {counted} clients only so many send {few}; use no "
+                f"masks"
+            )
 
     def _survey(self, last: RoundOrder, whole: Broadcast | None) -> list[Row]:
         """All clients between rounds; whole: the server's model if that is all a client needs."""
         clients = tuple(range(self.setup.partition.num_clients))
         versions = tuple(self.versions.get(client, 0) for client in clients)
-        job = RoundOrder(self.server.broadcast(), clients, (0.0,) * len(clients), versions, True, tuple((c,) for c in clients))
+        job = RoundOrder(
+            self.server.broadcast(),
+            clients,
+            (0.0,) * len(clients),
+            versions,
+            True,
+            tuple((c,) for c in clients),
+        )
         oracle = not self.method.has_global
         found = self.runtime.survey(job, self._oracle(last) if oracle else whole)
         return survey_rows(self.server.round, found, oracle, [version > 0 for version in versions])
 
     def _oracle(self, last: RoundOrder) -> Broadcast | None:
-        """The server's layers completed by the mean of those that the last participants keep: a model that only the simulator
-        can form (docs/papers/gldp.md §7). None where nothing is shared, where buffers stay at home, or where no head is used."""
+        """The server's layers completed by the mean of those that the last participants keep: a model that
+        only the simulator can form (docs/papers/gldp.md §7). None where nothing is shared, where buffers stay
+        at home, or where no head is used.
+        """
         split, personal = self.method.split, self.method.personal
-        if split.personal == "all" or split.buffers == "local" or (personal is not None and personal.predicts):
+        if (
+            split.personal == "all"
+            or split.buffers == "local"
+            or (personal is not None and personal.predicts)
+        ):
             return None
         if not any(last.weights):
             return None  # no upload counted
@@ -259,10 +310,21 @@ class RoundLoop:
         return self.server.replace(w=self.server.w.joined(own, self._initial.w.names)).broadcast()
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
-        means = {(r.model, r.split): r.value for r in rows
-                 if r.client is None and r.class_ is None and r.metric == "accuracy"}  # fmt: skip
+        means = {
+            (r.model, r.split): r.value
+            for r in rows
+            if r.client is None and r.class_ is None and r.metric == "accuracy"
+        }
         return RoundEvent(
-            self.server.round, self.setup.config.federation.rounds, rows[0].value, means.get(("global", "test")),
-            means.get(("personal", "local_test")), len(reports), rows[0].bytes_up or 0, rows[0].bytes_down or 0, seconds,
-            means.get(("global", "val")), means.get(("personal", "val")),
-        )  # fmt: skip
+            self.server.round,
+            self.setup.config.federation.rounds,
+            rows[0].value,
+            means.get(("global", "test")),
+            means.get(("personal", "local_test")),
+            len(reports),
+            rows[0].bytes_up or 0,
+            rows[0].bytes_down or 0,
+            seconds,
+            means.get(("global", "val")),
+            means.get(("personal", "val")),
+        )

@@ -1,4 +1,6 @@
-"""What `federation.measures` asks for, measured by the driver around the last round: the same bits wherever clients train."""
+"""What `federation.measures` asks for, measured by the driver around the last round: the same bits
+wherever clients train.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from raffed.runtime.worker import features_of
 
 
 def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:
-    """Of the last round's broadcast. memory: numbers a client holds (core/measures/client_memory.py), seen in a step on two test images."""
+    """Of the last round's broadcast. memory: numbers a client holds (core/measures/client_memory.py),
+    seen in a step on two test images.
+    """
     if not setup.config.federation.asks("memory"):
         return []
     x = prepare_images(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
@@ -31,7 +35,9 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
 
 
 def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]:
-    """Of the global model, where there is one. spectrum: R1, R2, R4 of docs/papers/fedmr.md §E3, table 7, on the test set."""
+    """Of the global model, where there is one. spectrum: R1, R2, R4 of docs/papers/fedmr.md §E3, table 7,
+    on the test set.
+    """
     if whole is None or not setup.config.federation.asks("spectrum"):
         return []
     images, answers = setup.test_set()
@@ -48,4 +54,6 @@ def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]
         "eigenvalue_variance_class": feature_spectrum.by_class(z, y, order),
         "eigenvalue_variance_raw": feature_spectrum.by_batch(z, order, standardised=False),
     }
-    return [Row(whole.round, "global", "test", name, value, n=count) for name, (value, count) in readings.items()]
+    return [
+        Row(whole.round, "global", "test", name, value, n=count) for name, (value, count) in readings.items()
+    ]

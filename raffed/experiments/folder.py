@@ -1,4 +1,6 @@
-"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints, final weights. Driver only."""
+"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints, final weights.
+Driver only.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +34,29 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
 
 FINAL = "final.safetensors"
-KEPT_STATES = 100  # hashes of checkpoints' state.json that run.json holds: a copy at a URL may lag behind by some checkpoints
-CHANGED = "{path}: resumed under other conditions: {what}; from here on its bits may differ from those of a run without a pause"
+# Hashes of checkpoints' state.json that run.json holds: a copy at a URL may lag behind by some checkpoints
+KEPT_STATES = 100
+CHANGED = (
+    "{path}: resumed under other conditions: {what}; from here on its bits may differ from those of a run "
+    "without a pause"
+)
 
 log = logging.getLogger(__name__)
 
 
 def run_config(path: Path) -> RunConfig:
-    """The configuration of the run in a folder; a RunFolderError if there is none. Which Ray cluster is joined, whoever
-    resumes the run says anew: a cluster that the file of a stranger names could run code here."""
+    """The configuration of the run in a folder; a RunFolderError if there is none. Which Ray cluster is
+    joined, whoever resumes the run says anew: a cluster that the file of a stranger names could run code
+    here.
+    """
     found = read_run(path)
     try:
         config = RunConfig.from_dict(found["config"])
         return replace(config, runtime=replace(config.runtime, address=near(config.runtime.address)))
     except (UsageError, OverflowError) as error:
-        raise RunFolderError(f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it") from error
+        raise RunFolderError(
+            f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it"
+        ) from error
 
 
 def near(address: str | None) -> str | None:
@@ -55,11 +65,14 @@ def near(address: str | None) -> str | None:
 
 
 def check_unedited(path: Path) -> None:
-    """Refuse a run whose configuration in run.json is not the one it was started with: its bits would mix two runs."""
+    """Refuse a run whose configuration in run.json is not the one it was started with: its bits would mix
+    two runs.
+    """
     recorded, found = read_run(path).get("identity"), run_config(path).identity()
     if recorded != found:
         raise RunFolderError(
-            f"{path / RUN_FILE}: its configuration was edited (identity {found[:12]}, recorded {str(recorded)[:12]}); "
+            f"{path / RUN_FILE}: its configuration was edited (identity {found[:12]}, recorded "
+            f"{str(recorded)[:12]}); "
             "put it back, or start a new run with another --out"
         )
 
@@ -68,7 +81,11 @@ def check_free(path: Path, config: RunConfig) -> None:
     """Refuse a folder that holds a run, or something else, already."""
     if (path / RUN_FILE).exists():
         same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
-        advice = f"`raffed resume {path}` continues it" if same else "its configuration differs; choose another --out"
+        advice = (
+            f"`raffed resume {path}` continues it"
+            if same
+            else "its configuration differs; choose another --out"
+        )
         if same and state == "running":  # killed; or its file system has no locks, and it is at work
             advice = f"if nothing works on it any more, {advice}"
         raise RunFolderError(f"{path} holds a run already ({state}); {advice}")
@@ -77,9 +94,11 @@ def check_free(path: Path, config: RunConfig) -> None:
 
 
 class RunFolder:
-    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single steps.
+    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single
+    steps.
 
-    verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing is said of it.
+        verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing
+        is said of it.
     """
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
@@ -105,7 +124,13 @@ class RunFolder:
         self._save_partition()
         config = setup.config
         self._writer = MetricsWriter(
-            path, self._about["run_id"], config.method, setup.dataset.name, config.data.split, config.seed, self._record
+            path,
+            self._about["run_id"],
+            config.method,
+            setup.dataset.name,
+            config.data.split,
+            config.seed,
+            self._record,
         )
         if resume:
             self._continue(said)
@@ -133,8 +158,9 @@ class RunFolder:
         self._write(**changes)
 
     def checkpoint(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
-        """Flush the rows, then write the server and every vault as of its round: completely or not at all. versions: client →
-        rounds done when it last took part."""
+        """Flush the rows, then write the server and every vault as of its round: completely or not at all.
+        versions: client → rounds done when it last took part.
+        """
         self._place.check()
         folder = self.path / CHECKPOINTS
         target, part = folder / f"round-{server.round:06d}", folder / ".part"
@@ -146,8 +172,13 @@ class RunFolder:
                 save_record(server, part / "server.safetensors")
                 kept = versions if self.setup.method.keeps_state else {}
                 hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
-                about = {"round": server.round, "server_sha256": digest(server), "round_hashes": round_hashes,
-                         "vaults": hashes, "identity": self.setup.config.identity()}  # fmt: skip
+                about = {
+                    "round": server.round,
+                    "server_sha256": digest(server),
+                    "round_hashes": round_hashes,
+                    "vaults": hashes,
+                    "identity": self.setup.config.identity(),
+                }
                 write_json(part / STATE_FILE, about)
                 sync_tree(part)
                 self._record({**rows, state_name(target): file_sha256(part / STATE_FILE)})
@@ -168,7 +199,11 @@ class RunFolder:
             self.checkpoint(server, round_hashes, versions)
 
     def finish(
-        self, server: ServerState, weights_sha256: str, vault_digests: Mapping[int, str], round_hashes: list[str]
+        self,
+        server: ServerState,
+        weights_sha256: str,
+        vault_digests: Mapping[int, str],
+        round_hashes: list[str],
     ) -> dict[str, str]:
         """Final weights and hashes; the run is finished."""
         save_record(server, self.path / FINAL)
@@ -197,7 +232,9 @@ class RunFolder:
         write_json(self.path / RUN_FILE, self._about)
 
     def _record(self, hashes: Mapping[str, str]) -> None:
-        """Write down the hashes of files that are about to take their names; killed in between, there are hashes too many."""
+        """Write down the hashes of files that are about to take their names; killed in between, there are
+        hashes too many.
+        """
         self._files |= hashes
         states = [name for name in self._files if name.endswith(STATE_FILE)]
         for name in sorted(states)[:-KEPT_STATES]:
@@ -213,14 +250,19 @@ class RunFolder:
             self._write()
 
     def _opened(self) -> list[str]:
-        """Check all that is gone on with, before anything is changed, and take up the last sound checkpoint. What was said."""
+        """Check all that is gone on with, before anything is changed, and take up the last sound
+        checkpoint. What was said.
+        """
         self._check_same()
         said = [] if self._verifies else check_partition(self.path, self._about, self.setup.partition)
         said += self._restore()
         known = self._about.get("files")
         if known is None:
             self._about |= {"schema": RUN_SCHEMA, "files": self._adopted()}
-            said.append(f"{self.path}: begun by a version of raffed that wrote down no hashes of its files; they have hashes now")
+            said.append(
+                f"{self.path}: begun by a version of raffed that wrote down no hashes of its files; they "
+                f"have hashes now"
+            )
         before = segments_of(self._about)
         self._about["rounds_done"] = self.rounds_done
         self._about["segments"] = [*up_to(before, self.rounds_done), new_segment(self.rounds_done)]
@@ -252,12 +294,15 @@ class RunFolder:
         check_unedited(self.path)
         if self._about["identity"] != self.setup.config.identity():
             raise RunFolderError(
-                f"{self.path}: the run there has another configuration; resume takes no new one, and no other number of threads "
+                f"{self.path}: the run there has another configuration; resume takes no new one, and no "
+                f"other number of threads "
                 f"(there {run_config(self.path).runtime.threads}) or kind of device: its bits would be others"
             )
         recorded, drawn = self._about.get("partition_sha256"), self.setup.partition.sha256()
         if recorded != drawn:
-            raise RunFolderError(f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed")
+            raise RunFolderError(
+                f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed"
+            )
 
     def _restore(self) -> list[str]:
         """Read the last sound checkpoint; nothing is changed. What is to be said of those that are not."""
@@ -288,5 +333,3 @@ def vaults_sha256(digests: Mapping[int, str]) -> str:
     """One SHA-256 for all vaults, from client → digest."""
     lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()
-
-

@@ -1,4 +1,6 @@
-"""What happens to a run's folder while the run writes there: a full disk, no permission any more, another name, no folder."""
+"""What happens to a run's folder while the run writes there: a full disk, no permission any more, another
+name, no folder.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ CLOSED = {
 
 
 class Place:
-    """A folder under the name it had: a handle on it tells whether it is still there, and what it is called now."""
+    """A folder under the name it had: a handle on it tells whether it is still there, and what it is
+    called now.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -43,7 +47,9 @@ class Place:
         return (status.st_dev, status.st_ino) == self._key
 
     def check(self) -> None:
-        """Raise a FileNotFoundError unless `here`; another folder of the same name is not to be written in."""
+        """Raise a FileNotFoundError unless `here`; another folder of the same name is not to be written
+        in.
+        """
         if not self.here():
             raise FileNotFoundError(errno.ENOENT, "the folder of the run is no longer there", str(self.path))
 
@@ -59,7 +65,9 @@ class Kept(Place):
         """Where the folder is now; None if it was removed, or where the system does not say."""
         try:
             found = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
-            return found if found.is_dir() and os.path.samestat(found.stat(), os.fstat(self._handle)) else None
+            return (
+                found if found.is_dir() and os.path.samestat(found.stat(), os.fstat(self._handle)) else None
+            )
         except OSError:
             return None
 
@@ -69,14 +77,17 @@ class Kept(Place):
 
 
 def of_folder(error: BaseException) -> bool:
-    """Whether an error is of the folder, whose state `written` tells in a line: a second one of the kind adds nothing."""
+    """Whether an error is of the folder, whose state `written` tells in a line: a second one of the kind
+    adds nothing.
+    """
     return is_full(error) or (isinstance(error, OSError) and error.errno in CLOSED)
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
-    """A run writes in its folder within. What keeps it from that becomes one error that says what to do, and is no longer a
-    request that is refused."""
+    """A run writes in its folder within. What keeps it from that becomes one error that says what to do, and
+    is no longer a request that is refused.
+    """
     try:
         kept = Kept(path)
     except OSError as error:
@@ -98,7 +109,9 @@ def written(path: Path) -> Iterator[None]:
 
 def _lost(path: Path, now: Path | None) -> FolderLostError:
     if now is None:
-        return FolderLostError(f"{path} was removed while the run wrote there, and its files with it; start it again")
+        return FolderLostError(
+            f"{path} was removed while the run wrote there, and its files with it; start it again"
+        )
     what = f"{path} was renamed to {now} while the run wrote there"
     with contextlib.suppress(OSError, RunFolderError):
         about = read_run(now)
@@ -114,7 +127,9 @@ def _told(path: Path, error: OSError) -> None:
         raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
     if error.errno in CLOSED:
         what = f"{error.filename or path}: {os.strerror(error.errno)}"
-        raise FolderLostError(f"{what}, so the run cannot go on writing there; {CLOSED[error.errno]}, then {then}") from error
+        raise FolderLostError(
+            f"{what}, so the run cannot go on writing there; {CLOSED[error.errno]}, then {then}"
+        ) from error
 
 
 def _begun(path: Path) -> bool:

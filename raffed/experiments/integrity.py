@@ -1,4 +1,6 @@
-"""Is what lies in a run's folder what the run wrote there? By the hashes in run.json, before a command relies on it."""
+"""Is what lies in a run's folder what the run wrote there? By the hashes in run.json, before a command
+relies on it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ PARTITION = "partition.npz"
 
 
 def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: str) -> None:
-    """Raise a RunFolderError unless a file below a run's folder has the bytes that run.json says. files: as there; None for a
-    run of before they were written down, of which every file is taken as it is."""
+    """Raise a RunFolderError unless a file below a run's folder has the bytes that run.json says. files: as
+    there; None for a run of before they were written down, of which every file is taken as it is.
+    """
     if files is None:
         return
     try:
@@ -27,7 +30,9 @@ def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: s
     except OSError as error:
         raise RunFolderError(f"{path / name}: cannot be read ({error.strerror}); {advice}") from error
     if name not in files:
-        raise RunFolderError(f"{path / name}: this run did not write it, {RUN_FILE} does not know it; {advice}")
+        raise RunFolderError(
+            f"{path / name}: this run did not write it, {RUN_FILE} does not know it; {advice}"
+        )
     if files[name] != found:
         raise RunFolderError(f"{path / name}: damaged or exchanged ({RUN_FILE} has another hash); {advice}")
 
@@ -68,11 +73,15 @@ def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str
 def same_recipe(found: Partition, drawn: Partition) -> bool:
     """Whether two partitions say the same of how they were made; older versions of raffed said less."""
     common = found.recipe.keys() & drawn.recipe.keys()
-    return found.num_classes == drawn.num_classes and all(found.recipe[name] == drawn.recipe[name] for name in common)
+    return found.num_classes == drawn.num_classes and all(
+        found.recipe[name] == drawn.recipe[name] for name in common
+    )
 
 
 def check_rows(path: Path, rounds: int) -> None:
-    """Raise a RunFolderError unless each of a run's first `rounds` rounds has metric rows that can be read."""
+    """Raise a RunFolderError unless each of a run's first `rounds` rounds has metric rows that can be
+    read.
+    """
     until, why = rows_until(path)
     if until < rounds:
         raise RunFolderError(why)
@@ -83,7 +92,8 @@ def check_finished(path: Path, about: Mapping[str, Any]) -> None:
     check_rows(path, about["rounds_done"])
     if rows_sha256(read_metrics(path)) != about["hashes"]["metrics"]:
         raise RunFolderError(
-            f"{path / 'metrics'}: the rows do not have the hash in {RUN_FILE}; they, or the hash, were changed: put back a copy"
+            f"{path / 'metrics'}: the rows do not have the hash in {RUN_FILE}; they, or the hash, were "
+            f"changed: put back a copy"
         )
     for text in check_partition(path, about):
         log.warning("%s", text)

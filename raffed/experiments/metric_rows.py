@@ -18,19 +18,53 @@ def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, sec
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
     rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
     for r in reports:
-        rows.append(Row(number, "local", "train", "loss", r.loss, client=r.client, n=r.n,
-                        bytes_up=r.bytes_up, bytes_down=r.bytes_down, seconds=r.seconds))  # fmt: skip
+        rows.append(
+            Row(
+                number,
+                "local",
+                "train",
+                "loss",
+                r.loss,
+                client=r.client,
+                n=r.n,
+                bytes_up=r.bytes_up,
+                bytes_down=r.bytes_down,
+                seconds=r.seconds,
+            )
+        )
         for model in MODELS:
             if model in r.scores:
                 tally = r.scores[model]
-                rows.append(Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n))
+                rows.append(
+                    Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n)
+                )
         if "personal" in r.scores:
             own = r.scores["personal"]
-            rows.append(Row(number, "personal", "local_test", "accuracy_observed", own.accuracy_observed, r.client, n=own.n))
+            rows.append(
+                Row(
+                    number,
+                    "personal",
+                    "local_test",
+                    "accuracy_observed",
+                    own.accuracy_observed,
+                    r.client,
+                    n=own.n,
+                )
+            )
         for name, (value, count) in r.extra.items():
             rows.append(Row(number, "local", "train", name, value, client=r.client, n=count))
         for stage, tally in enumerate(r.stages):
-            rows.append(Row(number, "personal", "local_test", f"accuracy_stage{stage}", tally.accuracy, r.client, n=tally.n))
+            rows.append(
+                Row(
+                    number,
+                    "personal",
+                    "local_test",
+                    f"accuracy_stage{stage}",
+                    tally.accuracy,
+                    r.client,
+                    n=tally.n,
+                )
+            )
     rows += _extra_means(number, reports)
     for model in MODELS:
         rows += _means(number, model, [r.scores[model] for r in reports if model in r.scores])
@@ -43,8 +77,12 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
     """What was measured besides, unweighted over the participants for which it was a number."""
     rows = []
     for name in dict.fromkeys(name for r in reports for name in r.extra):
-        known = [r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)]
-        rows.append(Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known)))
+        known = [
+            r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)
+        ]
+        rows.append(
+            Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known))
+        )
     return rows
 
 
@@ -53,7 +91,10 @@ def _means(number: int, model: str, tallies: Sequence[ScoreCounts]) -> list[Row]
     if not tallies:
         return []
     names, n = ("accuracy", "accuracy_observed", "macro_f1"), len(tallies)  # properties of a Tally
-    return [Row(number, model, "local_test", name, sum(getattr(tally, name) for tally in tallies) / n, n=n) for name in names]
+    return [
+        Row(number, model, "local_test", name, sum(getattr(tally, name) for tally in tallies) / n, n=n)
+        for name in names
+    ]
 
 
 def _global_rows(number: int, test: ScoreCounts) -> list[Row]:
@@ -66,7 +107,9 @@ def _global_rows(number: int, test: ScoreCounts) -> list[Row]:
 
 
 def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None) -> list[Row]:
-    """The rows of split `val`: the personal models each on its own part, their mean, the global model on all parts."""
+    """The rows of split `val`: the personal models each on its own part, their mean, the global model on
+    all parts.
+    """
     own = [(r.client, r.validation) for r in reports if r.validation is not None]
     rows = _each_and_mean(number, "personal", "val", "accuracy", own)
     if val is not None:
@@ -75,9 +118,12 @@ def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None)
     return rows
 
 
-def survey_rows(number: int, standings: Iterable[SurveyedClient], oracle: bool, visited: Sequence[bool]) -> list[Row]:
-    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. visited: of all clients,
-    whether they have taken part in a round so far."""
+def survey_rows(
+    number: int, standings: Iterable[SurveyedClient], oracle: bool, visited: Sequence[bool]
+) -> list[Row]:
+    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. visited:
+    of all clients, whether they have taken part in a round so far.
+    """
     found = list(standings)
     names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
     rows = []
@@ -88,8 +134,16 @@ def survey_rows(number: int, standings: Iterable[SurveyedClient], oracle: bool, 
     return [*rows, Row(number, "personal", "local_test", "never_selected", never, n=len(visited))]
 
 
-def _each_and_mean(number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, ScoreCounts]]) -> list[Row]:
+def _each_and_mean(
+    number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, ScoreCounts]]
+) -> list[Row]:
     """Each client's accuracy, and the unweighted mean of them."""
-    rows = [Row(number, model, split, metric, tally.accuracy, client=client, n=tally.n) for client, tally in own]
-    mean = [Row(number, model, split, metric, sum(tally.accuracy for _, tally in own) / len(own), n=len(own))] if own else []
+    rows = [
+        Row(number, model, split, metric, tally.accuracy, client=client, n=tally.n) for client, tally in own
+    ]
+    mean = (
+        [Row(number, model, split, metric, sum(tally.accuracy for _, tally in own) / len(own), n=len(own))]
+        if own
+        else []
+    )
     return rows + mean

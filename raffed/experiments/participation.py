@@ -33,7 +33,9 @@ class RoundParticipants:
 
     @staticmethod
     def of(setup: Setup, round: int) -> RoundParticipants:
-        return RoundParticipants(draw_faults(setup.config.faults, setup.config.seed, round, draw_participants(setup, round)))
+        return RoundParticipants(
+            draw_faults(setup.config.faults, setup.config.seed, round, draw_participants(setup, round))
+        )
 
     @property
     def trained(self) -> tuple[int, ...]:
@@ -53,14 +55,21 @@ class RoundParticipants:
     def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
         """p_i of everyone that trains: over those that count, 0 for the others."""
         counted = self.counted
-        shares = dict(zip(counted, method.mean.weights([sizes[c] for c in counted]), strict=True)) if counted else {}
+        shares = (
+            dict(zip(counted, method.mean.weights([sizes[c] for c in counted]), strict=True))
+            if counted
+            else {}
+        )
         return tuple(shares.get(client, 0.0) for client in self.trained)
 
     def rows(self, number: int) -> list[Row]:
         """What happened (results/schema.py); `number`: rounds done."""
         dropped, late, refused = (len(self._with(outcome)) for outcome in ("dropped", "late", "refused"))
         numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": self.straggling}
-        return [Row(number, "global", "train", name, float(value), n=len(self.fates)) for name, value in numbers.items()]
+        return [
+            Row(number, "global", "train", name, float(value), n=len(self.fates))
+            for name, value in numbers.items()
+        ]
 
     def _with(self, outcome: FaultOutcome) -> tuple[int, ...]:
         return tuple(client for client, fate in self.fates.items() if fate.outcome == outcome)
@@ -68,8 +77,10 @@ class RoundParticipants:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """All that is known of a round, from 0, before the one before it is over. sizes: of every client; weights, stacks, fates,
-    peers: as in a Job; measure, surveyed: whether it is scored, and all clients after it."""
+    """All that is known of a round, from 0, before the one before it is over. sizes: of every client;
+    weights, stacks, fates, peers: as in a Job; measure, surveyed: whether it is scored, and all clients after
+    it.
+    """
 
     number: int
     roster: RoundParticipants
@@ -83,13 +94,20 @@ class RoundPlan:
 
     @staticmethod
     def of(setup: Setup, method: Method, number: int) -> RoundPlan:
-        federation, roster, sizes = setup.config.federation, RoundParticipants.of(setup, number), setup.sizes_at(number)
+        federation, roster, sizes = (
+            setup.config.federation,
+            RoundParticipants.of(setup, number),
+            setup.sizes_at(number),
+        )
         trained = roster.trained
         return RoundPlan(
-            number, roster, sizes, roster.weights(method, sizes),
+            number,
+            roster,
+            sizes,
+            roster.weights(method, sizes),
             stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
             fates=tuple(roster.fates[client] for client in trained),
             peers=roster.counted if setup.config.privacy.masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
-        )  # fmt: skip
+        )

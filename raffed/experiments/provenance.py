@@ -1,4 +1,6 @@
-"""By what a run was computed: the process that began it, and one segment for each time that it was begun or resumed."""
+"""By what a run was computed: the process that began it, and one segment for each time that it was begun
+or resumed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,14 @@ def new_run(setup: Setup) -> dict[str, Any]:
 def new_segment(done: int) -> Segment:
     """The part of a run that begins after `done` rounds, here and now."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return {"from": done + 1, "to": done, "started": now, "versions": versions(), "hardware": hardware(), "said": []}
+    return {
+        "from": done + 1,
+        "to": done,
+        "started": now,
+        "versions": versions(),
+        "hardware": hardware(),
+        "said": [],
+    }
 
 
 def gpus(placement: Mapping[str, Any]) -> str:
@@ -55,14 +64,27 @@ def gpus(placement: Mapping[str, Any]) -> str:
 
 
 def hardware() -> dict[str, str | int | None]:
-    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of large linear layers."""
-    about: dict[str, str | int | None] = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
+    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of
+    large linear layers.
+    """
+    about: dict[str, str | int | None] = {
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+    }
     by = "oneDNN" if onednn_is_faster() else "torch"
-    return {**about, "processor": processor(), "vectors": torch.backends.cpu.get_cpu_capability(), "linear": by}
+    return {
+        **about,
+        "processor": processor(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "linear": by,
+    }
 
 
 def _classes(setup: Setup) -> dict[str, list[int]]:
-    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are read off these."""
+    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are
+    read off these.
+    """
     counts = setup.partition.class_counts(setup.dataset.y_train)
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
@@ -75,7 +97,14 @@ def commit() -> str | None:
     try:
         git = ["git", "-C", str(where)]
         head, dirty = (  # a file's name may be anything
-            subprocess.run([*git, *words], capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=10)
+            subprocess.run(
+                [*git, *words],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=True,
+                timeout=10,
+            )
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
         )
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,6 @@
-"""One run, start to Parquet: the function behind `raffed run`, `raffed resume` and `raffed.run` in a notebook."""
+"""One run, start to Parquet: the function behind `raffed run`, `raffed resume` and `raffed.run` in a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,10 @@ Chosen = Callable[[str, str], None]  # told what `execution = auto` chose, and t
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """What a run gave. `folder` is None for a run without `out` or at a URL; `hashes`: SHA-256 of weights, vaults and metric
-    rows (without seconds), empty unless `state` is "finished". Accuracies are fractions after the last evaluated round."""
+    """What a run gave. `folder` is None for a run without `out` or at a URL; `hashes`: SHA-256 of weights,
+    vaults and metric rows (without seconds), empty unless `state` is "finished". Accuracies are fractions
+    after the last evaluated round.
+    """
 
     folder: Path | None
     state: str
@@ -62,7 +66,9 @@ class RunResult:
 
     @property
     def personalization(self) -> float:
-        """Mean over the last participants of their personalised model on their local test part; NaN without such parts."""
+        """Mean over the last participants of their personalised model on their local test part; NaN
+        without such parts.
+        """
         return self._last("personal", "local_test")
 
     def to_pandas(self) -> pd.DataFrame:
@@ -79,38 +85,59 @@ class RunResult:
 
 
 def run(
-    config: RunConfig, out: Path | str | None = None, *, watch: RoundWatcher | None = None, stop: Stop | None = None,
-    chosen: Chosen | None = None, begun: Begun | None = None,
-) -> RunResult:  # fmt: skip
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    watch: RoundWatcher | None = None,
+    stop: Stop | None = None,
+    chosen: Chosen | None = None,
+    begun: Begun | None = None,
+) -> RunResult:
     """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
 
-    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably; `chosen` is called once,
-    with what `execution = auto` chose and the options of the command line that repeat it; `begun` is called once all is checked
-    that can be before the data are read.
+    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably;
+    `chosen` is called once, with what `execution = auto` chose and the options of the command line that
+    repeat it; `begun` is called once all is checked that can be before the data are read.
 
-    Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when actors keep dying,
-    ActorStartError when one cannot start.
+    Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when
+    actors keep dying, ActorStartError when one cannot start.
     """
     with local_folder(out) as path:
-        here = path.absolute()  # the working folder belongs to the process, and may be changed while the run goes on
+        here = (
+            path.absolute()
+        )  # the working folder belongs to the process, and may be changed while the run goes on
         _execute(config, here, False, watch, stop, chosen, begun)
         with written(here):
             return _result(here, None if out is None or is_url(out) else path)
 
 
 def resume(
-    path: Path | str, *, watch: RoundWatcher | None = None, stop: Stop | None = None, runtime: Placed | None = None,
-    chosen: Chosen | None = None, begun: Begun | None = None,
-) -> RunResult:  # fmt: skip
-    """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the interruption."""
+    path: Path | str,
+    *,
+    watch: RoundWatcher | None = None,
+    stop: Stop | None = None,
+    runtime: Placed | None = None,
+    chosen: Chosen | None = None,
+    begun: Begun | None = None,
+) -> RunResult:
+    """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the
+    interruption.
+    """
     with mirrored(path) as folder:
-        return _resumed(folder.absolute(), None if is_url(path) else folder, watch, stop, runtime, chosen, begun)
+        return _resumed(
+            folder.absolute(), None if is_url(path) else folder, watch, stop, runtime, chosen, begun
+        )
 
 
 def _resumed(
-    path: Path, told: Path | None, watch: RoundWatcher | None, stop: Stop | None, runtime: Placed | None, chosen: Chosen | None,
+    path: Path,
+    told: Path | None,
+    watch: RoundWatcher | None,
+    stop: Stop | None,
+    runtime: Placed | None,
+    chosen: Chosen | None,
     begun: Begun | None,
-) -> RunResult:  # fmt: skip
+) -> RunResult:
     from raffed.experiments.folder import check_unedited, run_config
     from raffed.experiments.integrity import check_finished
 
@@ -131,9 +158,14 @@ def _resumed(
 
 
 def _execute(
-    config: RunConfig, path: Path, resumed: bool, watch: RoundWatcher | None, stop: Stop | None, chosen: Chosen | None,
+    config: RunConfig,
+    path: Path,
+    resumed: bool,
+    watch: RoundWatcher | None,
+    stop: Stop | None,
+    chosen: Chosen | None,
     begun: Begun | None,
-) -> None:  # fmt: skip
+) -> None:
     check_names(config)
     check_run_tree(path)
     check_unused(path)
@@ -151,9 +183,14 @@ def _execute(
 
 
 def _watched(
-    events: Generator[RoundEvent, None, None], path: Path, watch: RoundWatcher | None, said: list[tuple[str, str]] | None
+    events: Generator[RoundEvent, None, None],
+    path: Path,
+    watch: RoundWatcher | None,
+    said: list[tuple[str, str]] | None,
 ) -> None:
-    """Log every round and hand it on. said: what was said of the folder before; None if its warnings are seen anyway."""
+    """Log every round and hand it on. said: what was said of the folder before; None if its warnings are
+    seen anyway.
+    """
     known = False
     for event in events:
         if not known or said is not None:
@@ -184,7 +221,9 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
 
 
 def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
-    """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps its arithmetic."""
+    """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps
+    its arithmetic.
+    """
     from raffed.runtime import autosize
 
     gpu = "cuda" if setup.config.runtime.gpu_fraction else "cpu"
@@ -198,7 +237,9 @@ def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     return replace(setup, config=config, choice=choice.describe(probe))
 
 
-def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready) -> Generator[RoundEvent, None, None]:
+def _serial(
+    config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready
+) -> Generator[RoundEvent, None, None]:
     check_switches()
     setup = ready()
     from raffed.experiments.checkpoint import VAULTS
@@ -207,7 +248,9 @@ def _serial(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Rea
     yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / VAULTS), stop)
 
 
-def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready) -> Generator[RoundEvent, None, None]:
+def _on_ray(
+    config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Ready
+) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_backend.session import RaySession
 
     with RaySession(config.runtime.address) as session:
@@ -219,7 +262,9 @@ def _on_ray(config: RunConfig, path: Path, resumed: bool, stop: Stop, ready: Rea
         from raffed.runtime.ray_backend.launch import launched
 
         try:
-            yield from launched(setup, path, path / VAULTS, resumed, partial(conduct_at, who=this_process()), stop)
+            yield from launched(
+                setup, path, path / VAULTS, resumed, partial(conduct_at, who=this_process()), stop
+            )
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)
             raise
@@ -234,8 +279,9 @@ def _never() -> bool:
 def conduct_at(
     setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
 ) -> Iterator[RoundEvent]:
-    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process. The folder is this
-    process's alone meanwhile; who: the command, where that is another."""
+    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process.
+    The folder is this process's alone meanwhile; who: the command, where that is another.
+    """
     from raffed.experiments.folder import RunFolder
 
     with closing(runtime), held(path, who), written(path):
@@ -251,13 +297,18 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
 
     try:
         with written(folder.path):
-            folder.note(placement=runtime.placement(), **({} if setup.choice is None else {"auto": dict(setup.choice)}))
+            folder.note(
+                placement=runtime.placement(),
+                **({} if setup.choice is None else {"auto": dict(setup.choice)}),
+            )
             federation = RoundLoop(setup, runtime, folder)
             yield from federation.rounds(stop)
             if federation.server.round == setup.config.federation.rounds:
                 digests = runtime.vault_digests(federation.versions)
                 folder.note(placement=runtime.placement())
-                folder.finish(federation.server, weights_sha256(federation.state), digests, federation.round_hashes)
+                folder.finish(
+                    federation.server, weights_sha256(federation.state), digests, federation.round_hashes
+                )
             else:
                 folder.end("stopped", None)
     except (KeyboardInterrupt, GeneratorExit):

@@ -1,4 +1,6 @@
-"""Data that a server's rule asks for (ServerRule.required_data), and the score without those that it has seen."""
+"""Data that a server's rule asks for (ServerRule.required_data), and the score without those that it has
+seen.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,27 @@ from raffed.runtime.setup import Setup
 
 
 def public_images(setup: Setup, count: int) -> Tensor | None:
-    """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0. Labels are not used."""
+    """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0.
+    Labels are not used.
+    """
     if not count:
         return None
-    return prepare_images(setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value)
+    return prepare_images(
+        setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value
+    )
 
 
 def _public(setup: Setup, count: int) -> NDArray[np.int64]:
-    chosen: NDArray[np.int64] = np.sort(seeds.rng(setup.config.seed, "public").permutation(len(setup.test_set()[1]))[:count])
+    chosen: NDArray[np.int64] = np.sort(
+        seeds.rng(setup.config.seed, "public").permutation(len(setup.test_set()[1]))[:count]
+    )
     return chosen
 
 
 def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
-    """(images, labels) of every class that no client has (data/server_holdout.py), prepared as for testing; None for 0."""
+    """(images, labels) of every class that no client has (data/server_holdout.py), prepared as for
+    testing; None for 0.
+    """
     if not per_class:
         return None
     data = setup.dataset
@@ -42,12 +52,18 @@ def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | Non
 
 
 class CleanScore:
-    """The global model on the test images that its server has not seen: the score on all, less that on the public ones."""
+    """The global model on the test images that its server has not seen: the score on all, less that on
+    the public ones.
+    """
 
     def __init__(self, setup: Setup, net: Network, images: Tensor) -> None:
         labels = setup.test_set()[1][_public(setup, len(images))]
         self._seen = net.arranged(images), torch.from_numpy(np.array(labels))
-        self._judge, self._method, self._net = ModelScorer(setup.method, net, setup.dataset.num_classes), setup.method, net
+        self._judge, self._method, self._net = (
+            ModelScorer(setup.method, net, setup.dataset.num_classes),
+            setup.method,
+            net,
+        )
 
     def rows(self, number: int, whole: Broadcast, test: ScoreCounts) -> list[Row]:
         """accuracy_clean; none where the server has seen every test image."""

@@ -1,4 +1,6 @@
-"""Is a run's folder what its configuration gives? Hashes of what lies there, and rounds executed again to the same bits."""
+"""Is a run's folder what its configuration gives? Hashes of what lies there, and rounds executed again to
+the same bits.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,17 @@ from raffed.runtime.vault_store import UNREADABLE, frozen_vaults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UNHASHED = "the run was begun by a version of raffed that wrote down no hashes of its files: they are checked by their contents"
+UNHASHED = (
+    "the run was begun by a version of raffed that wrote down no hashes of its files: they are checked by "
+    "their contents"
+)
 
 
 @dataclass(frozen=True)
 class VerificationCheck:
-    """Something recorded and what was found instead or again. `round`: rounds done, for what was executed again."""
+    """Something recorded and what was found instead or again. `round`: rounds done, for what was executed
+    again.
+    """
 
     what: str
     recorded: str
@@ -56,8 +63,9 @@ class VerificationCheck:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here. `segments`: a line
-    for each part of a run that was resumed. `notes`: what could not be checked."""
+    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here.
+    `segments`: a line for each part of a run that was resumed. `notes`: what could not be checked.
+    """
 
     folder: Path
     run_id: str
@@ -80,11 +88,13 @@ class Certificate:
 
 
 def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None = None) -> Certificate:
-    """Check every hash in a run's folder, and execute `rounds` of its rounds again, serially, in a temporary folder.
+    """Check every hash in a run's folder, and execute `rounds` of its rounds again, serially, in a temporary
+    folder.
 
-    The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more, means all of them.
-    `watch(done, of)` is called after each. Nothing in `path` is changed. Raises RunFolderError where no run can be read,
-    UsageError where the run cannot be set up here (its data are missing, a GPU it used is). Nothing is downloaded.
+        The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more,
+        means all of them. `watch(done, of)` is called after each. Nothing in `path` is changed. Raises
+        RunFolderError where no run can be read, UsageError where the run cannot be set up here (its data are
+        missing, a GPU it used is). Nothing is downloaded.
     """
     began = time.monotonic()
     if rounds < 0:
@@ -93,10 +103,17 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     about, config = read_run(path), run_config(path)
     build_method(config.method, config.args)  # registers the records that its vaults are made of
     recorded = recorded_hashes(path, about)
-    checks = [VerificationCheck("configuration", str(about.get("identity")), config.identity()), *_files(path, about, recorded)]
-    data = replace(config.data, download=False)  # a folder may come from anybody: nothing is fetched or written for it
+    checks = [
+        VerificationCheck("configuration", str(about.get("identity")), config.identity()),
+        *_files(path, about, recorded),
+    ]
+    data = replace(
+        config.data, download=False
+    )  # a folder may come from anybody: nothing is fetched or written for it
     setup = prepare_run(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
-    split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), setup.partition.sha256())
+    split = VerificationCheck(
+        "split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()
+    )
     checks += [*_recipe(path, setup.partition), split]
     notes = () if "files" in about else (UNHASHED,)
     done: list[int] = []
@@ -110,15 +127,26 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
                     done.append(check.round)
                     if watch is not None:
                         watch(len(done), sum(plan.values()))
-    return Certificate(path, str(about.get("run_id")), str(about.get("state")), len(recorded), tuple(done), tuple(checks),
-                       _differs(about), time.monotonic() - began, _segments(about), notes)  # fmt: skip
+    return Certificate(
+        path,
+        str(about.get("run_id")),
+        str(about.get("state")),
+        len(recorded),
+        tuple(done),
+        tuple(checks),
+        _differs(about),
+        time.monotonic() - began,
+        _segments(about),
+        notes,
+    )
 
 
 def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
-    """How many rounds to execute from each start (ascending, 0 first): `count` in all, evenly, each round at most once.
+    """How many rounds to execute from each start (ascending, 0 first): `count` in all, evenly, each round at
+    most once.
 
-    >>> sampled([0, 10, 20], 25, 4)
-    {0: 2, 10: 1, 20: 1}
+        >>> sampled([0, 10, 20], 25, 4)
+        {0: 2, 10: 1, 20: 1}
     """
     ends = [*starts[1:], done]
     room = {start: end - start for start, end in zip(starts, ends, strict=True) if end > start}
@@ -133,7 +161,9 @@ def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
 
 
 def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
-    """Stretches that reach the next start go on through it: then its checkpoint is checked by execution as well."""
+    """Stretches that reach the next start go on through it: then its checkpoint is checked by execution
+    as well.
+    """
     joined: dict[int, int] = {}
     last = -1
     for start, count in plan.items():
@@ -145,7 +175,9 @@ def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
 
 
 def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
-    """The hash of the weights after every recorded round: in run.json once it is finished, else in the last checkpoint."""
+    """The hash of the weights after every recorded round: in run.json once it is finished, else in the
+    last checkpoint.
+    """
     if "round_hashes" in about:
         return list(about["round_hashes"])
     for one in reversed(checkpoints(path)):
@@ -169,23 +201,38 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[V
     if hashes:
         final = lambda: _weights(path / "final.safetensors")  # noqa: E731
         yield VerificationCheck("final.safetensors", hashes["weights"], _or_unreadable(final))
-        yield VerificationCheck("final weights, last round", recorded[-1] if recorded else "no round", hashes["weights"])
-        yield VerificationCheck("metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path))))
+        yield VerificationCheck(
+            "final weights, last round", recorded[-1] if recorded else "no round", hashes["weights"]
+        )
+        yield VerificationCheck(
+            "metric rows", hashes["metrics"], _or_unreadable(lambda: rows_sha256(read_metrics(path)))
+        )
         last = path / CHECKPOINTS / f"round-{len(recorded):06d}"
-        yield VerificationCheck("vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last))))
+        yield VerificationCheck(
+            "vaults of the clients", hashes["vaults"], _or_unreadable(lambda: vaults_sha256(_vaults(last)))
+        )
 
 
 def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[VerificationCheck]:
-    """Every file whose hash the run wrote down, of those that a reader of the folder reads. A part of rows that others took the
-    place of, and a checkpoint that newer ones did, may be gone."""
+    """Every file whose hash the run wrote down, of those that a reader of the folder reads. A part of rows
+    that others took the place of, and a checkpoint that newer ones did, may be gone.
+    """
     files = about.get("files")
     if files is None:
         return
-    once = [name for name in (PARTITION, FINAL) if name in files and (about["state"] == "finished" or (path / name).exists())]
+    once = [
+        name
+        for name in (PARTITION, FINAL)
+        if name in files and (about["state"] == "finished" or (path / name).exists())
+    ]
     read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]
     there = [one.relative_to(path).as_posix() for one in read]
     for name in sorted({*there, *once}):
-        yield VerificationCheck(f"{name}, file", files.get(name, "not the run's"), _or_unreadable(partial(file_sha256, path / name)))
+        yield VerificationCheck(
+            f"{name}, file",
+            files.get(name, "not the run's"),
+            _or_unreadable(partial(file_sha256, path / name)),
+        )
 
 
 def _recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
@@ -210,11 +257,17 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
     if said.get("vaults") and not damaged:
-        yield VerificationCheck(f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes")
+        yield VerificationCheck(
+            f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes"
+        )
 
 
-def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]) -> Iterator[VerificationCheck]:
-    """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints on the way."""
+def _again(
+    setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
+) -> Iterator[VerificationCheck]:
+    """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints
+    on the way.
+    """
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"
         if start is not None:
@@ -228,7 +281,9 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
                 federation.step()
                 yield VerificationCheck("weights", recorded[number - 1], federation.round_hashes[-1], number)
                 yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
-            folder.checkpoint(federation.server, federation.round_hashes, federation.versions)  # writes the rows
+            folder.checkpoint(
+                federation.server, federation.round_hashes, federation.versions
+            )  # writes the rows
         finally:
             runtime.close()
         was, now = _or_none(path), read_metrics(place)
@@ -237,7 +292,9 @@ def _again(setup: Setup, path: Path, start: Path | None, first: int, count: int,
             yield VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
 
 
-def _meets(federation: RoundLoop, runtime: SerialBackend, kept: Path, number: int) -> Iterator[VerificationCheck]:
+def _meets(
+    federation: RoundLoop, runtime: SerialBackend, kept: Path, number: int
+) -> Iterator[VerificationCheck]:
     """Where a checkpoint was kept after this round: the whole server and every vault."""
     if kept.exists():
         recorded = _or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))
@@ -248,7 +305,10 @@ def _meets(federation: RoundLoop, runtime: SerialBackend, kept: Path, number: in
 
 def _vaults(checkpoint: Path) -> dict[int, str]:
     files = frozen_vaults(checkpoint / VAULTS)
-    return {int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, ClientState)) for one in files}
+    return {
+        int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, ClientState))
+        for one in files
+    }
 
 
 def _weights(path: Path) -> str:
@@ -294,6 +354,12 @@ def _segments(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _differs(about: dict[str, Any]) -> tuple[str, ...]:
-    """What may excuse other bits: float arithmetic is only the same with the same torch on the same kind of processor."""
+    """What may excuse other bits: float arithmetic is only the same with the same torch on the same kind
+    of processor.
+    """
     here, there = versions(), about.get("versions", {})
-    return tuple(f"{name} {there.get(name)} → {version}" for name, version in here.items() if there.get(name) != version)
+    return tuple(
+        f"{name} {there.get(name)} → {version}"
+        for name, version in here.items()
+        if there.get(name) != version
+    )

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from raffed.errors import UnknownNameError, UsageError
 
-STRENGTHS: dict[str, tuple[str, ...]] = {  # arguments that make a method's steps, or the losses that it adds, larger
+STRENGTHS: dict[
+    str, tuple[str, ...]
+] = {  # arguments that make a method's steps, or the losses that it adds, larger
     "creff": ("match_lr", "retrain_lr"),
     "ditto": ("lam",),
     "dittors": ("lam",),
@@ -65,49 +67,113 @@ class MethodInfo:
 
 
 METHODS: dict[str, MethodInfo] = {
-    "apfl": MethodInfo("APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"),
-    "creff": MethodInfo("CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"),
-    "ditto": MethodInfo("Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"),
-    "dittors": MethodInfo("DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"),
-    "fedadagrad": MethodInfo("FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"),
+    "apfl": MethodInfo(
+        "APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"
+    ),
+    "creff": MethodInfo(
+        "CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"
+    ),
+    "ditto": MethodInfo(
+        "Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"
+    ),
+    "dittors": MethodInfo(
+        "DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"
+    ),
+    "fedadagrad": MethodInfo(
+        "FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"
+    ),
     "fedadam": MethodInfo("FedAdam", "Reddi et al. 2021", "fedopt", "fedadam", "Adam on the server"),
-    "fedavg": MethodInfo("FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"),
+    "fedavg": MethodInfo(
+        "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
+    ),
     "fedavgm": MethodInfo("FedAvgM", "Hsu et al. 2019", "fedopt", "fedavgm", "momentum on the server"),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
-    "feddc": MethodInfo("FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"),
-    "feddf": MethodInfo("FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"),
-    "feddyn": MethodInfo("FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"),
-    "fedic": MethodInfo("FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"),
-    "fedmmd": MethodInfo("FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"),
-    "fedmr": MethodInfo("FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"),
-    "fednova": MethodInfo("FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"),
-    "fedper": MethodInfo("FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"),
-    "fedphp": MethodInfo("FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"),
-    "fedproc": MethodInfo("FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"),
-    "fedproto": MethodInfo("FedProto", "Tan et al. 2022", "fedproto", "fedproto", "class prototypes are shared, weights are not"),
-    "fedprox": MethodInfo("FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"),
-    "fedrep": MethodInfo("FedRep", "Collins et al. 2021", "fedrep", "fedrep", "shared body, private head, trained in turn"),
-    "fedrod": MethodInfo("FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"),
+    "feddc": MethodInfo(
+        "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
+    ),
+    "feddf": MethodInfo(
+        "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
+    ),
+    "feddyn": MethodInfo(
+        "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
+    ),
+    "fedic": MethodInfo(
+        "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
+    ),
+    "fedmmd": MethodInfo(
+        "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
+    ),
+    "fedmr": MethodInfo(
+        "FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"
+    ),
+    "fednova": MethodInfo(
+        "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"
+    ),
+    "fedper": MethodInfo(
+        "FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"
+    ),
+    "fedphp": MethodInfo(
+        "FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"
+    ),
+    "fedproc": MethodInfo(
+        "FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"
+    ),
+    "fedproto": MethodInfo(
+        "FedProto", "Tan et al. 2022", "fedproto", "fedproto", "class prototypes are shared, weights are not"
+    ),
+    "fedprox": MethodInfo(
+        "FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"
+    ),
+    "fedrep": MethodInfo(
+        "FedRep", "Collins et al. 2021", "fedrep", "fedrep", "shared body, private head, trained in turn"
+    ),
+    "fedrod": MethodInfo(
+        "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
+    ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
-    "finetune": MethodInfo("FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"),
-    "flda": MethodInfo("FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"),
-    "gldp": MethodInfo("GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"),
-    "map": MethodInfo("MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"),
-    "moon": MethodInfo("MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"),
-    "mpfedcon": MethodInfo("MpFedcon", "MpFedcon 2022", "mpfedcon", "mpfedcon", "encoder contrasted with class centres"),
-    "noisygrad": MethodInfo("FedAvg with noise", "Zhu et al. 2019", "noisygrad", "noisygrad", "noise on every gradient"),
-    "perfedavg": MethodInfo("Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"),
-    "pfedme": MethodInfo("pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"),
-    "scaffold": MethodInfo("SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"),
-    "scamap": MethodInfo("ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"),
+    "finetune": MethodInfo(
+        "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"
+    ),
+    "flda": MethodInfo(
+        "FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"
+    ),
+    "gldp": MethodInfo(
+        "GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"
+    ),
+    "map": MethodInfo(
+        "MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"
+    ),
+    "moon": MethodInfo(
+        "MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"
+    ),
+    "mpfedcon": MethodInfo(
+        "MpFedcon", "MpFedcon 2022", "mpfedcon", "mpfedcon", "encoder contrasted with class centres"
+    ),
+    "noisygrad": MethodInfo(
+        "FedAvg with noise", "Zhu et al. 2019", "noisygrad", "noisygrad", "noise on every gradient"
+    ),
+    "perfedavg": MethodInfo(
+        "Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"
+    ),
+    "pfedme": MethodInfo(
+        "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"
+    ),
+    "scaffold": MethodInfo(
+        "SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"
+    ),
+    "scamap": MethodInfo(
+        "ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"
+    ),
     "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),
     "solo": MethodInfo("SOLO", "local training", "solo", "solo", "local training only, nothing is sent"),
 }
 
 
 def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
-    """The method `name` with keyword arguments `args`; raises UsageError for unknown names and values out of range."""
+    """The method `name` with keyword arguments `args`; raises UsageError for unknown names and values out
+    of range.
+    """
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
     factory = METHODS[name].load()
@@ -117,7 +183,9 @@ def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
             raise UnknownNameError(f"argument of {name}", key, known)
         _check_type(name, key, value, known[key].default)
     values = {key: (args or {}).get(key, known[key].default) for key in STRENGTHS.get(name, ())}
-    return replace(factory(**(args or {})), strengths=tuple((key, value) for key, value in values.items() if value))
+    return replace(
+        factory(**(args or {})), strengths=tuple((key, value) for key, value in values.items() if value)
+    )
 
 
 def _check_type(method: str, key: str, value: Any, default: Any) -> None:

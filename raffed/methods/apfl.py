@@ -15,11 +15,12 @@ from raffed.methods.memory import Companion
 
 
 class MixedModel(Personal):
-    """v̄ = α v_k + (1 − α) w_k on parameters. On every mini-batch, besides FedAvg's step on w_k, v_k steps along the gradient
-    of f(v̄) formed before that step, α ∇f(v̄); w_k gets none of it.
+    """v̄ = α v_k + (1 − α) w_k on parameters. On every mini-batch, besides FedAvg's step on w_k, v_k steps
+    along the gradient of f(v̄) formed before that step, α ∇f(v̄); w_k gets none of it.
 
-    v_k starts as the initial model and stays private. BatchNorm uses batch statistics in f(v̄) and re-estimates them for
-    scoring. Scored is the mixture with the locally trained w_k (as MLOPTPSU/FedTorch; others take w^{t+1}).
+    v_k starts as the initial model and stays private. BatchNorm uses batch statistics in f(v̄) and
+    re-estimates them for scoring. Scored is the mixture with the locally trained w_k (as MLOPTPSU/FedTorch;
+    others take w^{t+1}).
     """
 
     alpha: float
@@ -50,7 +51,9 @@ class MixedModel(Personal):
 
 
 class AdaptiveMixedModel(MixedModel):
-    """The same with a private α_k: α ← clip(α − η ⟨v − w, ∇f(v̄)⟩, 0, 1) once a round, at the first mini-batch."""
+    """The same with a private α_k: α ← clip(α − η ⟨v − w, ∇f(v̄)⟩, 0, 1) once a round, at the first
+    mini-batch.
+    """
 
     gates = ("alpha",)
 
@@ -59,13 +62,20 @@ class AdaptiveMixedModel(MixedModel):
         return Companion(Params({**k.initial.w.tensors, "alpha": alpha}).clone())
 
     def update_gates(self, gates: Params, slope: Params, lr: float, step: Tensor) -> Params:
-        return Params({"alpha": torch.where(step == 0, (gates["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0), gates["alpha"])})
+        return Params(
+            {
+                "alpha": torch.where(
+                    step == 0, (gates["alpha"] - lr * slope["alpha"]).clamp(0.0, 1.0), gates["alpha"]
+                )
+            }
+        )
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:
-    """APFL, α in [0, 1] (its start where adaptive); the server is FedAvg's. Default 0.5, grid 0.25, 0.5, 0.75.
+    """APFL, α in [0, 1] (its start where adaptive); the server is FedAvg's. Default 0.5, grid 0.25, 0.5,
+    0.75.
 
-    Row APFL of MpFedcon's Table 1 and GLDP's Tables 1 to 3.
+        Row APFL of MpFedcon's Table 1 and GLDP's Tables 1 to 3.
     """
     check_range("alpha", alpha, 0.0, 1.0)
     return Method("APFL", personal=AdaptiveMixedModel(alpha) if adaptive else MixedModel(alpha))

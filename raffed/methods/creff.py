@@ -1,4 +1,6 @@
-"""CReFF (Shang et al. 2022): the server retrains the head on federated features whose gradients match the clients'."""
+"""CReFF (Shang et al. 2022): the server retrains the head on federated features whose gradients match the
+clients'.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from raffed.core.server import ServerRule
 from raffed.errors import UsageError, check_range
 
 RETRAIN_BATCH = 32
-EPSILON = 1e-6  # beside the product of the norms in the official code's cosine, so that a row of zeros has cosine 0
+EPSILON = (
+    1e-6  # beside the product of the norms in the official code's cosine, so that a row of zeros has cosine 0
+)
 
 
 class RetrainedHead(Wire):
@@ -29,9 +33,11 @@ class RetrainedHead(Wire):
 
 
 class ClassGradients(Summable):
-    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold c [C].
+    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold
+    c [C].
 
-    A client sends |C_k| (d C + C) numbers, those of its classes; `holders` says which these are and is not counted.
+        A client sends |C_k| (d C + C) numbers, those of its classes; `holders` says which these are and is
+        not counted.
     """
 
     fraction_bits = 24
@@ -44,10 +50,12 @@ class ClassGradients(Summable):
 
 
 class FeatureGradients(Ingredient):
-    """For every class that a client holds, the gradient of the cross-entropy of Ŵ on its features: (1/n_c) Σ (p − e_c) hᵀ.
+    """For every class that a client holds, the gradient of the cross-entropy of Ŵ on its features: (1/n_c) Σ
+    (p − e_c) hᵀ.
 
-    Features by the downloaded encoder in evaluation mode, before local training. Departure: all samples of the class,
-    without augmentation, where the official code averages 10 draws of up to 32 augmented images.
+        Features by the downloaded encoder in evaluation mode, before local training. Departure: all samples
+        of the class, without augmentation, where the official code averages 10 draws of up to 32 augmented
+        images.
     """
 
     def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
@@ -75,11 +83,13 @@ class Federated(Private):
 
 
 class ClassifierRetraining(ServerRule):
-    """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ is trained on F.
+    """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ
+    is trained on F.
 
-    F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the mean over the
-    clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of the bias (`_cosine`); a class that
-    nobody holds is skipped. Scored is the encoder of w^{t+1} under Ŵ; local training goes on from w^{t+1} with FedAvg's head.
+        F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the
+        mean over the clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of
+        the bias (`_cosine`); a class that nobody holds is skipped. Scored is the encoder of w^{t+1} under Ŵ;
+        local training goes on from w^{t+1} with FedAvg's head.
     """
 
     features: int
@@ -115,7 +125,9 @@ class ClassifierRetraining(ServerRule):
         return Params({**w.tensors, "head.weight": own.weight, **bias}).clone()
 
     def _retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
-        """A fresh linear layer (torch's initialisation), plain SGD in batches of 32 over all federated features."""
+        """A fresh linear layer (torch's initialisation), plain SGD in batches of 32 over all federated
+        features.
+        """
         classes, per, width = points.shape
         x, y = points.reshape(-1, width), torch.arange(classes).repeat_interleave(per)
         drawn = [torch.rand(size, generator=draws).to(x.dtype) for size in ((classes, width), (classes,))]
@@ -141,7 +153,9 @@ def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goa
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """a·b/(‖a‖ ‖b‖ + 1e-6) over the last axis, the official code's form: (3, 4)·(3, 4) at length 1e-3 each is 1/2, not 1."""
+    """a·b/(‖a‖ ‖b‖ + 1e-6) over the last axis, the official code's form: (3, 4)·(3, 4) at length 1e-3
+    each is 1/2, not 1.
+    """
     lengths: Tensor = a.norm(dim=-1) * b.norm(dim=-1)
     return (a * b).sum(-1) / (lengths + EPSILON)
 
@@ -152,16 +166,26 @@ def _head(w: Params, classes: int) -> RetrainedHead:
 
 
 def creff(
-    features: int = 100, match_steps: int = 100, match_lr: float = 0.1, retrain_epochs: int = 300, retrain_lr: float = 0.01
+    features: int = 100,
+    match_steps: int = 100,
+    match_lr: float = 0.1,
+    retrain_epochs: int = 300,
+    retrain_lr: float = 0.01,
 ) -> Method:
-    """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's Table 2.
+    """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's
+    Table 2.
 
-    With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client holds. The first Ŵ is the
-    network's initial head, where the official code draws a linear layer of its own; see also `FeatureGradients`.
+        With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client
+        holds. The first Ŵ is the network's initial head, where the official code draws a linear layer of its
+        own; see also `FeatureGradients`.
     """
     check_range("match_lr", match_lr, 0.0, 100.0)
     check_range("retrain_lr", retrain_lr, 0.0, 100.0)
-    sizes = (("features", features, 1), ("match_steps", match_steps, 0), ("retrain_epochs", retrain_epochs, 0))
+    sizes = (
+        ("features", features, 1),
+        ("match_steps", match_steps, 0),
+        ("retrain_epochs", retrain_epochs, 0),
+    )
     for name, value, low in sizes:
         if value < low:
             raise UsageError(f"{name} = {value} is below {low}")

@@ -1,4 +1,6 @@
-"""Ditto (Li et al. 2021): beside FedAvg every client trains a personal model that is pulled towards the global one."""
+"""Ditto (Li et al. 2021): beside FedAvg every client trains a personal model that is pulled towards the
+global one.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ class PersonalModel(Private):
 
 
 class PulledModel(Personal):
-    """v ← v − η(∇f_k(v) + λ(v − w^t)), w^t as downloaded and fixed, on the mini-batches of the shared training.
+    """v ← v − η(∇f_k(v) + λ(v − w^t)), w^t as downloaded and fixed, on the mini-batches of the shared
+    training.
 
-    epochs: 0 for as many steps as the shared training. smooth: the pull of MAP's released code (`smooth_pull`).
+        epochs: 0 for as many steps as the shared training. smooth: the pull of MAP's released code
+        (`smooth_pull`).
     """
 
     lam: float
@@ -58,13 +62,14 @@ class PulledModel(Personal):
 
 
 def ditto(lam: float = 1.0, epochs: float = 0.0, preset: Preset = "original") -> Method:
-    """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and MpFedcon's Table 1.
+    """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and
+    MpFedcon's Table 1.
 
-    λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability.
+        λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability.
 
-    preset "authors" is MAP's released code: its far weaker smooth-L1 pull, which makes its row nearly standalone training, and
-    uniform means; it tries λ 0.1, 0.01, 0.001. One departure: the released code shuffles anew for the personal model, which here
-    trains on the mini-batches of the shared training.
+        preset "authors" is MAP's released code: its far weaker smooth-L1 pull, which makes its row nearly
+        standalone training, and uniform means; it tries λ 0.1, 0.01, 0.001. One departure: the released code
+        shuffles anew for the personal model, which here trains on the mini-batches of the shared training.
     """
     check_range("lam", lam, 0.0, 1e4)
     check_range("epochs", epochs, 0.0, 1e4)
@@ -72,13 +77,18 @@ def ditto(lam: float = 1.0, epochs: float = 0.0, preset: Preset = "original") ->
 
 
 def dittors(
-    lam: float = 1.0, epochs: float = 0.0, alpha: float = 0.5, mode: AutoMode = "auto", n_min: int = 1,
+    lam: float = 1.0,
+    epochs: float = 0.0,
+    alpha: float = 0.5,
+    mode: AutoMode = "auto",
+    n_min: int = 1,
     preset: Preset = "original",
-) -> Method:  # fmt: skip
-    """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the plain one.
+) -> Method:
+    """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the
+    plain one.
 
-    Row DittoRS of MAP's Table II. preset "authors" is Ditto's, and mode counts where none is named, as in MAP's released code,
-    which tries (α, λ) = (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
+        Row DittoRS of MAP's Table II. preset "authors" is Ditto's, and mode counts where none is named, as in
+        MAP's released code, which tries (α, λ) = (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
     """
     head = restricted(alpha, mode, n_min, auto="counts" if by_authors(preset) else "binary")
     return replace(ditto(lam, epochs, preset), name="DittoRS", head=head)

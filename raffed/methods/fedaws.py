@@ -19,7 +19,9 @@ MOMENTUM = 0.9  # as in MAP's code
 
 
 class Spreadout(ServerRule):
-    """w^{t+1} = mean, then `steps` steps of SGD with momentum 0.9 and rate `lr` on the head's weight alone."""
+    """w^{t+1} = mean, then `steps` steps of SGD with momentum 0.9 and rate `lr` on the head's weight
+    alone.
+    """
 
     nu: float
     steps: int
@@ -38,9 +40,11 @@ class Spreadout(ServerRule):
 
 
 def spreadout(proxies: Tensor, nu: float) -> Tensor:
-    """R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½(1 − cos) in [0, 1], of proxies [C, D]  (form of MAP's code).
+    """R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½(1 − cos) in [0, 1], of proxies [C, D]  (form of MAP's
+    code).
 
-    Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients and stay together.
+        Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients
+        and stay together.
     """
     unit = F.normalize(proxies, dim=-1)
     count = proxies.shape[0]
@@ -51,8 +55,8 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
 def fedaws(nu: float = 0.8, server_steps: int = 30, server_lr: float = 0.1) -> Method:
     """FedAwS as a baseline of MAP: clients train by cross-entropy. ν in [0, 1]; 0 steps: FedAvg.
 
-    MAP's code searches (0.9, 20, 1.0), (0.8, 30, 0.1), (0.5, 50, 0.01). The original takes one step, and its clients, who
-    own one class each, a positive-only loss. Row FedAwS of MAP's Tables I and II.
+    MAP's code searches (0.9, 20, 1.0), (0.8, 30, 0.1), (0.5, 50, 0.01). The original takes one step, and its
+    clients, who own one class each, a positive-only loss. Row FedAwS of MAP's Tables I and II.
     """
     check_range("nu", nu, 0.0, 1.0)
     check_range("server_lr", server_lr, 0.0, 100.0)

@@ -1,4 +1,6 @@
-"""FedDC (Gao et al. 2022): local drift decoupled and corrected, with SCAFFOLD-style gradient correction (official code)."""
+"""FedDC (Gao et al. 2022): local drift decoupled and corrected, with SCAFFOLD-style gradient correction
+(official code).
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,14 @@ class CorrectionDelta(Summable):
 class DriftControl(Term):
     """(α_k/2) ‖w − (w^t − h_k)‖² + ⟨w, c/ω_k − c_k⟩, α_k = α/ω_k, trainable parameters only.
 
-    After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k (c_k⁺ − c_k).
-    scaled: ω_k = n_k·N/Σ_j n_j, else 1. At η = 0, where δ = 0, β δ is 0. `beta` is one of
+    After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k
+    (c_k⁺ − c_k). scaled: ω_k = n_k·N/Σ_j n_j, else 1. At η = 0, where δ = 0, β δ is 0. `beta` is one of
 
-    a_norm (default): 1/(η ‖a‖₁), ‖a‖₁ what the client's steps add up to. steps: 1/(K η), K the client's own number of steps, the
-    same without momentum; with it, this over-estimates gradients by ‖a‖₁/K and diverges. mean_steps: 1/(K̄ η), the official code,
-    where K̄ = E ⌈n̄/B⌉ is one number for all clients, the steps of one with the mean number of samples n̄; equal to steps where
-    all make as many. A client that moved by −0.6 in 3 steps at η = 0.1 says 2 by steps and, where K̄ = 6, 1 by mean_steps.
+    a_norm (default): 1/(η ‖a‖₁), ‖a‖₁ what the client's steps add up to. steps: 1/(K η), K the client's own
+    number of steps, the same without momentum; with it, this over-estimates gradients by ‖a‖₁/K and diverges.
+    mean_steps: 1/(K̄ η), the official code, where K̄ = E ⌈n̄/B⌉ is one number for all clients, the steps of
+    one with the mean number of samples n̄; equal to steps where all make as many. A client that moved by −0.6
+    in 3 steps at η = 0.1 says 2 by steps and, where K̄ = 6, 1 by mean_steps.
     """
 
     alpha: float
@@ -69,7 +72,9 @@ class DriftControl(Term):
 
     def finish(self, k: Context) -> tuple[ClientDrift, CorrectionDelta]:
         weight, moved = self._weight(k), k.w - k.w0
-        steps = {"a_norm": momentum_sum(k.steps, k.momentum), "steps": k.steps, "mean_steps": k.usual_steps}[self.beta]
+        steps = {"a_norm": momentum_sum(k.steps, k.momentum), "steps": k.steps, "mean_steps": k.usual_steps}[
+            self.beta
+        ]
         beta = 1.0 / (steps * k.lr_sum / k.steps) if k.lr_sum else 0.0  # at rate 0 nothing has moved
         c = k.mine.c - k.server.c / weight - moved * beta
         return ClientDrift(k.mine.h + moved, c), CorrectionDelta((c - k.mine.c) * weight)
@@ -84,13 +89,19 @@ class DriftControl(Term):
 
 
 def feddc(
-    alpha: float = 0.01, beta: Beta = "a_norm", scaled: bool = True, score: Scored = "active", prototypes: PrototypeLoss = "none"
+    alpha: float = 0.01,
+    beta: Beta = "a_norm",
+    scaled: bool = True,
+    score: Scored = "active",
+    prototypes: PrototypeLoss = "none",
 ) -> Method:
-    """FedDC, α in [0, 1e3]; default 0.01 from the official examples (CIFAR), 0.1 for MNIST. Row FedDC of FedMR's Table 1.
+    """FedDC, α in [0, 1e3]; default 0.01 from the official examples (CIFAR), 0.1 for MNIST. Row FedDC of
+    FedMR's Table 1.
 
-    score and prototypes as FedDyn. α = 0 is not FedAvg: the server still adds the mean drift. beta: how a client's displacement
-    becomes a gradient (`DriftControl`). The official code (beta mean_steps) trains without momentum, clips gradients at norm 10
-    (`local.clip_norm`) and lowers the rate from round to round, but divides by the rate of the first; here by the round's own.
+        score and prototypes as FedDyn. α = 0 is not FedAvg: the server still adds the mean drift. beta: how a
+        client's displacement becomes a gradient (`DriftControl`). The official code (beta mean_steps) trains
+        without momentum, clips gradients at norm 10 (`local.clip_norm`) and lowers the rate from round to
+        round, but divides by the rate of the first; here by the round's own.
     """
     check_range("alpha", alpha, 0.0, 1e3)
     check_choice("beta", beta, BETAS)

@@ -1,4 +1,6 @@
-"""FedDF (Lin et al. 2020): the server distils the ensemble of local models into their mean, on unlabelled images."""
+"""FedDF (Lin et al. 2020): the server distils the ensemble of local models into their mean, on unlabelled
+images.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,15 @@ CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in al
 
 
 class EnsembleDistillation(ServerRule):
-    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)), z̄ the mean of the participants' logits.
+    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)), z̄ the mean of the
+    participants' logits.
 
-    Teachers and student are in evaluation mode, so BatchNorm's statistics are the mean ones and stay. The rate falls from
-    `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test set; labels are never seen. Every step
-    has a random batch of its own.
-    `every`: distils in every such round, the others take the mean. `in_turn`: MAP's released code, whose batches follow one
-    permutation of the images a round, over and over (of 3 images in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and 3rd, ...),
-    and whose gradients are clipped at norm 100.
+        Teachers and student are in evaluation mode, so BatchNorm's statistics are the mean ones and stay. The
+        rate falls from `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test
+        set; labels are never seen. Every step has a random batch of its own. `every`: distils in every such
+        round, the others take the mean. `in_turn`: MAP's released code, whose batches follow one permutation
+        of the images a round, over and over (of 3 images in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and
+        3rd, ...), and whose gradients are clipped at norm 100.
     """
 
     steps: int
@@ -55,7 +58,10 @@ class EnsembleDistillation(ServerRule):
         assert k.public is not None
         uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
         with torch.no_grad():
-            z = sum((k.net(State(one.w, one.b), k.public)[0] for one in uploads[1:]), k.net(_model(uploads[0]), k.public)[0])
+            z = sum(
+                (k.net(State(one.w, one.b), k.public)[0] for one in uploads[1:]),
+                k.net(_model(uploads[0]), k.public)[0],
+            )
         return None, self._distilled(mean, ensemble_target(z / len(uploads), self.tau), k)
 
     def _distilled(self, mean: Params, target: Tensor, k: ServerContext) -> Params:
@@ -65,7 +71,9 @@ class EnsembleDistillation(ServerRule):
         adam = torch.optim.Adam(list(live.values()), lr=self.lr, weight_decay=DECAY, fused=True)
         batches = self._batches(len(k.public), seeds.generator(k.run_seed, "server", k.round))
         for step, index in enumerate(batches):
-            adam.param_groups[0]["lr"] = LAST_LR + (self.lr - LAST_LR) * (1 + math.cos(math.pi * step / self.steps)) / 2
+            adam.param_groups[0]["lr"] = (
+                LAST_LR + (self.lr - LAST_LR) * (1 + math.cos(math.pi * step / self.steps)) / 2
+            )
             logits, _ = k.net(State(Params(live), k.b), k.public[index])
             loss = F.kl_div((logits / self.tau).log_softmax(-1), target[index], reduction="batchmean")
             for p, g in zip(live.values(), torch.autograd.grad(loss, list(live.values())), strict=True):
@@ -95,23 +103,32 @@ def ensemble_target(logits: Tensor, tau: float) -> Tensor:
 
 
 def feddf(
-    server_steps: int = 300, server_lr: float = 1e-3, batch_size: int = 64, tau: float = 1.0, public: int = 500,
+    server_steps: int = 300,
+    server_lr: float = 1e-3,
+    batch_size: int = 64,
+    tau: float = 1.0,
+    public: int = 500,
     preset: Preset = "original",
-) -> Method:  # fmt: skip
+) -> Method:
     """FedDF as in MAP's comparison: Adam, 300 steps a round on 500 public images. 0 steps: FedAvg.
 
-    MAP's code tries (lr, steps) (1e-2, 200), (1e-3, 300), (1e-4, 500); the original takes up to 10,000 steps of batch 128 with
-    early stopping. The score on the test set includes the public images, accuracy_clean does not. Row FedDF of MAP's Tables I
-    and II.
+    MAP's code tries (lr, steps) (1e-2, 200), (1e-3, 300), (1e-4, 500); the original takes up to 10,000 steps
+    of batch 128 with early stopping. The score on the test set includes the public images, accuracy_clean
+    does not. Row FedDF of MAP's Tables I and II.
 
-    preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count) in every second round,
-    in batches that follow one permutation a round, clips the server's gradients at norm 100 and takes uniform means. One
-    departure: it distils in training mode, where BatchNorm normalises by the batch and its statistics move; here the student is
-    in evaluation mode and the statistics stay the mean ones.
+    preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count) in
+    every second round, in batches that follow one permutation a round, clips the server's gradients at norm
+    100 and takes uniform means. One departure: it distils in training mode, where BatchNorm normalises by the
+    batch and its statistics move; here the student is in evaluation mode and the statistics stay the mean
+    ones.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     check_range("tau", tau, 0.0, 100.0, open_low=True)
-    for name, value, low in (("server_steps", server_steps, 0), ("batch_size", batch_size, 1), ("public", public, 1)):
+    for name, value, low in (
+        ("server_steps", server_steps, 0),
+        ("batch_size", batch_size, 1),
+        ("public", public, 1),
+    ):
         if value < low:
             raise UsageError(f"{name} = {value} is below {low}")
     theirs = by_authors(preset)

@@ -28,9 +28,9 @@ class ClientDual(Private):
 class DynamicPull(Term):
     """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
 
-    scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the sample-weighted
-    optimum; otherwise α_k = α. averaged: (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over T tensors in its place, as in MAP's released code:
-    the quadratic is centred at w^t/2, and weaker the deeper the network.
+    scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
+    sample-weighted optimum; otherwise α_k = α. averaged: (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over T tensors in its
+    place, as in MAP's released code: the quadratic is centred at w^t/2, and weaker the deeper the network.
     """
 
     alpha: float
@@ -56,17 +56,20 @@ def client_weight(k: Context) -> Tensor:
 
 
 class Drift(Private):
-    """drift: the mean of λ_k (FedDC: h_k) over all N clients; active: the mean of the round's local models."""
+    """drift: the mean of λ_k (FedDC: h_k) over all N clients; active: the mean of the round's local
+    models.
+    """
 
     drift: Params
     active: Params
 
 
 class DriftCorrected(ServerRule):
-    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k; the sum needs only |S| and the mean, which must be unweighted.
+    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k; the sum needs only |S| and the mean, which must be
+    unweighted.
 
-    Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code plots, or the
-    broadcast point, which extrapolates.
+        Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code
+        plots, or the broadcast point, which extrapolates.
     """
 
     score: str = "active"
@@ -98,18 +101,24 @@ def _share(k: ServerContext) -> ServerSGD:
 
 
 def feddyn(
-    alpha: float = 0.01, scaled: bool = True, score: Scored = "active", prototypes: PrototypeLoss = "none",
+    alpha: float = 0.01,
+    scaled: bool = True,
+    score: Scored = "active",
+    prototypes: PrototypeLoss = "none",
     preset: Preset = "original",
-) -> Method:  # fmt: skip
-    """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of FedMR's Table 1.
+) -> Method:
+    """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of
+    FedMR's Table 1.
 
-    score: "active" evaluates the mean of the round's local models and, as accuracy_broadcast, w^{t+1} besides; "broadcast"
-    w^{t+1} alone. prototypes: none, fedproc or fedmr, as in Table 8. The official code clips gradients at norm 10
-    (`local.clip_norm`) and forbids BatchNorm; here its statistics are plain means over the participants, as the weights.
+        score: "active" evaluates the mean of the round's local models and, as accuracy_broadcast, w^{t+1}
+        besides; "broadcast" w^{t+1} alone. prototypes: none, fedproc or fedmr, as in Table 8. The official
+        code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm; here its statistics are
+        plain means over the participants, as the weights.
 
-    preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that goes |S|/N of the way
-    to the mean, BatchNorm's statistics included, and has no drift (docs/papers/baselines.md, FedDyn); `scaled` and `score` do not count then.
-    Its grid: α 0.001, 0.01, 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
+        preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that
+        goes |S|/N of the way to the mean, BatchNorm's statistics included, and has no drift
+        (docs/papers/baselines.md, FedDyn); `scaled` and `score` do not count then. Its grid: α 0.001, 0.01,
+        0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
     check_range("alpha", alpha, 0.0, 1e3, open_low=True)
     check_choice("score", score, SCORED)

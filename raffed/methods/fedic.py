@@ -1,4 +1,6 @@
-"""FEDIC (Shang et al. 2022): the clients' ensemble, calibrated on a small balanced set, is distilled into their mean."""
+"""FEDIC (Shang et al. 2022): the clients' ensemble, calibrated on a small balanced set, is distilled into
+their mean.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class AdamMemory(Private):
 
 
 class Calibration(Private):
-    """What the server keeps: the calibrator, and the optimisers of the calibrator, the calibrated copy and the student."""
+    """What the server keeps: the calibrator, and the optimisers of the calibrator, the calibrated copy
+    and the student.
+    """
 
     gates: Params
     of_gates: AdamMemory
@@ -56,14 +60,17 @@ class Seen(Private):
 
 
 class CalibratedDistillation(ServerRule):
-    """Server, every round, from the client models w_k, with a labelled balanced set A and unlabelled images U:
+    """Server, every round, from the client models w_k, with a labelled balanced set A and unlabelled images
+    U:
 
-    1. w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over A: logits z_g. 3. The calibrator takes `gate_steps`
-    on CE of the teacher z_T over A. 4. The student, from w̄, takes `distil_steps` on
-    ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and is w^{t+1}. Calibrator and optimisers persist over rounds.
+        1. w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over A: logits z_g. 3. The
+        calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The student, from w̄, takes
+        `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and is w^{t+1}. Calibrator and
+        optimisers persist over rounds.
 
-    Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm statistics, which stay; U is
-    test images without their labels (there: CIFAR-100); u and c of the last gate start at 0; neither set is augmented.
+        Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm
+        statistics, which stay; U is test images without their labels (there: CIFAR-100); u and c of the last
+        gate start at 0; neither set is augmented.
     """
 
     copy_steps: int
@@ -120,7 +127,14 @@ class CalibratedDistillation(ServerRule):
 def new_gates(classes: int, width: int) -> Params:
     """The calibrator before the first round: a = 1 [C], b₀ = 0, s = 1 [C], b = 0 [C], u = 0 [D], c = 0."""
     ones, zeros = torch.ones(classes), torch.zeros(classes)
-    start = {"a": ones, "b0": torch.zeros(1), "s": ones, "b": zeros, "u": torch.zeros(width), "c": torch.zeros(1)}
+    start = {
+        "a": ones,
+        "b0": torch.zeros(1),
+        "s": ones,
+        "b": zeros,
+        "u": torch.zeros(width),
+        "c": torch.zeros(1),
+    }
     return Params(start).clone()
 
 
@@ -159,14 +173,19 @@ def adam(
     rule = torch.optim.Adam(list(live.values()), lr=lr, weight_decay=decay, fused=True)
     for name, p in live.items():
         rule.state[p] = {
-            "step": own.steps.to(torch.float32, copy=True), "exp_avg": own.first[name].to(p.dtype, copy=True),
+            "step": own.steps.to(torch.float32, copy=True),
+            "exp_avg": own.first[name].to(p.dtype, copy=True),
             "exp_avg_sq": own.second[name].to(p.dtype, copy=True),
-        }  # fmt: skip
+        }
     for _ in range(steps):
-        for p, g in zip(live.values(), torch.autograd.grad(loss(Params(live)), list(live.values())), strict=True):
+        for p, g in zip(
+            live.values(), torch.autograd.grad(loss(Params(live)), list(live.values())), strict=True
+        ):
             p.grad = g
         rule.step()
-    first, second = (Params({n: rule.state[p][key] for n, p in live.items()}).clone() for key in ("exp_avg", "exp_avg_sq"))
+    first, second = (
+        Params({n: rule.state[p][key] for n, p in live.items()}).clone() for key in ("exp_avg", "exp_avg_sq")
+    )
     return Params(live).clone(), AdamMemory(own.steps + steps, first, second)
 
 
@@ -180,21 +199,33 @@ def _drawn(n: int, batch: int, draws: torch.Generator) -> Tensor:
 
 
 def fedic(
-    copy_steps: int = 100, gate_steps: int = 100, distil_steps: int = 100, server_lr: float = 1e-3, rho: float = 0.5,
-    labelled: int = 10, public: int = 500,
-) -> Method:  # fmt: skip
-    """FEDIC; labelled: images a class of the server's own set, public: unlabelled images. Row FEDIC of GLDP's Table 2.
+    copy_steps: int = 100,
+    gate_steps: int = 100,
+    distil_steps: int = 100,
+    server_lr: float = 1e-3,
+    rho: float = 0.5,
+    labelled: int = 10,
+    public: int = 500,
+) -> Method:
+    """FEDIC; labelled: images a class of the server's own set, public: unlabelled images. Row FEDIC of GLDP's
+    Table 2.
 
-    The server needs data that no other method has: `labelled` images of every class leave the training pool before the
-    split, so clients have fewer samples than in other methods' runs of the same seed, and where the split depends on class
-    sizes others; the public ones are test images, which the score on the test set includes. Say so beside every comparison.
-    Official: 100 a class of CIFAR-10; 10 a class of CIFAR-100 and 5 of Tiny-ImageNet are our decision (the papers are
-    silent). distil_steps = 0 is FedAvg, which needs and takes no data.
+        The server needs data that no other method has: `labelled` images of every class leave the training
+        pool before the split, so clients have fewer samples than in other methods' runs of the same seed, and
+        where the split depends on class sizes others; the public ones are test images, which the score on the
+        test set includes. Say so beside every comparison. Official: 100 a class of CIFAR-10; 10 a class of
+        CIFAR-100 and 5 of Tiny-ImageNet are our decision (the papers are silent). distil_steps = 0 is FedAvg,
+        which needs and takes no data.
     """
     check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     check_range("rho", rho, 0.0, 1.0)
-    counts = (("copy_steps", copy_steps, 0), ("gate_steps", gate_steps, 0), ("distil_steps", distil_steps, 0),
-              ("labelled", labelled, 1), ("public", public, 1))  # fmt: skip
+    counts = (
+        ("copy_steps", copy_steps, 0),
+        ("gate_steps", gate_steps, 0),
+        ("distil_steps", distil_steps, 0),
+        ("labelled", labelled, 1),
+        ("public", public, 1),
+    )
     for name, value, low in counts:
         if value < low:
             raise UsageError(f"{name} = {value} is below {low}")

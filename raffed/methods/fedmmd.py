@@ -12,7 +12,9 @@ from raffed.errors import check_range
 
 
 class TwoStream(Term):
-    """λ MMD²(h_local, h_global): squared, five Gaussian bands (`core.maths.mmd`), the global stream in evaluation mode."""
+    """λ MMD²(h_local, h_global): squared, five Gaussian bands (`core.maths.mmd`), the global stream in
+    evaluation mode.
+    """
 
     lam: float
 
@@ -23,8 +25,8 @@ class TwoStream(Term):
 def fedmmd(lam: float = 0.01) -> Method:
     """FedMMD, λ ≥ 0 (0: FedAvg); MAP's code searches 0.001, 0.01, 0.1. Row FedMMD of MAP's Tables I and II.
 
-    The bands follow the data, so the pull is as strong on narrow features as on wide ones: with MAP's initialisation of LeNet
-    (features 0.002 wide) 0.01 keeps the network where it starts, 0.001 does not.
+    The bands follow the data, so the pull is as strong on narrow features as on wide ones: with MAP's
+    initialisation of LeNet (features 0.002 wide) 0.01 keeps the network where it starts, 0.001 does not.
     """
     check_range("lam", lam, 0.0, 1e6)
     return Method("FedMMD", terms=(TwoStream(lam),) if lam else ())

@@ -1,6 +1,7 @@
 """FedMR (Fan et al., TMLR 2023): manifold reshaping for partially class-disjoint data.
 
-The released code holds the intra-class loss only; the inter-class loss is built from the paper's eq. 4 (docs/papers/fedmr.md §2).
+The released code holds the intra-class loss only; the inter-class loss is built from the paper's eq. 4
+(docs/papers/fedmr.md §2).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class IntraClass(Term):
     """Decorrelates the feature dimensions within each class of the mini-batch  (eq. 3).
 
     official (released code): Σ_c mean_{i≠j} (X̂_cᵀX̂_c)²_ij / Σ_c N_c, unbiased variance.
-    paper: (1/|C_b|) Σ_c ‖ẐᵀẐ/(N_c − 1)‖²_F with biased variance, diagonal included; ε = 1e-8 is added, where eq. 3
-    would divide by zero for a dead feature. Classes with fewer than `least` samples in the batch do not count.
+    paper: (1/|C_b|) Σ_c ‖ẐᵀẐ/(N_c − 1)‖²_F with biased variance, diagonal included; ε = 1e-8 is added, where
+    eq. 3 would divide by zero for a dead feature. Classes with fewer than `least` samples in the batch do not
+    count.
     """
 
     mu: float
@@ -39,9 +41,11 @@ class IntraClass(Term):
 
 
 def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) -> Tensor:
-    """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32 or better.
+    """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32
+    or better.
 
-    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product (docs/papers/fedmr.md §2.1).
+        Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
+        (docs/papers/fedmr.md §2.1).
     """
     z = z if z.dtype == torch.float64 else z.float()
     same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
@@ -56,18 +60,21 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
         return frobenius / (kept / size).sum().clamp(min=1)  # Σ rows of 1/N_c = number of classes kept
     diagonal = ((same @ unit.square()).square() / size[:, None]).sum()
     d = z.shape[1]
-    return (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)  # one feature has no pair: 0
+    return (
+        (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
+    )  # one feature has no pair: 0
 
 
 class InterClass(Term):
     """Keeps z closer to its own class's global prototype than to the others'  (eq. 4; no margin constant).
 
-    h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the class, over classes. `negatives`: "all" known
-    prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or "local", the literal eq. 4 over
-    the client's own classes. `mode` "pull" is the remark after Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit
-    vectors (raw is the paper's). `source`: prototypes from the final "local" model (Algorithm 1) or from the "global"
-    model as downloaded, or "one_hot": g_c = e_c for every class from round 0 on, and nobody sends any (docs/papers/fedmr.md §7; the paper
-    finds it worse than FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
+    h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the class, over classes. `negatives`:
+    "all" known prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or
+    "local", the literal eq. 4 over the client's own classes. `mode` "pull" is the remark after Theorem 1:
+    ‖z_n − g_c‖ alone. `space` "l2" compares unit vectors (raw is the paper's). `source`: prototypes from the
+    final "local" model (Algorithm 1) or from the "global" model as downloaded, or "one_hot": g_c = e_c for
+    every class from round 0 on, and nobody sends any (docs/papers/fedmr.md §7; the paper finds it worse than
+    FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
     per batch used.
     """
 
@@ -86,10 +93,13 @@ class InterClass(Term):
             return Prototypes.empty(spec.num_classes, spec.feature_dim)
         if spec.feature_dim < spec.num_classes:
             raise UsageError(
-                f"prototype_from = 'one_hot' needs a feature for every class, got {spec.feature_dim} features for "
+                f"prototype_from = 'one_hot' needs a feature for every class, got {spec.feature_dim} "
+                f"features for "
                 f"{spec.num_classes} classes; take another network"
             )
-        return Prototypes(torch.eye(spec.num_classes, spec.feature_dim), torch.ones(spec.num_classes, dtype=torch.bool))
+        return Prototypes(
+            torch.eye(spec.num_classes, spec.feature_dim), torch.ones(spec.num_classes, dtype=torch.bool)
+        )
 
     def draw(self, batch: int, k: Context, generator: torch.Generator) -> Tensor | None:
         """0/1 [B]: the random `lite` samples of this step, without replacement."""
@@ -114,10 +124,14 @@ class InterClass(Term):
         return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
 
 
-def inter_class(z: Tensor, y: Tensor, g: Tensor, known: Tensor, own: Tensor, kept: Tensor, mode: str = "margin") -> Tensor:
-    """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in {0, 1}.
+def inter_class(
+    z: Tensor, y: Tensor, g: Tensor, known: Tensor, own: Tensor, kept: Tensor, mode: str = "margin"
+) -> Tensor:
+    """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in
+    {0, 1}.
 
-    Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no gradient.
+        Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
+        gradient.
     """
     admitted = (known & own).to(z.dtype)
     label = one_hot(y, g.shape[0]).to(z.dtype)  # [B, C]
@@ -147,9 +161,11 @@ def fedmr(
     lite: int = 0,
     min_class_count: int = 2,
 ) -> Method:
-    """FedMR: CE + μ1 ℓ_intra + μ2 ℓ_inter. μ1 is in units of `intra_norm`; a coefficient of 0 leaves its term out.
+    """FedMR: CE + μ1 ℓ_intra + μ2 ℓ_inter. μ1 is in units of `intra_norm`; a coefficient of 0 leaves its term
+    out.
 
-    lite = 10 or 50 are FedMR-Lite; share = 0.5, 0.8, 1 the columns of table 5; the paper's μ1, μ2 were not obtainable.
+        lite = 10 or 50 are FedMR-Lite; share = 0.5, 0.8, 1 the columns of table 5; the paper's μ1, μ2 were
+        not obtainable.
     """
     for name, value in (("mu1", mu1), ("mu2", mu2)):
         check_range(name, value, 0.0, 1e6)
@@ -160,7 +176,13 @@ def fedmr(
     check_choice("inter_space", inter_space, ("raw", "l2"))
     check_choice("prototype_from", prototype_from, ("local", "global", "one_hot"))
     if lite < 0 or min_class_count < 2:
-        raise UsageError(f"lite = {lite} must be 0 (off) or more, min_class_count = {min_class_count} at least 2")
+        raise UsageError(
+            f"lite = {lite} must be 0 (off) or more, min_class_count = {min_class_count} at least 2"
+        )
     intra = (IntraClass(mu1, intra_norm, min_class_count),) if mu1 else ()
-    inter = (InterClass(mu2, inter_negatives, inter_mode, inter_space, prototype_from, share, lite),) if mu2 else ()
+    inter = (
+        (InterClass(mu2, inter_negatives, inter_mode, inter_space, prototype_from, share, lite),)
+        if mu2
+        else ()
+    )
     return Method("FedMR", terms=(*intra, *inter))

@@ -1,4 +1,6 @@
-"""FedNova (Wang et al. 2020): updates normalised by what the local steps add up to, so that long training does not weigh more."""
+"""FedNova (Wang et al. 2020): updates normalised by what the local steps add up to, so that long training
+does not weigh more.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ class LocalSteps(Summable):
 
 
 class NormalisedUpdate(Ingredient):
-    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is gradient).
+    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is
+    gradient).
 
-    mu: of a proximal term, which ‖a‖₁ counts too. counted: ‖a‖₁ as MAP's released code counts it (`counted_sum`), and the
-    number beside it is ‖a‖₁, or the steps where there is a proximal term.
+        mu: of a proximal term, which ‖a‖₁ counts too. counted: ‖a‖₁ as MAP's released code counts it
+        (`counted_sum`), and the number beside it is ‖a‖₁, or the steps where there is a proximal term.
     """
 
     mu: float = 0.0
@@ -49,9 +52,11 @@ class NormalisedUpdate(Ingredient):
 
 
 def counted_sum(steps: int, momentum: float, pull: float) -> float:
-    """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 − ημ)a + 1.
+    """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 −
+    ημ)a + 1.
 
-    With momentum and a pull every step is counted by both rules; with one of them alone it is what the steps add up to.
+        With momentum and a pull every step is counted by both rules; with one of them alone it is what the
+        steps add up to.
     """
     counter = total = 0.0
     for _ in range(steps):
@@ -66,9 +71,11 @@ def counted_sum(steps: int, momentum: float, pull: float) -> float:
 
 
 class PullAfterClipping(Correction):
-    """g ← g + μ (w − w^t), after g is clipped: FedNova's official code and MAP's, where the optimiser adds it.
+    """g ← g + μ (w − w^t), after g is clipped: FedNova's official code and MAP's, where the optimiser adds
+    it.
 
-    The two codes add it to the momentum buffer in place, so that it passes through the velocity like any gradient.
+        The two codes add it to the momentum buffer in place, so that it passes through the velocity like any
+        gradient.
     """
 
     mu: float
@@ -80,10 +87,11 @@ class PullAfterClipping(Correction):
 
 
 class NormalisedStep(ServerRule):
-    """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are averaged as ever.
+    """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are
+    averaged as ever.
 
-    The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make them negative.
-    gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
+        The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make
+        them negative. gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
     """
 
     gmf: float = 0.0
@@ -102,26 +110,32 @@ class NormalisedStep(ServerRule):
         return Velocity(velocity), w - velocity
 
 
-def fednova(prototypes: PrototypeLoss = "none", gmf: float = 0.0, mu: float = 0.0, preset: Preset = "original") -> Method:
+def fednova(
+    prototypes: PrototypeLoss = "none", gmf: float = 0.0, mu: float = 0.0, preset: Preset = "original"
+) -> Method:
     """FedNova for momentum SGD at a constant rate within the round. Row FedNova of FedMR's Table 1.
 
-    gmf in [0, 1]: momentum on the server; mu ≥ 0: FedProx's term in local training. prototypes: none, fedproc or fedmr, as in
-    FedMR's Table 8.
+    gmf in [0, 1]: momentum on the server; mu ≥ 0: FedProx's term in local training. prototypes: none, fedproc
+    or fedmr, as in FedMR's Table 8.
 
-    With mu > 0 this departs from the official code in two places: ‖a_k‖₁ is what the steps add up to, where the official code
-    counts every step twice if there is momentum too (two steps at ρ = 0.9 and ημ = 0.1: 2.8 here, 4.42 there, `counted_sum`);
-    and τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k, the mean number of steps (2 there).
+    With mu > 0 this departs from the official code in two places: ‖a_k‖₁ is what the steps add up to, where
+    the official code counts every step twice if there is momentum too (two steps at ρ = 0.9 and ημ = 0.1: 2.8
+    here, 4.42 there, `counted_sum`); and τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k, the
+    mean number of steps (2 there).
 
-    preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull (`PullAfterClipping`) with
-    uniform means; its grid is (gmf, mu) (0.9, 1e-4), (0.5, 1e-3), (0.3, 1e-2). One departure: BatchNorm's statistics, which the
-    released code normalises like weights, are averaged here.
+    preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull
+    (`PullAfterClipping`) with uniform means; its grid is (gmf, mu) (0.9, 1e-4), (0.5, 1e-3), (0.3, 1e-2). One
+    departure: BatchNorm's statistics, which the released code normalises like weights, are averaged here.
     """
     check_range("gmf", gmf, 0.0, 1.0)
     check_range("mu", mu, 0.0, 1e6)
     theirs = by_authors(preset)
     terms = ((Proximal(mu),) if mu and not theirs else ()) + prototype_terms(prototypes)
     return Method(
-        "FedNova", terms=terms, correction=PullAfterClipping(mu) if mu and theirs else None,
-        message=NormalisedUpdate(mu, theirs), server=NormalisedStep(gmf, theirs),
+        "FedNova",
+        terms=terms,
+        correction=PullAfterClipping(mu) if mu and theirs else None,
+        message=NormalisedUpdate(mu, theirs),
+        server=NormalisedStep(gmf, theirs),
         mean=Mean(by="clients" if theirs else "samples", fixed=True),  # τ_eff has the same weights
-    )  # fmt: skip
+    )

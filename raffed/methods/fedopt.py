@@ -1,4 +1,5 @@
-"""Adaptive federated optimisation (Reddi et al. 2021): the mean update as a pseudo-gradient of the server's optimiser.
+"""Adaptive federated optimisation (Reddi et al. 2021): the mean update as a pseudo-gradient of the server's
+optimiser.
 
 Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as ever.
 """
@@ -83,10 +84,12 @@ class ServerAdaptive(ServerRule):
 
 
 def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "samples") -> Method:
-    """FedAvgM (Hsu et al. 2019): server momentum β in [0, 1]. MAP's row FedOpt, whose code searches η_g in 1, 0.1, 0.05.
+    """FedAvgM (Hsu et al. 2019): server momentum β in [0, 1]. MAP's row FedOpt, whose code searches η_g in 1,
+    0.1, 0.05.
 
-    weighting: "samples" is the paper's Δ = Σ (n_k/n) (w_k − w^t): clients of 1 and 3 samples that moved by −1 and +1 give
-    Δ = 0.5. "clients" is the uniform mean, Δ = 0 there, of MAP's released code and of Reddi et al. 2021.
+        weighting: "samples" is the paper's Δ = Σ (n_k/n) (w_k − w^t): clients of 1 and 3 samples that moved
+        by −1 and +1 give Δ = 0.5. "clients" is the uniform mean, Δ = 0 there, of MAP's released code and of
+        Reddi et al. 2021.
     """
     check_range("beta", beta, 0.0, 1.0)
     check_range("server_lr", server_lr, 0.0, 100.0, open_low=True)
@@ -94,37 +97,60 @@ def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "s
 
 
 def fedadagrad(
-    server_lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, v0: float = 1e-6, weighting: Weighting = "clients"
+    server_lr: float = 0.1,
+    beta1: float = 0.0,
+    tau: float = 1e-3,
+    v0: float = 1e-6,
+    weighting: Weighting = "clients",
 ) -> Method:
     """FedAdagrad: β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of ten."""
     return _adaptive("FedAdagrad", "adagrad", server_lr, beta1, 0.0, tau, v0, weighting)
 
 
 def fedadam(
-    server_lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, v0: float = 1e-6,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    v0: float = 1e-6,
     weighting: Weighting = "clients",
-) -> Method:  # fmt: skip
-    """FedAdam: β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of ten."""
+) -> Method:
+    """FedAdam: β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers
+    of ten.
+    """
     return _adaptive("FedAdam", "adam", server_lr, beta1, beta2, tau, v0, weighting)
 
 
 def fedyogi(
-    server_lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, v0: float = 1e-6,
+    server_lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    v0: float = 1e-6,
     weighting: Weighting = "clients",
-) -> Method:  # fmt: skip
+) -> Method:
     """FedYogi: as FedAdam, with a second moment that changes by at most (1 − β₂) Δ²."""
     return _adaptive("FedYogi", "yogi", server_lr, beta1, beta2, tau, v0, weighting)
 
 
 def _adaptive(
-    name: str, second: Second, server_lr: float, beta1: float, beta2: float, tau: float, v0: float, weighting: str
+    name: str,
+    second: Second,
+    server_lr: float,
+    beta1: float,
+    beta2: float,
+    tau: float,
+    v0: float,
+    weighting: str,
 ) -> Method:
     check_range("server_lr", server_lr, 0.0, 100.0, open_low=True)
     check_range("beta1", beta1, 0.0, 1.0)
     check_range("beta2", beta2, 0.0, 1.0)
     check_range("tau", tau, 0.0, 1.0, open_low=True)
     check_range("v0", v0, 0.0, 1.0)
-    return Method(name, mean=_mean(weighting), server=ServerAdaptive(second, server_lr, beta1, beta2, tau, v0))
+    return Method(
+        name, mean=_mean(weighting), server=ServerAdaptive(second, server_lr, beta1, beta2, tau, v0)
+    )
 
 
 def _mean(weighting: str) -> Mean:

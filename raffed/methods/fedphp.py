@@ -21,19 +21,22 @@ KD_TAU = 4.0  # teacher temperature, fixed in the paper
 
 
 class Heirloom(Private):
-    """ψ_k, the HPM (parameters and BatchNorm statistics), and z_k [], how often the client took part before."""
+    """ψ_k, the HPM (parameters and BatchNorm statistics), and z_k [], how often the client took part
+    before.
+    """
 
     model: State
     times: Tensor
 
 
 class Inheritance(Personal):
-    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9), z_k counted before this turn  (MAP eq. 10).
+    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9), z_k counted before this turn  (MAP eq.
+    10).
 
-    The transfer loss has the HPM as frozen teacher in evaluation mode. KD (eq. 11): −Σ_c σ(z^p/4)_c log σ(z/τ_s)_c,
-    mean over the batch; τ_s = 1 is the form of the authors' code, which tempers the teacher only, τ_s = 4 the symmetric
-    form (the same gradient as KL). `kd_tau_sq` multiplies by τ_s². MMD (eq. 12) compares the features. At the first
-    participation there is no HPM: μ_k = 0 and no transfer.
+        The transfer loss has the HPM as frozen teacher in evaluation mode. KD (eq. 11): −Σ_c σ(z^p/4)_c log
+        σ(z/τ_s)_c, mean over the batch; τ_s = 1 is the form of the authors' code, which tempers the teacher
+        only, τ_s = 4 the symmetric form (the same gradient as KL). `kd_tau_sq` multiplies by τ_s². MMD (eq.
+        12) compares the features. At the first participation there is no HPM: μ_k = 0 and no transfer.
     """
 
     lam: float = 0.1
@@ -73,10 +76,14 @@ class Inheritance(Personal):
 
 
 class InheritedWhileTraining(Inheritance):
-    """FedPHP's single stage: eq. 13 is the shared objective and the uploaded model is also the one inherited."""
+    """FedPHP's single stage: eq. 13 is the shared objective and the uploaded model is also the one
+    inherited.
+    """
 
     def loss(self, f: Forward, k: Context) -> Tensor:
-        return torch.where(k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0)  # CE + this is eq. 13
+        return torch.where(
+            k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0
+        )  # CE + this is eq. 13
 
     def finish(self, k: Context) -> tuple[Heirloom, None]:
         return self.inherit(k.state, k), None
@@ -91,11 +98,16 @@ def check_inheritance(lam: float, mu: float, transfer: str, kd_student_tau: floa
 
 
 def fedphp(
-    lam: float = 0.1, mu: float = 0.9, transfer: Transfer = "kd", kd_student_tau: float = 1.0, kd_tau_sq: bool = False
+    lam: float = 0.1,
+    mu: float = 0.9,
+    transfer: Transfer = "kd",
+    kd_student_tau: float = 1.0,
+    kd_tau_sq: bool = False,
 ) -> Method:
     """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II.
 
-    The HPM's BatchNorm statistics are re-estimated as MAP's are (docs/papers/map.md §3.3); the released FedPHP leaves them as mixed.
+    The HPM's BatchNorm statistics are re-estimated as MAP's are (docs/papers/map.md §3.3); the released
+    FedPHP leaves them as mixed.
     """
     check_inheritance(lam, mu, transfer, kd_student_tau)
     return Method("FedPHP", personal=InheritedWhileTraining(lam, mu, transfer, kd_student_tau, kd_tau_sq))

@@ -1,4 +1,6 @@
-"""FedProc (Mu et al. 2023): prototypical contrast that hands over to the cross-entropy as the rounds go by."""
+"""FedProc (Mu et al. 2023): prototypical contrast that hands over to the cross-entropy as the rounds go
+by.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ PROTOTYPES: tuple[str, ...] = get_args(PrototypeLoss)
 
 
 class PrototypeContrast(Term):
-    """The objective becomes α_t CE + (1 − α_t) L_pc, α_t = t/T; plain CE in round 0, where there are no prototypes.
+    """The objective becomes α_t CE + (1 − α_t) L_pc, α_t = t/T; plain CE in round 0, where there are no
+    prototypes.
 
-    L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official code). A class
-    without prototype counts exp(0) in the denominator and is no anchor; the mean is over anchors. The official code
-    normalises a projection that also feeds its classifier; here z is the input of the head and is normalised in L_pc only.
+        L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official
+        code). A class without prototype counts exp(0) in the denominator and is no anchor; the mean is over
+        anchors. The official code normalises a projection that also feeds its classifier; here z is the input
+        of the head and is normalised in L_pc only.
     """
 
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
@@ -47,7 +51,9 @@ class PrototypeContrast(Term):
 
 
 def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
-    """L_pc [] of z [B, D], y [B], prototypes g [C, D], known [C] bool; 0 without an anchor; prototypes get no gradient."""
+    """L_pc [] of z [B, D], y [B], prototypes g [C, D], known [C] bool; 0 without an anchor; prototypes
+    get no gradient.
+    """
     unit = F.normalize(torch.where(known[:, None], g, 0.0), dim=-1)
     log_share = (F.normalize(z, dim=-1) @ unit.to(z.dtype).T).log_softmax(-1)  # [B, C]
     anchor = one_hot(y, g.shape[0]).to(z.dtype) * known.to(z.dtype)
@@ -57,14 +63,20 @@ def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor
 def prototype_terms(prototypes: str) -> tuple[Term, ...]:
     """What "with prototypes" adds to a baseline in FedMR's Table 8, which gives no formula.
 
-    fedproc: CE is replaced as in FedProc, since the paper calls FedProc the prototype version of FedAvg. fedmr: the other
-    reading, FedMR's inter-class term at its default μ2 = 0.1. none: nothing.
+    fedproc: CE is replaced as in FedProc, since the paper calls FedProc the prototype version of FedAvg.
+    fedmr: the other reading, FedMR's inter-class term at its default μ2 = 0.1. none: nothing.
     """
     check_choice("prototypes", prototypes, PROTOTYPES)
-    readings: dict[str, tuple[Term, ...]] = {"none": (), "fedproc": (PrototypeContrast(),), "fedmr": (InterClass(0.1),)}
+    readings: dict[str, tuple[Term, ...]] = {
+        "none": (),
+        "fedproc": (PrototypeContrast(),),
+        "fedmr": (InterClass(0.1),),
+    }
     return readings[prototypes]
 
 
 def fedproc() -> Method:
-    """FedProc; T is the run's number of rounds (the official code fixes 100). Row FedProc of FedMR's Table 1."""
+    """FedProc; T is the run's number of rounds (the official code fixes 100). Row FedProc of FedMR's
+    Table 1.
+    """
     return Method("FedProc", terms=(PrototypeContrast(),))

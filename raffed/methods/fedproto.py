@@ -20,15 +20,15 @@ from raffed.methods.solo import PRIVATE
 class PrototypePull(Term):
     """λ · mean_{i: g_{y_i} exists} ‖h_i − g_{y_i}‖²/d, the mean-squared error of the official code.
 
-    Prototypes are class means of the locally trained model over the client's training set (evaluation mode); the server's
-    are their sample-weighted means over the participants, and a class that none of them holds keeps its last one. A class
-    never seen has none: it pulls nothing (no zero vectors, no halving). What is sent is |C_k|·(d + 1) numbers: sums and counts
-    of the client's classes.
+    Prototypes are class means of the locally trained model over the client's training set (evaluation mode);
+    the server's are their sample-weighted means over the participants, and a class that none of them holds
+    keeps its last one. A class never seen has none: it pulls nothing (no zero vectors, no halving). What is
+    sent is |C_k|·(d + 1) numbers: sums and counts of the client's classes.
 
-    halfway: MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen while training: of every
-    step's batch, in training mode, under the weights of that step; a sample counts as often as it was seen. The server goes half
-    of the way to their mean weighted by these counts (0 seen once and 10 seen nine times give 9), all of it at a class's first
-    time.
+    halfway: MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen while
+    training: of every step's batch, in training mode, under the weights of that step; a sample counts as
+    often as it was seen. The server goes half of the way to their mean weighted by these counts (0 seen once
+    and 10 seen nine times give 9), all of it at a class's first time.
     """
 
     lam: float
@@ -55,11 +55,17 @@ class PrototypePull(Term):
         if not isinstance(got.sum, ClassSums):
             return s
         new = s.updated(got.sum)
-        return Prototypes(torch.where(s.known[:, None], (s.mean + new.mean) / 2, new.mean), new.known) if self.halfway else new
+        return (
+            Prototypes(torch.where(s.known[:, None], (s.mean + new.mean) / 2, new.mean), new.known)
+            if self.halfway
+            else new
+        )
 
 
 def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
-    """Mean over anchors of ‖z − g_y‖²/D for z [B, D], y [B], prototypes g [C, D], known [C] bool; 0 without an anchor."""
+    """Mean over anchors of ‖z − g_y‖²/D for z [B, D], y [B], prototypes g [C, D], known [C] bool; 0
+    without an anchor.
+    """
     label = one_hot(y, g.shape[0]).to(z.dtype)
     anchor = label @ known.to(z.dtype)  # [B]
     own = label @ g.masked_fill(~known[:, None], 0.0).to(z.dtype)
@@ -67,8 +73,8 @@ def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
 
 
 def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
-    """Mean over the classes c of the batch that have a prototype of ‖z̄_c − g_c‖², z̄_c [D] the mean of the batch's class c; not
-    divided by D. Shapes as `prototype_pull`; 0 where no class counts.
+    """Mean over the classes c of the batch that have a prototype of ‖z̄_c − g_c‖², z̄_c [D] the mean of the
+    batch's class c; not divided by D. Shapes as `prototype_pull`; 0 where no class counts.
     """
     label = one_hot(y, g.shape[0]).to(z.dtype)
     size = label.sum(0)  # [C]
@@ -79,20 +85,26 @@ def class_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
 
 
 def seen_sums(z: Tensor, y: Tensor, classes: int) -> Tensor:
-    """For each class of a batch z [B, D], y [B] the sum of its features, and beside it how many they are: [C, D + 1] float64."""
+    """For each class of a batch z [B, D], y [B] the sum of its features, and beside it how many they are:
+    [C, D + 1] float64.
+    """
     label = one_hot(y, classes).to(torch.float64)
     return torch.cat([label.T @ z.to(torch.float64), label.sum(0)[:, None]], 1)
 
 
 def fedproto(lam: float = 1.0, preset: Preset = "original") -> Method:
-    """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's Table II.
+    """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's
+    Table II.
 
-    Every client keeps its whole model, all from the same initial one. Scored with the client's own classifier; the server
-    holds no model.
+        Every client keeps its whole model, all from the same initial one. Scored with the client's own
+        classifier; the server holds no model.
 
-    preset "authors" is MAP's released code (`PrototypePull`, halfway). One departure: the released code takes zero vectors for
-    the prototypes of classes that nobody has seen, which pull features to 0, and halves those of classes that are absent in a
-    round; here the former do not exist, and the latter stay. It searches λ in 0.1, 0.01, 0.001.
+        preset "authors" is MAP's released code (`PrototypePull`, halfway). One departure: the released code
+        takes zero vectors for the prototypes of classes that nobody has seen, which pull features to 0, and
+        halves those of classes that are absent in a round; here the former do not exist, and the latter stay.
+        It searches λ in 0.1, 0.01, 0.001.
     """
     check_range("lam", lam, 0.0, 1e6)
-    return Method("FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients"))
+    return Method(
+        "FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients")
+    )

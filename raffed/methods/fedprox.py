@@ -14,9 +14,10 @@ from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 
 class Proximal(Term):
-    """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum buffer.
+    """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum
+    buffer.
 
-    smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
+        smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
     """
 
     mu: float
@@ -29,8 +30,9 @@ class Proximal(Term):
 def fedprox(mu: float = 0.01, prototypes: PrototypeLoss = "none", preset: Preset = "original") -> Method:
     """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (docs/papers/baselines.md, FedProx).
 
-    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors" is MAP's released code: its far weaker smooth-L1
-    pull (docs/papers/baselines.md, FedProx) and uniform means; it tries μ 1e-4, 1e-3, 1e-2.
+    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors" is MAP's released code: its
+    far weaker smooth-L1 pull (docs/papers/baselines.md, FedProx) and uniform means; it tries μ 1e-4, 1e-3,
+    1e-2.
     """
     check_range("mu", mu, 0.0, 1e6)
     terms = (Proximal(mu, by_authors(preset)),) if mu else ()

@@ -1,4 +1,6 @@
-"""FedROD (Chen & Chao 2022), linear version: a generic head trained by balanced softmax, a personal head on top of it."""
+"""FedROD (Chen & Chao 2022), linear version: a generic head trained by balanced softmax, a personal head
+on top of it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ from raffed.methods.memory import Companion
 
 
 class BalancedSoftmax(Head):
-    """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and no gradient.
+    """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and
+    no gradient.
 
-    multiplicative: (4·n_c/Σn)^γ z_c instead, as in MAP's released code, whose 4 is kept for every C: not a balanced softmax;
-    a missing class has logit 0.
+        multiplicative: (4·n_c/Σn)^γ z_c instead, as in MAP's released code, whose 4 is kept for every C: not
+        a balanced softmax; a missing class has logit 0.
     """
 
     gamma: float
@@ -34,13 +37,16 @@ class BalancedSoftmax(Head):
 
 
 class PersonalHead(Personal):
-    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k stays private.
+    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k
+    stays private.
 
-    joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code; where the run clips, the gradients of encoder
-    and both heads are clipped by one norm, else V_k's apart (gradients of norm 3 and 4 have norm 5).
+        joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code; where the run clips,
+        the gradients of encoder and both heads are clipped by one norm, else V_k's apart (gradients of norm 3
+        and 4 have norm 5).
 
-    V_k starts at the initial value of W_g, the same for everybody. This departs from MAP's code, where V_k is a draw of its own
-    from N(0, 0.01): the first logits z_g + V_k h are 2 z_g here, a difference of the order of 0.01.
+        V_k starts at the initial value of W_g, the same for everybody. This departs from MAP's code, where
+        V_k is a draw of its own from N(0, 0.01): the first logits z_g + V_k h are 2 z_g here, a difference of
+        the order of 0.01.
     """
 
     joint: bool = False
@@ -77,14 +83,18 @@ def _linear(head: Params, z: Tensor) -> Tensor:
 
 
 def fedrod(gamma: float = 1.0, preset: Preset = "original") -> Method:
-    """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of MAP's Tables I, II.
+    """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of
+    MAP's Tables I, II.
 
-    Gradients of the two heads are clipped apart, so that one does not shrink the other.
+        Gradients of the two heads are clipped apart, so that one does not shrink the other.
 
-    preset "authors" is MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads jointly, clips their gradients
-    by one norm (`local.clip_norm`; the released code has 100) and takes uniform means; it searches γ in 1, 0.5, 0.25. One
-    departure: V_k starts as W_g (`PersonalHead`), where the released code draws it anew.
+        preset "authors" is MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads
+        jointly, clips their gradients by one norm (`local.clip_norm`; the released code has 100) and takes
+        uniform means; it searches γ in 1, 0.5, 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
+        the released code draws it anew.
     """
     check_range("gamma", gamma, 0.0, 10.0)
     authors = by_authors(preset)
-    return Method("FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset))
+    return Method(
+        "FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset)
+    )

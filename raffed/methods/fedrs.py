@@ -22,9 +22,9 @@ class RestrictedSoftmax(Head):
     """logit_c · α_{k,c} in local training only, never at test time.
 
     binary (eq. 8): α_{k,c} = 1 if n_{k,c} ≥ n_min, else α. counts (Sect. 5.4, complete classes):
-    α + (1 − α) n_{k,c} / max_j n_{k,j}. uniform_bug: α for every class unless the client holds one only, which is what
-    the authors' released MAP code computes (a softmax temperature 1/α; docs/papers/map.md §1.4). α = 0 is not masking: a missing
-    class still adds exp(0) to the denominator.
+    α + (1 − α) n_{k,c} / max_j n_{k,j}. uniform_bug: α for every class unless the client holds one only,
+    which is what the authors' released MAP code computes (a softmax temperature 1/α; docs/papers/map.md
+    §1.4). α = 0 is not masking: a missing class still adds exp(0) to the denominator.
     """
 
     alpha: float
@@ -44,7 +44,9 @@ class RestrictedSoftmax(Head):
 
 
 def restricted(alpha: float, mode: str, n_min: int, auto: RestrictionMode | None = None) -> RestrictedSoftmax:
-    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. auto: what mode "auto" is; without it there is no such mode."""
+    """A checked RestrictedSoftmax: α in [0, 1], n_min ≥ 1. auto: what mode "auto" is; without it there is
+    no such mode.
+    """
     check_range("alpha", alpha, 0.0, 1.0)
     check_choice("mode", mode, get_args(AutoMode) if auto else RS_MODES)
     mode = auto if auto and mode == AUTO else mode
@@ -54,5 +56,7 @@ def restricted(alpha: float, mode: str, n_min: int, auto: RestrictionMode | None
 
 
 def fedrs(alpha: float = 0.5, mode: RestrictionMode = "binary", n_min: int = 1) -> Method:
-    """FedRS: FedAvg whose clients scale the logits of classes they miss by α. Row FedRS of MAP's Tables I and II."""
+    """FedRS: FedAvg whose clients scale the logits of classes they miss by α. Row FedRS of MAP's Tables I
+    and II.
+    """
     return Method("FedRS", head=restricted(alpha, mode, n_min))

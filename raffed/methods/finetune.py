@@ -32,7 +32,11 @@ class FineTuned(Personal):
 
     def budget(self, k: Context) -> Budget | None:
         last = k.round >= k.spec.rounds - 1  # T itself: between rounds, after the last
-        return Budget(epochs=self.epochs, part=self.scope, shared_batches=True) if last or self.every_round else None
+        return (
+            Budget(epochs=self.epochs, part=self.scope, shared_batches=True)
+            if last or self.every_round
+            else None
+        )
 
     def model(self, k: Context) -> State:
         assert k.private is not None
@@ -40,11 +44,13 @@ class FineTuned(Personal):
 
 
 def finetune(epochs: float = 10.0, scope: Scope = "head", every_round: bool = False) -> Method:
-    """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's Table 1.
+    """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's
+    Table 1.
 
-    In a round's rows the participants of the last round fine-tune what they downloaded for it; with federation.survey every
-    client fine-tunes w^T, as the paper's figure has it. scope "top"
-    moves the projection as well (MpFedcon's networks), "all" everything. MAP's "Finetune" is FedAvg's own personalization score.
+        In a round's rows the participants of the last round fine-tune what they downloaded for it; with
+        federation.survey every client fine-tunes w^T, as the paper's figure has it. scope "top" moves the
+        projection as well (MpFedcon's networks), "all" everything. MAP's "Finetune" is FedAvg's own
+        personalization score.
     """
     check_range("epochs", epochs, 0.0, 1e4)
     check_choice("scope", scope, SCOPES)

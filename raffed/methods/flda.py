@@ -19,15 +19,17 @@ GATE = ("gate.weight", "gate.bias")
 
 
 class MixedExperts(Personal):
-    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G, π_k and the gate.
+    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G,
+    π_k and the gate.
 
-    The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½; where it is `drawn`, as
-    torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients. π_k starts as an initial model of its own
-    (`fresh`), the same for all clients: started as G, it would stay G for as long as the gate stays ½, and the gate would stay.
-    G alone is sent. π_k's BatchNorm uses batch statistics in training and re-estimates them on the client's data for scoring,
-    so that a client keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts. `jointly`: where the run
-    clips, G, π_k and the gate are clipped by one norm of all three (gradients of norm 3 and 4 have norm 5), else G apart from
-    the private two.
+        The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½;
+        where it is `drawn`, as torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients.
+        π_k starts as an initial model of its own (`fresh`), the same for all clients: started as G, it would
+        stay G for as long as the gate stays ½, and the gate would stay. G alone is sent. π_k's BatchNorm uses
+        batch statistics in training and re-estimates them on the client's data for scoring, so that a client
+        keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts. `jointly`: where the
+        run clips, G, π_k and the gate are clipped by one norm of all three (gradients of norm 3 and 4 have
+        norm 5), else G apart from the private two.
     """
 
     times: int = 1
@@ -72,8 +74,8 @@ class MixedExperts(Personal):
 def fresh(initial: Params, run_seed: int) -> Params:
     """Another draw of an initial model: the entries of every tensor in another random order, one for the run.
 
-    As good as a draw of its own where a layer's initial entries are i.i.d., as they are in all layers of raffed's networks;
-    a tensor of constants (BatchNorm's, biases of 0) stays.
+    As good as a draw of its own where a layer's initial entries are i.i.d., as they are in all layers of
+    raffed's networks; a tensor of constants (BatchNorm's, biases of 0) stays.
     """
     stream = seeds.generator(run_seed, "expert")
 
@@ -85,7 +87,9 @@ def fresh(initial: Params, run_seed: int) -> Params:
 
 
 def drawn_gate(d: int, run_seed: int) -> Tensor:
-    """A gate's d weights and bias, [d + 1], from U(−1/√d, 1/√d), as torch's linear layers start: one draw for the run."""
+    """A gate's d weights and bias, [d + 1], from U(−1/√d, 1/√d), as torch's linear layers start: one draw
+    for the run.
+    """
     stream = seeds.generator(run_seed, "expert", 0, 0, 1)  # `fresh` has the first stream of this purpose
     return torch.rand(d + 1, generator=stream).mul_(2).sub_(1).div_(d**0.5)
 
@@ -103,10 +107,11 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
 def flda(preset: Preset = "original") -> Method:
     """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
 
-    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the gate's first numbers
-    as torch's linear layers do, clips the shared and the private gradients by one norm (`local.clip_norm`; the released code has
-    100), and takes uniform means. Two departures: π_k starts as `fresh` makes it, and its BatchNorm statistics are re-estimated
-    for scoring, where the released code keeps running ones.
+    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the
+    gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one norm
+    (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts as
+    `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code keeps
+    running ones.
     """
     authors = by_authors(preset)
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

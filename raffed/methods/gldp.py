@@ -1,4 +1,6 @@
-"""GLDP ("STHFL: Spatio-Temporal Heterogeneous Federated Learning"): local and global prototypes under private heads."""
+"""GLDP ("STHFL: Spatio-Temporal Heterogeneous Federated Learning"): local and global prototypes under
+private heads.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,22 @@ L1_EPS = 1e-6
 
 
 class Remembered(Private):
-    """Ĉ_i: the moving averages of the client's class means [C, D], and whether the class was ever seen [C] bool."""
+    """Ĉ_i: the moving averages of the client's class means [C, D], and whether the class was ever seen
+    [C] bool.
+    """
 
     mean: Tensor
     known: Tensor
 
 
 class Relations(Personal):
-    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), prediction by the nearest prototype (eq. 13); the head is not used then.
+    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), prediction by the nearest prototype (eq. 13); the head is
+    not used then.
 
-    After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, C itself for a new one (eq. 9); the class means
-    C travel, the server's C̃ moves the same way towards their uniform mean over clients (eq. 11). A class absent keeps its
-    value. A term whose factor is 0 or whose form is "none" is not computed. A client's data are those of its current stage.
+        After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, C itself for a new one (eq.
+        9); the class means C travel, the server's C̃ moves the same way towards their uniform mean over
+        clients (eq. 11). A class absent keeps its value. A term whose factor is 0 or whose form is "none" is
+        not computed. A client's data are those of its current stage.
     """
 
     lam: float
@@ -103,15 +109,18 @@ class Relations(Personal):
 
 
 class Snapshot(Private):
-    """C̃ as it is now, and as it was before the round that is going on; without numbers before the first exchange."""
+    """C̃ as it is now, and as it was before the round that is going on; without numbers before the first
+    exchange.
+    """
 
     now: Prototypes
     before: Prototypes
 
 
 class RoundStart(ServerRule):
-    """w^{t+1} = mean. C̃ moves with every exchange (eq. 11), but what clients get is C̃ as it was before the round's first stage
-    (Algorithm 1, lines 1 and 4; docs/papers/gldp.md A7): all M stages of a round see the same prototypes.
+    """w^{t+1} = mean. C̃ moves with every exchange (eq. 11), but what clients get is C̃ as it was before the
+    round's first stage (Algorithm 1, lines 1 and 4; docs/papers/gldp.md A7): all M stages of a round see the
+    same prototypes.
     """
 
     beta: float
@@ -146,10 +155,12 @@ def _moved(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float)
 
 
 def local_relation(z: Tensor, y: Tensor, old: Tensor, known: Tensor, form: str, temperature: float) -> Tensor:
-    """L_LP []: old knowledge [C, D] of each sample's class against its features z [B, D], over B; unknown classes add nothing.
+    """L_LP []: old knowledge [C, D] of each sample's class against its features z [B, D], over B; unknown
+    classes add nothing.
 
-    KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by |B_n|/B; "l1": shares
-    Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z − Ĉ_y‖²/D. Ĉ gets no gradient.
+        KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by
+        |B_n|/B; "l1": shares Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z −
+        Ĉ_y‖²/D. Ĉ gets no gradient.
     """
     label, old = one_hot(y, old.shape[0]).to(z.dtype), old.detach()
     target, anchor = label @ old.to(z.dtype), label @ known.to(z.dtype)
@@ -173,9 +184,11 @@ def _kl(p: Tensor, q: Tensor, temperature: float) -> Tensor:
 
 
 def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: str = "class_mean") -> Tensor:
-    """L_GP [] = Σ_n (|B_n|/B) ‖C_B^n − C̃^n‖²/D over the known classes n of the batch, z [B, D], centres [C, D] (eq. 10).
+    """L_GP [] = Σ_n (|B_n|/B) ‖C_B^n − C̃^n‖²/D over the known classes n of the batch, z [B, D], centres [C,
+    D] (eq. 10).
 
-    "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no gradient.
+        "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no
+        gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     g = centres.detach().masked_fill(~known[:, None], 0.0).to(z.dtype)
@@ -187,29 +200,53 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
 
 
 def gldp(
-    lam: float = 0.5, beta: float = 0.5, body_epochs: float = 10.0, head_epochs: float = 20.0,
-    lp: LocalForm = "feature_softmax_sample", gp: GlobalForm = "class_mean", temperature: float = 1.0,
-    order: Order = "body_first", inference: Inference = "lp", candidates: Candidates = "all", proto_snapshot: bool = False,
-) -> Method:  # fmt: skip
-    """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and "gp" (C̃).
+    lam: float = 0.5,
+    beta: float = 0.5,
+    body_epochs: float = 10.0,
+    head_epochs: float = 20.0,
+    lp: LocalForm = "feature_softmax_sample",
+    gp: GlobalForm = "class_mean",
+    temperature: float = 1.0,
+    order: Order = "body_first",
+    inference: Inference = "lp",
+    candidates: Candidates = "all",
+    proto_snapshot: bool = False,
+) -> Method:
+    """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and
+    "gp" (C̃).
 
-    body_epochs t and head_epochs s in FedRep's proportion (a decision of docs/papers/gldp.md, A4). order "head_first": FedRep's.
-    candidates: classes that "gp" may choose, all known ones or those the client has seen. lp, gp "none": without the term, whose
-    weight the other does not take over. The head is trained by CE alone, but with lp "logits" by that term too (docs/papers/gldp.md §6);
-    a last batch of one sample is left out of the body's epochs where there is BatchNorm. proto_snapshot: all stages of a round
-    get the prototypes of its start, not those of the stage before (A7); "gp" answers by what was sent. Rows GLDP-LP, GLDP-GP of
-    Tables 1 to 3, GLDP of Table 4. Here a client has one data set, its current stage. Uniform means over clients.
+        body_epochs t and head_epochs s in FedRep's proportion (a decision of docs/papers/gldp.md, A4). order
+        "head_first": FedRep's. candidates: classes that "gp" may choose, all known ones or those the client
+        has seen. lp, gp "none": without the term, whose weight the other does not take over. The head is
+        trained by CE alone, but with lp "logits" by that term too (docs/papers/gldp.md §6); a last batch of
+        one sample is left out of the body's epochs where there is BatchNorm. proto_snapshot: all stages of a
+        round get the prototypes of its start, not those of the stage before (A7); "gp" answers by what was
+        sent. Rows GLDP-LP, GLDP-GP of Tables 1 to 3, GLDP of Table 4. Here a client has one data set, its
+        current stage. Uniform means over clients.
     """
     for name, value in (("lam", lam), ("beta", beta)):
         check_range(name, value, 0.0, 1.0)
     check_range("temperature", temperature, 0.0, 1e3, open_low=True)
-    for name, choice, known in (("lp", lp, LP), ("gp", gp, GP), ("order", order, ORDERS),
-                                ("inference", inference, INFERENCES), ("candidates", candidates, CANDIDATES)):  # fmt: skip
+    for name, choice, known in (
+        ("lp", lp, LP),
+        ("gp", gp, GP),
+        ("order", order, ORDERS),
+        ("inference", inference, INFERENCES),
+        ("candidates", candidates, CANDIDATES),
+    ):
         check_choice(name, choice, known)
     passes = alternating(head_epochs, body_epochs)
     part: Part = "head"
     alone = lp != "logits" or not lam  # no term but that one has a gradient in the head
-    made = tuple(Pass(one.part, one.epochs, cross_entropy_only=alone and one.part == part, keep_singleton_batch=one.part == part) for one in passes)
+    made = tuple(
+        Pass(
+            one.part,
+            one.epochs,
+            cross_entropy_only=alone and one.part == part,
+            keep_singleton_batch=one.part == part,
+        )
+        for one in passes
+    )
     return Method(
         "GLDP",
         split=ParameterSplit(personal=part),

@@ -1,7 +1,9 @@
-"""MAP (Li et al., TKDE 2024, arXiv 2404.09232): restricted softmax for the server, inherited private model for the client.
+"""MAP (Li et al., TKDE 2024, arXiv 2404.09232): restricted softmax for the server, inherited private model
+for the client.
 
-Stage 1 (RS, all E epochs) is uploaded; stage 2 starts from a copy of its result, trains with the plain softmax and the
-HPM as teacher, and never leaves the client. MAP's server is therefore FedRS's and ScaMAP's is ScaRS's, bit for bit.
+Stage 1 (RS, all E epochs) is uploaded; stage 2 starts from a copy of its result, trains with the plain
+softmax and the HPM as teacher, and never leaves the client. MAP's server is therefore FedRS's and ScaMAP's is
+ScaRS's, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from raffed.methods.scaffold import scaffold
 
 
 class InheritedModel(Inheritance):
-    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of ω_k; then eq. 10.
+    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of
+    ω_k; then eq. 10.
 
-    n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's (docs/papers/map.md §3.2).
+        n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's
+        (docs/papers/map.md §3.2).
     """
 
     share: float = 0.1
@@ -43,7 +47,14 @@ class InheritedModel(Inheritance):
 
 
 def _inherited(
-    lam: float, mu: float, transfer: str, kd_student_tau: float, kd_tau_sq: bool, share: float, lr_scale: float, least: int
+    lam: float,
+    mu: float,
+    transfer: str,
+    kd_student_tau: float,
+    kd_tau_sq: bool,
+    share: float,
+    lr_scale: float,
+    least: int,
 ) -> InheritedModel:
     check_inheritance(lam, mu, transfer, kd_student_tau)
     check_range("share", share, 0.0, 10.0)
@@ -66,16 +77,22 @@ def map_(
     lr_scale: float = 0.2,
     least: int = 5,
 ) -> Method:
-    """MAP. α, mode, n_min as FedRS; λ, μ, transfer as FedPHP; stage 2: share of stage 1's steps, its rate, its least steps.
+    """MAP. α, mode, n_min as FedRS; λ, μ, transfer as FedPHP; stage 2: share of stage 1's steps, its rate,
+    its least steps.
 
-    Stage 2 comes on top of the E epochs; for the others' budget train for 0.9 E (`--epochs 4.5`). Row MAP of Tables I, II, III.
+        Stage 2 comes on top of the E epochs; for the others' budget train for 0.9 E (`--epochs 4.5`). Row MAP
+        of Tables I, II, III.
     """
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)
 
 
 def scars(
-    alpha: float = 0.5, server_lr: float = 1.0, mode: AutoMode = "auto", n_min: int = 1, preset: Preset = "original"
+    alpha: float = 0.5,
+    server_lr: float = 1.0,
+    mode: AutoMode = "auto",
+    n_min: int = 1,
+    preset: Preset = "original",
 ) -> Method:
     """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
 
@@ -101,10 +118,12 @@ def scamap(
     least: int = 5,
     preset: Preset = "original",
 ) -> Method:
-    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP of Tables I and II.
+    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP of
+    Tables I and II.
 
-    preset "authors" is ScaRS's, and changes stage 1 alone. In stage 2 the released code departs from the paper: at a client's
-    first visit an untrained private model teaches already. Here, as in the paper, no model teaches then (docs/papers/map.md §3.5).
+        preset "authors" is ScaRS's, and changes stage 1 alone. In stage 2 the released code departs from the
+        paper: at a client's first visit an untrained private model teaches already. Here, as in the paper, no
+        model teaches then (docs/papers/map.md §3.5).
     """
     own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)

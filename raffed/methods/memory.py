@@ -14,7 +14,9 @@ NEVER = -1e30  # a logit that no other falls below
 
 
 class ClassSums(Summable):
-    """What a client tells of its classes: Σ of the features total [C, D] and the counts [C] int64 (visible to the server)."""
+    """What a client tells of its classes: Σ of the features total [C, D] and the counts [C] int64
+    (visible to the server).
+    """
 
     fraction_bits = 24  # sums over thousands of samples: ±2^38 in steps of 2^-24
 
@@ -23,7 +25,9 @@ class ClassSums(Summable):
 
 
 class HeldSums(ClassSums):
-    """The same where what is sent is a row and a number, its count or its id, for each class that the client holds."""
+    """The same where what is sent is a row and a number, its count or its id, for each class that the
+    client holds.
+    """
 
     rows = "count"
 
@@ -46,8 +50,12 @@ class Prototypes(Wire):
 
 
 def class_sums(k: Context, state: State) -> ClassSums:
-    """Features of `state` over all the client's samples, in evaluation mode, without augmentation or random numbers."""
-    total = torch.zeros(k.spec.num_classes, k.spec.feature_dim, dtype=torch.float64, device=k.class_counts.device)
+    """Features of `state` over all the client's samples, in evaluation mode, without augmentation or
+    random numbers.
+    """
+    total = torch.zeros(
+        k.spec.num_classes, k.spec.feature_dim, dtype=torch.float64, device=k.class_counts.device
+    )
     for z, y in k.features(state):
         total += one_hot(y, k.spec.num_classes).T.to(torch.float64) @ z.to(torch.float64)
     return ClassSums(total.to(torch.float32), k.class_counts)
@@ -60,10 +68,11 @@ class Companion(Private):
 
 
 def class_mean_sums(k: Context, weighting: str = "uniform") -> HeldSums:
-    """The class means of the trained model, each times a weight, and the weights [C]; sums of both give a mean over clients:
+    """The class means of the trained model, each times a weight, and the weights [C]; sums of both give a
+    mean over clients:
 
-    uniform over those that hold the class ("uniform", which tells no counts), or weighted by the clients' sizes
-    ("party_size") or by their class counts ("class_count").
+        uniform over those that hold the class ("uniform", which tells no counts), or weighted by the clients'
+        sizes ("party_size") or by their class counts ("class_count").
     """
     sums = class_sums(k, k.state)
     held = (sums.count > 0).to(sums.count.dtype)
@@ -72,6 +81,8 @@ def class_mean_sums(k: Context, weighting: str = "uniform") -> HeldSums:
 
 
 def nearest(z: Tensor, g: Tensor, known: Tensor) -> Tensor:
-    """Logits [B, C] = −‖z − g_c‖² of features z [B, D] for prototypes g [C, D]; a class that is not known is never chosen."""
+    """Logits [B, C] = −‖z − g_c‖² of features z [B, D] for prototypes g [C, D]; a class that is not known
+    is never chosen.
+    """
     gap = (z[:, None, :] - g.masked_fill(~known[:, None], 0.0)[None]).square().sum(-1)
     return (-gap).masked_fill(~known, NEVER)

@@ -1,4 +1,6 @@
-"""MOON (Li et al. 2021): features pulled towards the global model's, away from the client's own previous ones."""
+"""MOON (Li et al. 2021): features pulled towards the global model's, away from the client's own previous
+ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from raffed.methods.fedproc import PrototypeLoss, prototype_terms
 
 
 class PreviousModel(Private):
-    """The client's encoder after its last local training (not the aggregate), and its BatchNorm statistics."""
+    """The client's encoder after its last local training (not the aggregate), and its BatchNorm
+    statistics.
+    """
 
     body: Params
     b: Params
@@ -27,12 +31,14 @@ class PreviousModel(Private):
 
 
 class ModelContrast(Term):
-    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ), s = cosine to z.
+    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ), s = cosine to
+    z.
 
-    Global and previous model run in evaluation mode without gradient on the same batch. z is the input of the head: no
-    projection head, as the parameter counts of FedMR's Table 3 imply. The official one, 256 wide and read by the classifier too,
-    is a keyword of the networks: `projection`. At a client's first participation the previous model is the global one: the term
-    is log 2 with gradient exactly 0 (the official code takes a randomly initialised one).
+        Global and previous model run in evaluation mode without gradient on the same batch. z is the input of
+        the head: no projection head, as the parameter counts of FedMR's Table 3 imply. The official one, 256
+        wide and read by the classifier too, is a keyword of the networks: `projection`. At a client's first
+        participation the previous model is the global one: the term is log 2 with gradient exactly 0 (the
+        official code takes a randomly initialised one).
     """
 
     mu: float
@@ -61,11 +67,12 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
 
 
 def moon(mu: float = 1.0, tau: float = 0.5, prototypes: PrototypeLoss = "none") -> Method:
-    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3, 1e-2, 1e-1.
+    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3,
+    1e-2, 1e-1.
 
-    Row MOON of FedMR's Table 1 and MAP's Tables I and II.
+        Row MOON of FedMR's Table 1 and MAP's Tables I and II.
 
-    prototypes: none, fedproc or fedmr, as in its Table 8.
+        prototypes: none, fedproc or fedmr, as in its Table 8.
     """
     check_range("mu", mu, 0.0, 1e6)
     check_range("tau", tau, 0.0, 100.0, open_low=True)

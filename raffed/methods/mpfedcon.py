@@ -1,4 +1,6 @@
-"""MpFedcon (2022): a shared encoder under a private projection and output layer, contrasted with global class centres."""
+"""MpFedcon (2022): a shared encoder under a private projection and output layer, contrasted with global
+class centres.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ WEIGHTINGS: tuple[str, ...] = get_args(CentreWeight)
 
 
 class CentreContrast(Term):
-    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ], sim the cosine  (eqs. 5, 6).
+    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ], sim the cosine  (eqs. 5,
+    6).
 
-    c_y: the global centre of the sample's class; z_con: its representation by the round's downloaded encoder under the
-    client's heads before the round. Samples whose class has no centre are left out (mean over the rest, 0 without any).
-    Centres are means over the clients that hold the class (eq. 4); one that no participant holds keeps its last value.
+        c_y: the global centre of the sample's class; z_con: its representation by the round's downloaded
+        encoder under the client's heads before the round. Samples whose class has no centre are left out
+        (mean over the rest, 0 without any). Centres are means over the clients that hold the class (eq. 4);
+        one that no participant holds keeps its last value.
     """
 
     mu: float
@@ -42,7 +46,9 @@ class CentreContrast(Term):
         return self.mu * centre_contrast(f.z, f.y, k.server.mean, k.server.known, z_con, self.tau)
 
     def negative(self, f: Forward, k: Context) -> State:
-        """The model whose representation is the negative: θ^t under the client's heads, before the head epochs."""
+        """The model whose representation is the negative: θ^t under the client's heads, before the head
+        epochs.
+        """
         return k.start
 
     def finish(self, k: Context) -> tuple[PreviousModel | None, ClassSums]:
@@ -53,7 +59,9 @@ class CentreContrast(Term):
 
 
 class PreviousContrast(CentreContrast):
-    """The same with the client's previous local model as negative, as eq. 6 lists it; the downloaded one at first."""
+    """The same with the client's previous local model as negative, as eq. 6 lists it; the downloaded one
+    at first.
+    """
 
     def client_init(self, k: Context) -> PreviousModel:
         return PreviousModel.of(k.start)
@@ -69,17 +77,22 @@ class HeadContrast(CentreContrast):
     """The same with the downloaded encoder under the heads as they are now, after the head epochs."""
 
     def negative(self, f: Forward, k: Context) -> State:
-        return State(Params({name: (k.w0 if in_part(name, "base") else f.w)[name] for name in k.w0.names}), k.start.b)
+        return State(
+            Params({name: (k.w0 if in_part(name, "base") else f.w)[name] for name in k.w0.names}), k.start.b
+        )
 
 
 Negative = Literal["round_start", "previous_local", "after_head"]
 CONTRASTS = {"round_start": CentreContrast, "previous_local": PreviousContrast, "after_head": HeadContrast}
 
 
-def centre_contrast(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, z_con: Tensor, tau: float) -> Tensor:
-    """Eq. 5 as softplus((sim(z, z_con) − sim(z, c_y))/τ), mean over the samples whose class is known; [] in nats.
+def centre_contrast(
+    z: Tensor, y: Tensor, centres: Tensor, known: Tensor, z_con: Tensor, tau: float
+) -> Tensor:
+    """Eq. 5 as softplus((sim(z, z_con) − sim(z, c_y))/τ), mean over the samples whose class is known; [] in
+    nats.
 
-    z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
+        z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     own = label @ F.normalize(centres.masked_fill(~known[:, None], 0.0), dim=-1).to(z.dtype)
@@ -90,15 +103,21 @@ def centre_contrast(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, z_con:
 
 
 def mpfedcon(
-    mu: float = 10.0, tau: float = 0.5, head_epochs: float = 10.0, encoder_epochs: float = 1.0,
-    centre_weight: CentreWeight = "uniform", negative: Negative = "round_start",
-) -> Method:  # fmt: skip
-    """MpFedcon: head_epochs of CE on projection and output, then encoder_epochs of CE + μ l_con on the encoder.
+    mu: float = 10.0,
+    tau: float = 0.5,
+    head_epochs: float = 10.0,
+    encoder_epochs: float = 1.0,
+    centre_weight: CentreWeight = "uniform",
+    negative: Negative = "round_start",
+) -> Method:
+    """MpFedcon: head_epochs of CE on projection and output, then encoder_epochs of CE + μ l_con on the
+    encoder.
 
-    μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100 and FEMNIST), τ = 0.5 is MOON's. For
-    networks without a projection (`cnn5`, `mlp5` have one) the private part is the head. μ = 0 is FedRep with that part.
-    negative: the model behind z_con, the client's before the round, its last one (eq. 6's letters), or between both phases.
-    Row MpFedcon of Tables 1 to 4. Encoders are weighted by samples (Algorithm 1's further 1/n would shrink them).
+        μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100 and FEMNIST), τ =
+        0.5 is MOON's. For networks without a projection (`cnn5`, `mlp5` have one) the private part is the
+        head. μ = 0 is FedRep with that part. negative: the model behind z_con, the client's before the round,
+        its last one (eq. 6's letters), or between both phases. Row MpFedcon of Tables 1 to 4. Encoders are
+        weighted by samples (Algorithm 1's further 1/n would shrink them).
     """
     check_range("mu", mu, 0.0, 1e6)
     check_range("tau", tau, 0.0, 100.0, open_low=True)

@@ -1,4 +1,6 @@
-"""FedAvg with noise on every gradient, the defence that Zhu et al. (2019, "Deep Leakage from Gradients", §5.1) try first."""
+"""FedAvg with noise on every gradient, the defence that Zhu et al. (2019, "Deep Leakage from Gradients",
+§5.1) try first.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,26 @@ MEANINGS: tuple[str, ...] = get_args(Meaning)
 
 
 def noise(count: int, kind: str, size: float, meaning: str, generator: torch.Generator) -> Tensor:
-    """`count` independent numbers [count] of mean 0. meaning "variance": of variance `size`, whatever the kind; "scale": `size`
-    is the distribution's own parameter, σ of a Gaussian and b of a Laplace distribution (variance 2b²).
+    """`count` independent numbers [count] of mean 0. meaning "variance": of variance `size`, whatever the
+    kind; "scale": `size` is the distribution's own parameter, σ of a Gaussian and b of a Laplace distribution
+    (variance 2b²).
 
     The same generator gives the same numbers for every size, stretched.
     """
     if kind == "gaussian":
         return torch.randn(count, generator=generator) * (math.sqrt(size) if meaning == "variance" else size)
     u = torch.rand(count, generator=generator) - 0.5
-    unit = -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2.0**-25))  # at −1/2 the logarithm would be infinite
+    unit = -u.sign() * torch.log1p(
+        -2 * u.abs().clamp(max=0.5 - 2.0**-25)
+    )  # at −1/2 the logarithm would be infinite
     return unit * (math.sqrt(size / 2) if meaning == "variance" else size)
 
 
 class GradientNoise(Term):
-    """⟨ε, w⟩ with fresh ε in every step: a term whose gradient is ε, so ∇ ← ∇ + ε before clipping, momentum and weight decay.
+    """⟨ε, w⟩ with fresh ε in every step: a term whose gradient is ε, so ∇ ← ∇ + ε before clipping, momentum
+    and weight decay.
 
-    The loss that clients report contains it.
+        The loss that clients report contains it.
     """
 
     kind: str
@@ -62,8 +68,8 @@ class GradientNoise(Term):
 def noisygrad(kind: NoiseKind = "gaussian", size: float = 1e-4, meaning: Meaning = "variance") -> Method:
     """FedAvg with noise of this kind and size on every entry of every gradient; size 0 is FedAvg.
 
-    meaning: what size is, the "variance" as MpFedcon writes, or the "scale" (`noise`). Rows Gaussian and Laplace of MpFedcon's
-    Table 4; its accuracies are those that Zhu et al. print and name no data set.
+    meaning: what size is, the "variance" as MpFedcon writes, or the "scale" (`noise`). Rows Gaussian and
+    Laplace of MpFedcon's Table 4; its accuracies are those that Zhu et al. print and name no data set.
     """
     check_choice("kind", kind, KINDS)
     check_choice("meaning", meaning, MEANINGS)

@@ -1,4 +1,6 @@
-"""Per-FedAvg (Fallah et al. 2020): the shared model is trained to be good after one gradient step on the client's data."""
+"""Per-FedAvg (Fallah et al. 2020): the shared model is trained to be good after one gradient step on the
+client's data.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ class Meta(Record):
 class MetaSteps(LocalSolver):
     """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D', D'':
 
-    w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq; D'')]/(2δ)).
-    A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it lasts. leak: MAP's released code,
-    fo with momentum 0.9 whose one buffer the inner and the outer step share, and as many steps as FedAvg, so on twice the data;
-    both gradients get the run's weight decay wd·w, and α warms up as the run's rate does.
+    w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq;
+    D'')]/(2δ)). A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it
+    lasts. leak: MAP's released code, fo with momentum 0.9 whose one buffer the inner and the outer step
+    share, and as many steps as FedAvg, so on twice the data; both gradients get the run's weight decay wd·w,
+    and α warms up as the run's rate does.
     """
 
     inner_lr: float
@@ -71,7 +74,9 @@ class MetaSteps(LocalSolver):
 
 
 class Adapted(Personal):
-    """The trained meta-model after `steps` (or `epochs`) of plain SGD of rate α on the client's data; nothing is kept."""
+    """The trained meta-model after `steps` (or `epochs`) of plain SGD of rate α on the client's data;
+    nothing is kept.
+    """
 
     steps: int
     lr: float
@@ -88,22 +93,30 @@ class Adapted(Personal):
 
 
 def perfedavg(
-    inner_lr: float = 0.01, outer_lr: float = 0.01, mode: MetaGradient = "fo", delta: float = 1e-3, adapt_steps: int = 1,
-    adapt_epochs: float = 0.0, preset: Preset = "original",
-) -> Method:  # fmt: skip
-    """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ); uniform means.
+    inner_lr: float = 0.01,
+    outer_lr: float = 0.01,
+    mode: MetaGradient = "fo",
+    delta: float = 1e-3,
+    adapt_steps: int = 1,
+    adapt_epochs: float = 0.0,
+    preset: Preset = "original",
+) -> Method:
+    """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ);
+    uniform means.
 
-    Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original has 1e-3). Grids: α and
-    β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score; adapt_epochs: epochs instead, if above 0 (one in
-    MpFedcon's Table 1). One of the two is scored: the other score, after one step, is a run with adapt_epochs 0, which
-    trains the same bits, since adaptation leaves nothing behind. Row Per-FedAvg of MAP's Tables I, II (there with the run's rate
-    as α, docs/papers/baselines-personal.md, Per-FedAvg) and PerFedAvg of MpFedcon's Table 1.
+        Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original
+        has 1e-3). Grids: α and β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score;
+        adapt_epochs: epochs instead, if above 0 (one in MpFedcon's Table 1). One of the two is scored: the
+        other score, after one step, is a run with adapt_epochs 0, which trains the same bits, since
+        adaptation leaves nothing behind. Row Per-FedAvg of MAP's Tables I, II (there with the run's rate as
+        α, docs/papers/baselines-personal.md, Per-FedAvg) and PerFedAvg of MpFedcon's Table 1.
 
-    preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one buffer that the inner and the
-    outer step share, the run's weight decay and warm-up (`MetaSteps`, leak), as many steps as FedAvg and so twice the data,
-    scored without adaptation (adapt_steps and adapt_epochs do not count). The released code never clips here; a run without
-    `local.clip_norm` does not either. The preset does not change the rates: the released code has α = the run's rate and tries
-    β 0.1, 0.05, 0.01.
+        preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one
+        buffer that the inner and the outer step share, the run's weight decay and warm-up (`MetaSteps`,
+        leak), as many steps as FedAvg and so twice the data, scored without adaptation (adapt_steps and
+        adapt_epochs do not count). The released code never clips here; a run without `local.clip_norm` does
+        not either. The preset does not change the rates: the released code has α = the run's rate and tries β
+        0.1, 0.05, 0.01.
     """
     check_range("inner_lr", inner_lr, 0.0, 10.0)
     check_range("outer_lr", outer_lr, 0.0, 10.0)

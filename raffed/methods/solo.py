@@ -1,4 +1,6 @@
-"""SOLO: every client trains a model of its own and nothing is sent; the reference point of personalization."""
+"""SOLO: every client trains a model of its own and nothing is sent; the reference point of
+personalization.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ PRIVATE = ParameterSplit(personal="all", buffers="local")
 
 
 def solo(epochs: float = 0.0) -> Method:
-    """SOLO. A client trains when it would have been sampled, from the common initial model; epochs: 0 is the run's.
+    """SOLO. A client trains when it would have been sampled, from the common initial model; epochs: 0 is the
+    run's.
 
-    Row SOLO of MpFedcon's Table 1. The server holds no model: no accuracy on the global test set.
+        Row SOLO of MpFedcon's Table 1. The server holds no model: no accuracy on the global test set.
     """
     check_range("epochs", epochs, 0.0, 1e4)
     return Method("SOLO", split=PRIVATE, passes=(Pass(epochs=epochs or None),), mean=Mean(by="clients"))

@@ -39,13 +39,19 @@ def _tree(module: str) -> ast.Module:
 
 
 def _kind(annotation: ast.expr, tree: ast.Module) -> str:
-    """An annotation as text; a Literal, or a name for one that this file assigns or imports from raffed, as its choices."""
+    """An annotation as text; a Literal, or a name for one that this file assigns or imports from raffed,
+    as its choices.
+    """
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
         chosen = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-        return " | ".join(str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for one in chosen)
+        return " | ".join(
+            str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for one in chosen
+        )
     if isinstance(annotation, ast.Name):
         for node in tree.body:
-            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [annotation.id]:
+            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [
+                annotation.id
+            ]:
                 return _kind(node.value, tree)
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for one in node.names:

@@ -1,11 +1,12 @@
-"""The networks, by name. Listing them imports no torch; `build` makes one from a seed, the same bits every time.
+"""The networks, by name. Listing them imports no torch; `build` makes one from a seed, the same bits every
+time.
 
     net = build("lenet", in_shape=(1, 32, 32), num_classes=10, seed=7)
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
-A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where there is any,
-`projection` (MOON's) where FedMR's tables, or MAP's LeNet, may ask for it.
-To add one: a factory `(in_shape, num_classes, *, keywords) -> Net` in this package, and one entry in MODELS.
+A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where
+there is any, `projection` (MOON's) where FedMR's tables, or MAP's LeNet, may ask for it. To add one: a
+factory `(in_shape, num_classes, *, keywords) -> Net` in this package, and one entry in MODELS.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class ModelInfo:
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: object) -> Net:
-    """The network `name` for inputs [B, *in_shape], on the CPU, in train mode, its weights a function of `seed` alone.
+    """The network `name` for inputs [B, *in_shape], on the CPU, in train mode, its weights a function of
+    `seed` alone.
 
-    torch's global generator is neither read nor moved. Raises UnknownNameError for a name that is not in MODELS,
-    and UsageError for a keyword, a shape or a number of classes that the network does not take.
+        torch's global generator is neither read nor moved. Raises UnknownNameError for a name that is not in
+        MODELS, and UsageError for a keyword, a shape or a number of classes that the network does not take.
     """
     check_choice("model", name, MODELS)
     shape = _checked_shape(name, in_shape)
@@ -93,7 +95,9 @@ def _check_kind(what: str, value: object, default: object) -> None:
 def _checked_shape(name: str, in_shape: Sequence[int]) -> Shape:
     if not isinstance(in_shape, (tuple, list)) or len(in_shape) != 3:
         raise UsageError(f"{name}: in_shape = {in_shape!r} is not (channels, height, width)")
-    channels, height, width = (_positive(f"{name}: each side of in_shape {tuple(in_shape)}", n) for n in in_shape)
+    channels, height, width = (
+        _positive(f"{name}: each side of in_shape {tuple(in_shape)}", n) for n in in_shape
+    )
     return channels, height, width
 
 
@@ -123,7 +127,10 @@ MODELS: dict[str, ModelInfo] = {
         ModelInfo(
             "cnn5",
             "5-layer CNN with projection",
-            "conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, 256, C",
+            (
+                "conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, "  # noqa: E501
+                "256, C"
+            ),
             ((3, 32, 32), (1, 28, 28)),
             _MPFEDCON,
             _from("projected", "cnn5"),
@@ -275,7 +282,10 @@ MODELS: dict[str, ModelInfo] = {
         ModelInfo(
             "vgg16_bn",
             "VGG16-BN",
-            "conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten 512, C",
+            (
+                "conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten "
+                "512, C"
+            ),
             ((3, 32, 32),),
             f"{_MAP}, code",
             _from("vgg", "vgg16_bn"),
@@ -299,7 +309,10 @@ MODELS: dict[str, ModelInfo] = {
         ModelInfo(
             "wrn28",
             "WRN-28-10",
-            "conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C (widen: 10)",
+            (
+                "conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C "
+                "(widen: 10)"
+            ),
             ((3, 32, 32),),
             f"{_FEDMR}, code",
             _from("wrn", "wrn28"),

@@ -9,11 +9,11 @@ from raffed.errors import check_range
 
 
 class Dropout(nn.modules.dropout._DropoutNd):
-    """Each element 0 with probability p, else divided by 1 - p; with `rows` a sample's elements share one fate (Huang et al.
-    2016, stochastic depth). Evaluation mode or p = 0: x itself.
+    """Each element 0 with probability p, else divided by 1 - p; with `rows` a sample's elements share one
+    fate (Huang et al. 2016, stochastic depth). Evaluation mode or p = 0: x itself.
 
-    Draws from torch's global generator on its own; in a federation the kernel puts its own layer here, which draws from
-    the client's stream (core/training/seeded_dropout.py).
+    Draws from torch's global generator on its own; in a federation the kernel puts its own layer here, which
+    draws from the client's stream (core/training/seeded_dropout.py).
     """
 
     def __init__(self, p: float, rows: bool = False) -> None:

@@ -1,4 +1,6 @@
-"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with the 640-wide layer that FedMR's Table 3 implies (docs/papers/fedmr.md §4)."""
+"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with the 640-wide layer that FedMR's Table 3 implies
+(docs/papers/fedmr.md §4).
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ def efficientnet_b0(
     projection: int = 0,
     head_bias: bool = True,
 ) -> Net:
-    """B0's features, global mean, dropout, Linear(1280, 640), ReLU, head; z is the 640-wide layer after its ReLU.
+    """B0's features, global mean, dropout, Linear(1280, 640), ReLU, head; z is the 640-wide layer after its
+    ReLU.
 
-    4,832,516 parameters and 42,016 BatchNorm statistics with 8 classes. torchvision's initialisation of the features, PyTorch's
-    default for the two linear layers. The paper leaves the ReLU and the dropout open; B0's own are taken, and no ImageNet
-    weights. Differs from torchvision: raffed's dropout, also for the dropped residual branches, and nothing works in place.
-    projection: width of MOON's, 0 for none (`with_projection`).
+        4,832,516 parameters and 42,016 BatchNorm statistics with 8 classes. torchvision's initialisation of
+        the features, PyTorch's default for the two linear layers. The paper leaves the ReLU and the dropout
+        open; B0's own are taken, and no ImageNet weights. Differs from torchvision: raffed's dropout, also
+        for the dropped residual branches, and nothing works in place. projection: width of MOON's, 0 for none
+        (`with_projection`).
     """
     channels, height, width = in_shape
     if channels != 3 or min(height, width) < 33:  # below, the last map is 1x1: no BatchNorm on a batch of one
@@ -43,7 +47,11 @@ def efficientnet_b0(
             used = module.use_res_connect  # only a block with a shortcut can be dropped
             module.stochastic_depth = Dropout(module.stochastic_depth.p, rows=True) if used else nn.Identity()
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        features=features, pool=GlobalMean(), dropout=Dropout(dropout), fc=nn.Linear(1280, WIDTH), relu=nn.ReLU()
+        features=features,
+        pool=GlobalMean(),
+        dropout=Dropout(dropout),
+        fc=nn.Linear(1280, WIDTH),
+        relu=nn.ReLU(),
     )
     net = Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
     return with_projection("efficientnet_b0", net, projection)

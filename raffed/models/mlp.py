@@ -13,20 +13,32 @@ from raffed.errors import UsageError
 from raffed.models.net import Net, init_map
 
 
-def mlp(in_shape: tuple[int, int, int], num_classes: int, *, hidden: Sequence[int] = (64, 64), head_bias: bool = True) -> Net:
+def mlp(
+    in_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    hidden: Sequence[int] = (64, 64),
+    head_bias: bool = True,
+) -> Net:
     """Small MLP for tiny images, PyTorch's default initialisation. z is the last hidden layer after its ReLU.
 
-    8,970 parameters on 1x8x8 with 10 classes; 4,810 with hidden = (64,), the MLP 64-64-10 of the peer benchmark.
+    8,970 parameters on 1x8x8 with 10 classes; 4,810 with hidden = (64,), the MLP 64-64-10 of the peer
+    benchmark.
     """
     return _stack("mlp", in_shape, num_classes, hidden, head_bias)
 
 
 def mlpnet(
-    in_shape: tuple[int, int, int], num_classes: int, *, hidden: Sequence[int] = (512, 512), head_bias: bool = False
+    in_shape: tuple[int, int, int],
+    num_classes: int,
+    *,
+    hidden: Sequence[int] = (512, 512),
+    head_bias: bool = False,
 ) -> Net:
     """MLPNet (Li et al., MAP, TKDE 2024): flatten, 512, 512, head without bias; `init_map`.
 
-    792,576 parameters on 1x32x32 with 10 classes; 1x28x28 with head_bias is the peer benchmark's MLP (669,706).
+    792,576 parameters on 1x32x32 with 10 classes; 1x28x28 with head_bias is the peer benchmark's MLP
+    (669,706).
     """
     net = _stack("mlpnet", in_shape, num_classes, hidden, head_bias)
     init_map(net)
@@ -41,7 +53,9 @@ def mlpnet_authors(in_shape: tuple[int, int, int], num_classes: int, *, head_bia
     return mlpnet(in_shape, num_classes, hidden=(1024, 1024, 128), head_bias=head_bias)
 
 
-def _stack(name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: Sequence[int], head_bias: bool) -> Net:
+def _stack(
+    name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: Sequence[int], head_bias: bool
+) -> Net:
     sizes = [math.prod(in_shape), *checked_widths(name, hidden)]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1))
     for i, (width_in, width_out) in enumerate(itertools.pairwise(sizes), start=1):
@@ -54,6 +68,8 @@ def checked_widths(name: str, hidden: Sequence[int], keyword: str = "hidden") ->
     """At least one width: without a hidden layer the body would have no parameter to share."""
     listed = isinstance(hidden, (tuple, list)) and len(hidden) > 0
     if not listed or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in hidden):
-        raise UsageError(f"{name}: {keyword} = {hidden!r} is not a list of one or more widths, each an integer >= 1; "
-                         f"write {keyword}=[64,64]")  # fmt: skip
+        raise UsageError(
+            f"{name}: {keyword} = {hidden!r} is not a list of one or more widths, each an integer >= 1; "
+            f"write {keyword}=[64,64]"
+        )
     return list(hidden)

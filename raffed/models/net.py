@@ -13,11 +13,11 @@ from raffed.errors import UsageError, check_range
 class Net(nn.Module):
     """x [B, ...] -> (logits [B, C], z [B, D]) with z = body(x) and logits = head(z).
 
-    z is the papers' feature: the input of the last layer (MAP's h, FedMR's and GLDP's z). Every parameter and buffer
-    name starts with `body.` or `head.`; buffers, where there are any, are BatchNorm's.
-    Under `torch.func`, pass the buffers of a train-mode BatchNorm net as arguments of the function that is
-    differentiated, and pass copies: running_mean, running_var and num_batches_tracked are updated in place, one entry
-    a client, and a captured buffer is an error there.
+    z is the papers' feature: the input of the last layer (MAP's h, FedMR's and GLDP's z). Every parameter and
+    buffer name starts with `body.` or `head.`; buffers, where there are any, are BatchNorm's. Under
+    `torch.func`, pass the buffers of a train-mode BatchNorm net as arguments of the function that is
+    differentiated, and pass copies: running_mean, running_var and num_batches_tracked are updated in place,
+    one entry a client, and a captured buffer is an error there.
     """
 
     body: nn.Module
@@ -36,9 +36,10 @@ class Net(nn.Module):
 
 
 def with_projection(name: str, net: Net, width: int) -> Net:
-    """MOON's code: Linear, ReLU, Linear to `width` between body and head, which reads them; 0: `net` as it is.
+    """MOON's code: Linear, ReLU, Linear to `width` between body and head, which reads them; 0: `net` as it
+    is.
 
-    z is then the projection, signed; PyTorch's default initialisation.
+        z is then the projection, signed; PyTorch's default initialisation.
     """
     check_range(f"{name}: projection", width, 0, 2**16)
     if not width:
@@ -55,7 +56,9 @@ def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> Usage
 
 
 def init_map(net: nn.Module) -> None:
-    """Li et al.'s initialisation (MAP's code): `init_convs`, then linear weights N(0, 0.01^2) and biases 0."""
+    """Li et al.'s initialisation (MAP's code): `init_convs`, then linear weights N(0, 0.01^2) and biases
+    0.
+    """
     init_convs(net)
     for layer in net.modules():
         if isinstance(layer, nn.Linear):
@@ -77,10 +80,11 @@ def init_convs(net: nn.Module) -> None:
 
 
 class GridMean(nn.Module):
-    """Adaptive mean pooling [B, K, H, W] -> [B, K, side, side] as P_H x P_W^T, with `nn.AdaptiveAvgPool2d`'s windows.
+    """Adaptive mean pooling [B, K, H, W] -> [B, K, side, side] as P_H x P_W^T, with `nn.AdaptiveAvgPool2d`'s
+    windows.
 
-    Cell i averages rows floor(i H / side) to ceil((i + 1) H / side) - 1. Two products instead of torch's kernel because
-    that one's gradient is not deterministic on CUDA.
+        Cell i averages rows floor(i H / side) to ceil((i + 1) H / side) - 1. Two products instead of torch's
+        kernel because that one's gradient is not deterministic on CUDA.
     """
 
     def __init__(self, side: int) -> None:

@@ -1,4 +1,5 @@
-"""Networks whose body has two named parts: `body.encoder`, which MpFedcon shares, and `body.projection`, which stays private.
+"""Networks whose body has two named parts: `body.encoder`, which MpFedcon shares, and `body.projection`,
+which stays private.
 
 The head is the output layer, private as well (docs/papers/mpfedcon.md §1, §5.2).
 """
@@ -29,10 +30,12 @@ def cnn5(
     projection: int = 256,
     head_bias: bool = True,
 ) -> Net:
-    """The 5-layer CNN of MpFedcon (2022): two 5x5 convolutions with max-pool, two hidden layers, then the projection.
+    """The 5-layer CNN of MpFedcon (2022): two 5x5 convolutions with max-pool, two hidden layers, then the
+    projection.
 
-    Encoder 307,192 parameters on 3x32x32; 1,062,144 with channels = (64, 128), hidden = (256, 128), the network of docs/papers/mpfedcon.md §1 for 100
-    classes. z is the projection, `projection` wide and signed. PyTorch's default initialisation, no dropout.
+        Encoder 307,192 parameters on 3x32x32; 1,062,144 with channels = (64, 128), hidden = (256, 128), the
+        network of docs/papers/mpfedcon.md §1 for 100 classes. z is the projection, `projection` wide and
+        signed. PyTorch's default initialisation, no dropout.
     """
     first, second = _pair("cnn5", channels)
     if min(in_shape[1:]) < 16:
@@ -57,15 +60,19 @@ def mlp5(
     projection: int = 256,
     head_bias: bool = True,
 ) -> Net:
-    """MpFedcon's net for characters: flatten, 512, 256, then the projection. Encoder 533,248 parameters on 1x28x28."""
+    """MpFedcon's net for characters: flatten, 512, 256, then the projection. Encoder 533,248 parameters
+    on 1x28x28.
+    """
     return _projected("mlp5", OrderedDict(), math.prod(in_shape), hidden, projection, num_classes, head_bias)
 
 
 def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bias: bool = True) -> Net:
-    """The victim of gradient leakage (Zhu et al. 2019, mit-han-lab/dlg): three 5x5 convolutions of 12 with sigmoid.
+    """The victim of gradient leakage (Zhu et al. 2019, mit-han-lab/dlg): three 5x5 convolutions of 12 with
+    sigmoid.
 
-    Strides 2, 2, 1, so flatten 768 on 3x32x32. `fc_layers` 1, 2 or 3 (MpFedcon's cl and at): 768 to C, by way of 256, or of
-    256 and 128, sigmoid between. All weights and biases uniform in [-0.5, 0.5]. z is the input of the last layer.
+        Strides 2, 2, 1, so flatten 768 on 3x32x32. `fc_layers` 1, 2 or 3 (MpFedcon's cl and at): 768 to C, by
+        way of 256, or of 256 and 128, sigmoid between. All weights and biases uniform in [-0.5, 0.5]. z is
+        the input of the last layer.
     """
     check_range("lenet_dlg: fc_layers", fc_layers, 1, 3)
     if min(in_shape[1:]) < 2:
@@ -88,9 +95,17 @@ def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bia
 
 
 def _projected(
-    name: str, layers: OrderedDict[str, nn.Module], flat: int, hidden: Sequence[int], projection: int, classes: int, bias: bool
+    name: str,
+    layers: OrderedDict[str, nn.Module],
+    flat: int,
+    hidden: Sequence[int],
+    projection: int,
+    classes: int,
+    bias: bool,
 ) -> Net:
-    """encoder: `layers`, flatten, hidden widths with ReLU; projection: Linear, ReLU, Linear without ReLU (MOON's code)."""
+    """encoder: `layers`, flatten, hidden widths with ReLU; projection: Linear, ReLU, Linear without ReLU
+    (MOON's code).
+    """
     check_range(f"{name}: projection", projection, 1, 2**16)
     sizes = [flat, *checked_widths(name, hidden)]
     layers["flatten"] = nn.Flatten(1)

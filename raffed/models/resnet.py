@@ -1,8 +1,9 @@
-"""Residual networks for small images (He et al. 2016; layout of MOON's code): 3x3 stem of stride 1, no max-pool.
+"""Residual networks for small images (He et al. 2016; layout of MOON's code): 3x3 stem of stride 1, no
+max-pool.
 
-BatchNorm is PyTorch's (momentum 0.1, eps 1e-5): running_mean, running_var and one counter a layer are buffers.
-Each stage but the first halves the map. Inputs must leave a last map of 2x2 or more: on a 1x1 map BatchNorm cannot
-train on a batch of one sample.
+BatchNorm is PyTorch's (momentum 0.1, eps 1e-5): running_mean, running_var and one counter a layer are
+buffers. Each stage but the first halves the map. Inputs must leave a last map of 2x2 or more: on a 1x1 map
+BatchNorm cannot train on a batch of one sample.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ Shape = tuple[int, int, int]
 
 
 def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
-    """ResNet-18 (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide; z is the pooled map, 512 wide, >= 0.
+    """ResNet-18 (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide; z is the pooled map, 512 wide, >=
+    0.
 
-    With 10 classes 11,173,962 parameters (3 channels) or 11,172,810 (1 channel), and 9,600 BatchNorm statistics.
-    Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's code). projection: width of MOON's,
-    0 for none (`with_projection`).
+        With 10 classes 11,173,962 parameters (3 channels) or 11,172,810 (1 channel), and 9,600 BatchNorm
+        statistics. Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's
+        code). projection: width of MOON's, 0 for none (`with_projection`).
     """
     _check_side("resnet18", in_shape, 9)
     net = _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
@@ -30,27 +32,33 @@ def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bia
 
 
 def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_stride: int = 1) -> Net:
-    """ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`; z is the pooled map, 64 wide, >= 0.
+    """ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`; z is the pooled map, 64 wide,
+    >= 0.
 
-    No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10 classes.
-    stem_stride 2 halves all maps, for a quarter of the work.
+        No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10
+        classes. stem_stride 2 halves all maps, for a quarter of the work.
     """
     if stem_stride not in (1, 2) or isinstance(stem_stride, bool):
         raise UsageError(f"resnet8: stem_stride = {stem_stride!r}, wanted 1 or 2")
     _check_side("resnet8", in_shape, 8 * stem_stride)
-    return _resnet(in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride)
+    return _resnet(
+        in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride
+    )
 
 
 def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; z is the pooled map, 64 wide, >= 0.
+    """ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; z is the pooled map, 64
+    wide, >= 0.
 
-    272,464 parameters and 1,589 buffer entries on 3x32x32 with 10 classes; `init_map`.
+        272,464 parameters and 1,589 buffer entries on 3x32x32 with 10 classes; `init_map`.
     """
     return _map_resnet("resnet20", in_shape, num_classes, 3, head_bias)
 
 
 def resnet56(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """ResNet-56, as `resnet20` with 9 blocks a stage: 855,760 parameters, 4,313 buffer entries on 3x32x32 with 10 classes."""
+    """ResNet-56, as `resnet20` with 9 blocks a stage: 855,760 parameters, 4,313 buffer entries on 3x32x32
+    with 10 classes.
+    """
     return _map_resnet("resnet56", in_shape, num_classes, 9, head_bias)
 
 
@@ -67,10 +75,18 @@ def _check_side(name: str, in_shape: Shape, least: int) -> None:
 
 
 def _resnet(
-    channels: int, num_classes: int, *, widths: tuple[int, ...], blocks: int, head_bias: bool, stem_stride: int = 1
+    channels: int,
+    num_classes: int,
+    *,
+    widths: tuple[int, ...],
+    blocks: int,
+    head_bias: bool,
+    stem_stride: int = 1,
 ) -> Net:
     stem = nn.Conv2d(channels, widths[0], 3, stem_stride, padding=1, bias=False)
-    layers: OrderedDict[str, nn.Module] = OrderedDict(conv=stem, norm=nn.BatchNorm2d(widths[0]), relu=nn.ReLU())
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=stem, norm=nn.BatchNorm2d(widths[0]), relu=nn.ReLU()
+    )
     k_in = widths[0]
     for i, k_out in enumerate(widths, start=1):
         strides = [1 if i == 1 else 2] + [1] * (blocks - 1)
@@ -85,9 +101,10 @@ def _resnet(
 
 
 class BasicBlock(nn.Module):
-    """ReLU(norm(conv(ReLU(norm(conv(x))))) + shortcut(x)): [B, k_in, H, W] -> [B, k_out, H / stride, W / stride], up.
+    """ReLU(norm(conv(ReLU(norm(conv(x))))) + shortcut(x)): [B, k_in, H, W] -> [B, k_out, H / stride, W /
+    stride], up.
 
-    The shortcut is a 1x1 convolution with BatchNorm where the shape changes, else x itself.
+        The shortcut is a 1x1 convolution with BatchNorm where the shape changes, else x itself.
     """
 
     def __init__(self, k_in: int, k_out: int, stride: int) -> None:

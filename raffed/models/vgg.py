@@ -1,6 +1,8 @@
-"""VGG for small images (Simonyan & Zisserman 2015; MAP's code): 3x3 convolutions, five max-pools, no hidden linear layer.
+"""VGG for small images (Simonyan & Zisserman 2015; MAP's code): 3x3 convolutions, five max-pools, no hidden
+linear layer.
 
-Every convolution has a bias, with BatchNorm too. z is the flattened last map, 512 wide on 32x32; `init_map`; no dropout.
+Every convolution has a bias, with BatchNorm too. z is the flattened last map, 512 wide on 32x32; `init_map`;
+no dropout.
 """
 
 from __future__ import annotations
@@ -25,26 +27,36 @@ def vgg8(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
 
 
 def vgg8_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG8 with BatchNorm after each convolution. 3,964,928 parameters on 3x32x32 with 100 classes, 2,949 buffer entries."""
+    """VGG8 with BatchNorm after each convolution. 3,964,928 parameters on 3x32x32 with 100 classes, 2,949
+    buffer entries.
+    """
     return _vgg("vgg8_bn", _VGG8, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
 def vgg11(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG11: 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes. Without BatchNorm it may need a warm-up."""
+    """VGG11: 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes. Without BatchNorm it may
+    need a warm-up.
+    """
     return _vgg("vgg11", _VGG11, in_shape, num_classes, norm=False, head_bias=head_bias)
 
 
 def vgg11_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG11 with BatchNorm after each convolution. 9,231,104 parameters on 3x32x32 with 10 classes, 5,512 buffer entries."""
+    """VGG11 with BatchNorm after each convolution. 9,231,104 parameters on 3x32x32 with 10 classes, 5,512
+    buffer entries.
+    """
     return _vgg("vgg11_bn", _VGG11, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
 def vgg16_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG16 with BatchNorm, 13 convolutions. 14,774,336 parameters on 3x32x32 with 100 classes, 8,461 buffer entries."""
+    """VGG16 with BatchNorm, 13 convolutions. 14,774,336 parameters on 3x32x32 with 100 classes, 8,461
+    buffer entries.
+    """
     return _vgg("vgg16_bn", _VGG16, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
-def _vgg(name: str, plan: tuple[int, ...], in_shape: Shape, num_classes: int, *, norm: bool, head_bias: bool) -> Net:
+def _vgg(
+    name: str, plan: tuple[int, ...], in_shape: Shape, num_classes: int, *, norm: bool, head_bias: bool
+) -> Net:
     channels, height, width = in_shape
     if min(height, width) < 32:
         raise refuse_shape(name, in_shape, "KxHxW with H and W of at least 32")
@@ -62,6 +74,9 @@ def _vgg(name: str, plan: tuple[int, ...], in_shape: Shape, num_classes: int, *,
         layers[f"relu{conv}"] = nn.ReLU()
         channels = out
     layers["flatten"] = nn.Flatten(1)
-    net = Net(nn.Sequential(layers), nn.Linear(channels * (height // 32) * (width // 32), num_classes, bias=head_bias))
+    net = Net(
+        nn.Sequential(layers),
+        nn.Linear(channels * (height // 32) * (width // 32), num_classes, bias=head_bias),
+    )
     init_map(net)
     return net

@@ -23,12 +23,14 @@ def wrn28(
     projection: int = 0,
     head_bias: bool = True,
 ) -> Net:
-    """WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide; z is the pooled map, 640 wide, >= 0.
+    """WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide; z is the pooled map, 640
+    wide, >= 0.
 
-    Every convolution has a bias, shortcuts have no BatchNorm, a block's stride is in its second convolution: FedMR's code.
-    36,546,980 parameters and 17,952 BatchNorm statistics on 3x32x32 with 100 classes. PyTorch's default initialisation.
-    The code's 8x8 mean pool is the global mean on 32x32 inputs. `dropout`: between the two convolutions of a block.
-    projection: width of MOON's, 0 for none (`with_projection`).
+        Every convolution has a bias, shortcuts have no BatchNorm, a block's stride is in its second
+        convolution: FedMR's code. 36,546,980 parameters and 17,952 BatchNorm statistics on 3x32x32 with 100
+        classes. PyTorch's default initialisation. The code's 8x8 mean pool is the global mean on 32x32
+        inputs. `dropout`: between the two convolutions of a block. projection: width of MOON's, 0 for none
+        (`with_projection`).
     """
     if min(in_shape[1:]) < 8:
         raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
@@ -38,17 +40,24 @@ def wrn28(
     for i, k_out in enumerate((16 * widen, 32 * widen, 64 * widen), start=1):
         strides = [1 if i == 1 else 2] + [1] * (BLOCKS - 1)
         layers[f"stage{i}"] = nn.Sequential(
-            *(WideBlock(k_in if j == 0 else k_out, k_out, stride, dropout) for j, stride in enumerate(strides))
+            *(
+                WideBlock(k_in if j == 0 else k_out, k_out, stride, dropout)
+                for j, stride in enumerate(strides)
+            )
         )
         k_in = k_out
     layers["norm"] = nn.BatchNorm2d(k_in, momentum=LAST_MOMENTUM)
     layers["relu"] = nn.ReLU()
     layers["pool"] = GlobalMean()
-    return with_projection("wrn28", Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection)
+    return with_projection(
+        "wrn28", Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection
+    )
 
 
 class WideBlock(nn.Module):
-    """conv2(ReLU(norm2(dropout(conv1(ReLU(norm1(x))))))) + shortcut(x): [B, k_in, H, W] -> [B, k_out, H / s, W / s], up."""
+    """conv2(ReLU(norm2(dropout(conv1(ReLU(norm1(x))))))) + shortcut(x): [B, k_in, H, W] -> [B, k_out, H /
+    s, W / s], up.
+    """
 
     def __init__(self, k_in: int, k_out: int, stride: int, dropout: float) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""What a run leaves behind: metric rows in Parquet and one run.json, both written completely or not at all."""
+"""What a run leaves behind: metric rows in Parquet and one run.json, both written completely or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ if TYPE_CHECKING:
     from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
     from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "MetricsWriter", "Row", "read_metrics", "read_run", "rows_sha256", "write_json"]
+__all__ = [
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "MetricsWriter",
+    "Row",
+    "read_metrics",
+    "read_run",
+    "rows_sha256",
+    "write_json",
+]
 
 _HOMES = {
     **dict.fromkeys(("read_run", "write_json"), "raffed.results.runfile"),

@@ -24,9 +24,9 @@ def is_full(error: BaseException) -> bool:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write; when the block ends well, it takes the place of `path` in one step.
 
-    A block that raises leaves `path` as it was and no temporary file. A process killed inside leaves `path` as it was
-    and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path. Where `path` or the temporary name is a link,
-    the link is replaced and what it leads to is left alone.
+    A block that raises leaves `path` as it was and no temporary file. A process killed inside leaves `path`
+    as it was and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path. Where `path` or the
+    temporary name is a link, the link is replaced and what it leads to is left alone.
     """
     temp = path.with_name(f".{path.name}{_TEMP}")
     create(temp)
@@ -43,8 +43,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def create(path: Path) -> None:
     """Make an empty file of this process's own, in place of whatever file or link had the name.
 
-    Programs open a file by its name to write it and would follow a link that a stranger left there. Once this returns, the
-    name belongs to a new file.
+    Programs open a file by its name to write it and would follow a link that a stranger left there. Once this
+    returns, the name belongs to a new file.
 
     Raises:
         RunFolderError: the name is that of a folder.
@@ -73,8 +73,8 @@ def sync_file(path: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """The same for every file and folder below `folder`, and itself.
 
-    Linux's sync(2) waits until all is written and takes 0.2 ms a file (1,000 vaults of 250 kB, one disk); fsync, file by file,
-    took 5 ms.
+    Linux's sync(2) waits until all is written and takes 0.2 ms a file (1,000 vaults of 250 kB, one disk);
+    fsync, file by file, took 5 ms.
     """
     if platform.system() == "Linux":
         os.sync()
@@ -85,7 +85,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and deletions in `folder` survive a loss of power (POSIX; elsewhere the system decides)."""
+    """Make renames and deletions in `folder` survive a loss of power (POSIX; elsewhere the system
+    decides).
+    """
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

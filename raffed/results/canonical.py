@@ -1,4 +1,6 @@
-"""One order and one hash for metric rows, whatever files they came from and in whatever order they were written."""
+"""One order and one hash for metric rows, whatever files they came from and in whatever order they were
+written.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,45 @@ from raffed.results.schema import SCHEMA
 
 _NULL = np.iinfo(np.int64).min
 _NULL_BITS, _NAN_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0x7FF8000000000000)
-_ORDER = ("round", "client", "model", "split", "metric", "stage", "class", "value", "n", "bytes_up", "bytes_down",
-          "method", "dataset", "partition", "seed")  # fmt: skip
+_ORDER = (
+    "round",
+    "client",
+    "model",
+    "split",
+    "metric",
+    "stage",
+    "class",
+    "value",
+    "n",
+    "bytes_up",
+    "bytes_down",
+    "method",
+    "dataset",
+    "partition",
+    "seed",
+)
 _Codes = npt.NDArray[np.int64]
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """`table` by round, client (server first), model, split, metric, stage, class, then whatever tells rows apart."""
+    """`table` by round, client (server first), model, split, metric, stage, class, then whatever tells
+    rows apart.
+    """
     return table.take(pa.array(_order([_codes(table[name])[0] for name in _ORDER], table.num_rows)))
 
 
 def rows_sha256(table: pa.Table, ignore: Collection[str] = ("run_id", "seconds")) -> str:
     """SHA-256 (hex) of the multiset of rows of `table`, without the columns in `ignore`.
 
-    Independent of the order of rows, of part boundaries and of dictionaries. Floats count by their IEEE-754 bits, so
-    0.0 and -0.0 differ; all NaNs are one. Two executions of one run have equal hashes if and only if (up to SHA-256)
-    every value in them has the same bits.
+    Independent of the order of rows, of part boundaries and of dictionaries. Floats count by their IEEE-754
+    bits, so 0.0 and -0.0 differ; all NaNs are one. Two executions of one run have equal hashes if and only if
+    (up to SHA-256) every value in them has the same bits.
     """
     names = [field.name for field in SCHEMA if field.name not in ignore]
     codes, words = zip(*(_codes(table[name]) for name in names), strict=True)
-    order = _order([codes[names.index(name)] for name in _ORDER if name in names] + list(codes), table.num_rows)
+    order = _order(
+        [codes[names.index(name)] for name in _ORDER if name in names] + list(codes), table.num_rows
+    )
     digest = hashlib.sha256(json.dumps({"rows": table.num_rows, "columns": names, "words": words}).encode())
     for column in codes:
         digest.update(column[order].astype("<i8").tobytes())
@@ -46,7 +67,9 @@ def _order(keys: list[_Codes], rows: int) -> _Codes:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[_Codes, list[str]]:
-    """`column` as int64 that sort like its values and are equal exactly where its values are, and its words if any."""
+    """`column` as int64 that sort like its values and are equal exactly where its values are, and its
+    words if any.
+    """
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
         return _word_codes(column)
     if pa.types.is_floating(column.type):
@@ -67,5 +90,6 @@ def _float_codes(column: pa.ChunkedArray) -> _Codes:
     values = np.array(pc.fill_null(column, 0.0).to_numpy(), np.float64)
     bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.uint64))
     codes = np.where(column.is_null().to_numpy(), _NULL_BITS, bits).view(np.int64)
-    # Negative floats sort backwards by their bits; flipping all but the sign turns that round and stays one to one.
+    # Negative floats sort backwards by their bits; flipping all but the sign turns that round and stays one
+    # to one.
     return np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)

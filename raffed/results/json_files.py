@@ -1,4 +1,6 @@
-"""Read a JSON file that anybody may have written or damaged: the caller gets plain data of a sane size, or one error."""
+"""Read a JSON file that anybody may have written or damaged: the caller gets plain data of a sane size,
+or one error.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ class NoJsonFileError(JsonFileError):
 def read_json(path: Path) -> dict[str, Json]:
     """Return the JSON object in a file.
 
-    Only a regular file is opened for reading: a named pipe would be waited for. A link is followed inside its own folder only.
-    What is returned can be written again and printed: it is not nested deeper than DEEPEST, its texts are valid Unicode, and
-    its numbers fit into 64 bits.
+    Only a regular file is opened for reading: a named pipe would be waited for. A link is followed inside its
+    own folder only. What is returned can be written again and printed: it is not nested deeper than DEEPEST,
+    its texts are valid Unicode, and its numbers fit into 64 bits.
 
     Raises:
         NoJsonFileError: there is no such file.
@@ -61,13 +63,17 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def check_inside(folder: Path, path: Path) -> None:
-    """Raise a RunFolderError if `path` leads out of `folder` once its links are followed. It need not exist."""
+    """Raise a RunFolderError if `path` leads out of `folder` once its links are followed. It need not
+    exist.
+    """
     try:
         outside = not path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError) as error:  # links in a circle: RuntimeError below Python 3.13
         raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
-        raise RunFolderError(f"{path}: leads out of {folder}, to {path.resolve()}; raffed follows no such link, remove it")
+        raise RunFolderError(
+            f"{path}: leads out of {folder}, to {path.resolve()}; raffed follows no such link, remove it"
+        )
 
 
 def _text(path: Path) -> str:

@@ -1,7 +1,8 @@
-"""What a JSON object must look like, as functions that are put together: `table(many(number))` checks {"a": [1, 2.5]}.
+"""What a JSON object must look like, as functions that are put together: `table(many(number))` checks {"a":
+[1, 2.5]}.
 
-A check gets the place of a value, such as `methods.fedmr.trials[3].score`, and the value. It raises a MisfitError that names both
-if the value is of another kind than the program writes.
+A check gets the place of a value, such as `methods.fedmr.trials[3].score`, and the value. It raises a
+MisfitError that names both if the value is of another kind than the program writes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from raffed.results.json_files import Json
 
 Check: TypeAlias = Callable[[str, Json], None]
 
-_NAMES = {dict: "an object", list: "a list", str: "a text", int: "an integer", float: "a number", bool: "true or false"}
+_NAMES = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+}
 
 
 class MisfitError(ValueError):
@@ -103,7 +111,9 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
             raise MisfitError(place, value, "an object")
         for key in value:
             if key not in checks:
-                raise ValueError(f"{_below(place, key)} is not a key that raffed writes{_nearest(key, checks)}")
+                raise ValueError(
+                    f"{_below(place, key)} is not a key that raffed writes{_nearest(key, checks)}"
+                )
         for key in required:
             if key not in value:
                 raise ValueError(f"{_below(place, key)} is missing")

@@ -1,7 +1,8 @@
-"""One process at a time writes in a folder: a lock on a file there, which the system lets go of however the process ends.
+"""One process at a time writes in a folder: a lock on a file there, which the system lets go of however the
+process ends.
 
-The folder itself is locked as well, for the file can be removed by hand. On file systems that lock no folders (NFS) the file is
-what counts.
+The folder itself is locked as well, for the file can be removed by hand. On file systems that lock no folders
+(NFS) the file is what counts.
 """
 
 from __future__ import annotations
@@ -41,13 +42,19 @@ def make_folder(folder: Path) -> None:
 
 
 def check_can_be_made(folder: Path) -> None:
-    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is made."""
+    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is
+    made.
+    """
     there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
     if there.exists() and not there.is_dir():
-        raise RunFolderError(f"{folder}: cannot be made (Not a directory); choose another --out: {there} is a file")
+        raise RunFolderError(
+            f"{folder}: cannot be made (Not a directory); choose another --out: {there} is a file"
+        )
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
         what = "written" if there == folder else f"made in {there}"
-        raise RunFolderError(f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}")
+        raise RunFolderError(
+            f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}"
+        )
 
 
 def advice(error: OSError) -> str:
@@ -66,13 +73,14 @@ _mine: set[tuple[int, int]] = set()  # device and inode of the folders that this
 
 @contextlib.contextmanager
 def held(folder: Path, who: str | None = None, patience: float | None = None) -> Iterator[None]:
-    """Keep every other process from working in `folder`, which is made if needed. who: what those are told, this process if None.
+    """Keep every other process from working in `folder`, which is made if needed. who: what those are told,
+    this process if None.
 
-    On file systems without locks nobody is kept out.
+        On file systems without locks nobody is kept out.
 
-    Raises:
-        RunFolderError: the folder cannot be made or written in, or is in use and still is after `patience` seconds, PATIENCE if
-            None.
+        Raises:
+            RunFolderError: the folder cannot be made or written in, or is in use and still is after
+                `patience` seconds, PATIENCE if None.
     """
     make_folder(folder)
     until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)
@@ -97,7 +105,9 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
 
 @contextlib.contextmanager
 def alone(folder: Path, patience: float) -> Iterator[None]:
-    """The same for a few last words, which the process that holds the folder may say as well, from another thread."""
+    """The same for a few last words, which the process that holds the folder may say as well, from
+    another thread.
+    """
     status = folder.stat()
     if (status.st_dev, status.st_ino) in _mine:
         yield

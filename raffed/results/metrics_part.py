@@ -21,7 +21,15 @@ from raffed.results.tree import read_regular
 
 PART = re.compile(r"part-(\d{6,})-(\d{6,})\.parquet")
 _VERSION_KEY, _RUN_KEY = b"raffed.schema", b"raffed.run"
-_PLACE = ("round", "client", "model", "split", "metric", "stage", "class")  # no two rows of a run agree in all of these
+_PLACE = (
+    "round",
+    "client",
+    "model",
+    "split",
+    "metric",
+    "stage",
+    "class",
+)  # no two rows of a run agree in all of these
 _SHARES = ("accuracy", "macro_f1")  # metrics whose names begin so are fractions
 
 
@@ -33,8 +41,9 @@ class DamagedPartError(RunFolderError):
 class Known:
     """What run.json says of a run's parts.
 
-    run_id: the run, None where there is no run.json. files: name below the run's folder → SHA-256, None where the run was begun
-    by a version of raffed that wrote down no hashes. Then a part is read if its rows are ones that a run can write.
+    run_id: the run, None where there is no run.json. files: name below the run's folder → SHA-256, None where
+    the run was begun by a version of raffed that wrote down no hashes. Then a part is read if its rows are
+    ones that a run can write.
     """
 
     run_id: str | None = None
@@ -51,7 +60,9 @@ class Known:
             raw = read_regular(path) if raw is None else raw
         except OSError as error:
             check_permitted(path, error)
-            raise DamagedPartError(f"{path}: cannot be read ({error.strerror}); put back a copy of it") from error
+            raise DamagedPartError(
+                f"{path}: cannot be read ({error.strerror}); put back a copy of it"
+            ) from error
         if self.files is None:
             table = read_part(path, raw)
             self._check_rows(path, raw, table)
@@ -60,7 +71,9 @@ class Known:
         if recorded is None:
             raise RunFolderError(f"{path}: this run did not write it, {RUN_FILE} does not know it; remove it")
         if recorded != hashlib.sha256(raw).hexdigest():
-            raise DamagedPartError(f"{path}: damaged (it was changed: {RUN_FILE} has another hash); put back a copy of it")
+            raise DamagedPartError(
+                f"{path}: damaged (it was changed: {RUN_FILE} has another hash); put back a copy of it"
+            )
         return read_part(path, raw)
 
     def _check_rows(self, path: Path, raw: bytes, table: pa.Table) -> None:
@@ -113,7 +126,9 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
         raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
-    raise RunFolderError(f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it")
+    raise RunFolderError(
+        f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it"
+    )
 
 
 def write_part(path: Path, table: pa.Table, run: Mapping[str, object]) -> None:
@@ -128,7 +143,9 @@ def table_of(rows: list[Row], run: Mapping[str, object]) -> pa.Table:
     for name, values in zip(Row._fields, zip(*rows, strict=True), strict=True):
         columns[name.rstrip("_")] = list(values)
     columns["value"] = [float(row.value) for row in rows]
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA)
+    return pa.table(
+        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
+    )
 
 
 def _written_by(raw: bytes) -> str | None:

@@ -1,4 +1,6 @@
-"""A folder at a URL through pyarrow's file systems: what is there comes, what changed goes, whole things only."""
+"""A folder at a URL through pyarrow's file systems: what is there comes, what changed goes, whole things
+only.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,37 @@ from raffed.results.tree import check_tree
 STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a checkpoint with one is whole
 VAULTS, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # say what else is there, so they follow it
-WHOLE_WRITES = ("s3", "gcs", "abfs")  # stores where an object appears when it is complete; elsewhere a rename does that
-LEFT = (".part", ".pkl")  # cut off; and the pickles of Ray Tune, which could run code here: a search begins its memory anew
+WHOLE_WRITES = (
+    "s3",
+    "gcs",
+    "abfs",
+)  # stores where an object appears when it is complete; elsewhere a rename does that
+LEFT = (
+    ".part",
+    ".pkl",
+)  # cut off; and the pickles of Ray Tune, which could run code here: a search begins its memory anew
 PROBE = ".writable.part"  # left behind, it is a cut-off file like any other
 THREADS = 8
 
-AZURE = ("abfs", "abfss")  # abfs://container@account.dfs.core.windows.net/path: what stands before the @ is no secret there
+AZURE = (
+    "abfs",
+    "abfss",
+)  # abfs://container@account.dfs.core.windows.net/path: what stands before the @ is no secret there
 NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 
 
 class Remote:
-    """A folder at a URL. Raises UsageError for a URL that cannot be one, or that holds credentials (they would be logged)."""
+    """A folder at a URL. Raises UsageError for a URL that cannot be one, or that holds credentials (they
+    would be logged).
+    """
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
         if not urlsplit(url).path.strip("/"):
-            raise UsageError(f"{url}: names no folder; add a name, as in s3://bucket/runs/a or file:///shared/runs/a")
+            raise UsageError(
+                f"{url}: names no folder; add a name, as in s3://bucket/runs/a or file:///shared/runs/a"
+            )
         self._files, self._root = _opened(self.url)
         self._sent: dict[str, Stamp] = {}
 
@@ -46,9 +62,10 @@ class Remote:
         return PurePosixPath(self._root).name or "results"
 
     def check_writable(self) -> None:
-        """Raises UsageError where an object store takes nothing: a bucket that is not there looks empty to a reader, and what a
-        run of hours leaves would find no place. File systems make the folders that they need; on this machine's own, nothing in
-        the folder may lead out of it."""
+        """Raises UsageError where an object store takes nothing: a bucket that is not there looks empty to a
+        reader, and what a run of hours leaves would find no place. File systems make the folders that they
+        need; on this machine's own, nothing in the folder may lead out of it.
+        """
         if self._files.type_name == "local":
             check_tree(Path(self._root))
         if self._files.type_name in WHOLE_WRITES:
@@ -57,7 +74,9 @@ class Remote:
                 self._files.delete_file(f"{self._root}/{PROBE}")
 
     def fetch(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Copy what is there to `folder`, whole checkpoints only. Names that lead outside of it are refused."""
+        """Copy what is there to `folder`, whole checkpoints only. Names that lead outside of it are
+        refused.
+        """
         names = [name for name in _whole(self._listed()) if wanted(name)]
         targets = [_inside(folder, name, self.url) for name in names]
         for parent in {target.parent for target in targets}:
@@ -67,7 +86,9 @@ class Remote:
         self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
 
     def send(self, folder: Path) -> int:
-        """Make the URL hold what `folder` holds; the number of files sent. Files may come and go meanwhile."""
+        """Make the URL hold what `folder` holds; the number of files sent. Files may come and go
+        meanwhile.
+        """
         here = _local(folder)
         changed = [name for name, stamp in here.items() if self._sent.get(name) != stamp]
         missing: set[str] = set()
@@ -80,7 +101,9 @@ class Remote:
             for name in gone:
                 with contextlib.suppress(FileNotFoundError):
                     self._files.delete_file(f"{self._root}/{name}")
-        self._sent = {name: stamp for name, stamp in here.items() if name not in missing and _complete(name, missing)}
+        self._sent = {
+            name: stamp for name, stamp in here.items() if name not in missing and _complete(name, missing)
+        }
         return len(changed) - len(missing)
 
     def _listed(self) -> list[str]:
@@ -137,7 +160,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL, if it can be one and holds no credentials, nor an endpoint in it; else a UsageError that does not repeat them."""
+    """The URL, if it can be one and holds no credentials, nor an endpoint in it; else a UsageError that
+    does not repeat them.
+    """
     scheme = url.partition("://")[0]
     try:
         parts = urlsplit(url)
@@ -169,7 +194,12 @@ def _opened(url: str) -> tuple[Any, str]:
 def _inside(folder: Path, name: str, url: str) -> Path:
     """The place of a name in a folder; object stores hold names such as ../x."""
     parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or any(part in ("..", ".") for part in name.split("/")) or "\\" in name:
+    if (
+        not parts
+        or name.startswith("/")
+        or any(part in ("..", ".") for part in name.split("/"))
+        or "\\" in name
+    ):
         raise UsageError(f"{url}: holds the name {name!r}, which leads elsewhere; remove it")
     return folder.joinpath(*parts)
 
@@ -188,7 +218,9 @@ def _whole(names: list[str]) -> list[str]:
 
 
 def _local(folder: Path) -> dict[str, Stamp]:
-    """Name → stamp of the files to be sent: no hidden ones (incomplete), no live vaults (a checkpoint has them)."""
+    """Name → stamp of the files to be sent: no hidden ones (incomplete), no live vaults (a checkpoint has
+    them).
+    """
     found: dict[str, Stamp] = {}
     for path, folders, files in os.walk(folder):
         live = {VAULTS} if RUN_FILE in files else set()
@@ -218,7 +250,9 @@ def _complete(name: str, missing: Iterable[str]) -> bool:
 
 
 def _each(work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """In the order given. The first failure ends it: a store that is not there takes seconds to say so of every file."""
+    """In the order given. The first failure ends it: a store that is not there takes seconds to say so of
+    every file.
+    """
     with ThreadPoolExecutor(THREADS) as pool:
         under_way = [pool.submit(work, *given) for given in arguments]
         try:

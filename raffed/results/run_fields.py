@@ -1,19 +1,20 @@
 """The fields of run.json: which there are, what each holds, and which belong together.
 
-    schema              1, or 2: since 2 there are `files` and `segments`
-    run_id              the run's name
-    config              the whole configuration; its own fields are checked by RunConfig.from_dict
-    identity            SHA-256 of the part of the configuration that decides on bits
-    started, seconds    when the run began; how long it has worked, all its segments together
-    versions, hardware, commit      of the process that began it
-    clients, classes    of its partition
-    partition_sha256    of the partition's lists
-    rounds_done, state, error       how far it came
-    placement, auto     where the work was done; what `execution = auto` chose
-    hashes, round_hashes            once it is finished: of weights, vaults and rows; of the weights after every round
-    files               name below the folder → SHA-256 of its bytes, written down before a file takes its name
-    segments            one entry for each time that the run was begun or resumed: rounds `from`, `to`, when, versions, hardware,
-                        and what was `said` of the folder then
+schema              1, or 2: since 2 there are `files` and `segments`
+run_id              the run's name
+config              the whole configuration; its own fields are checked by RunConfig.from_dict
+identity            SHA-256 of the part of the configuration that decides on bits
+started, seconds    when the run began; how long it has worked, all its segments together
+versions, hardware, commit      of the process that began it
+clients, classes    of its partition
+partition_sha256    of the partition's lists
+rounds_done, state, error       how far it came
+placement, auto     where the work was done; what `execution = auto` chose
+hashes, round_hashes            once it is finished: of weights, vaults and rows; of the weights after every
+                                round
+files               name below the folder → SHA-256 of its bytes, written down before a file takes its name
+segments            one entry for each time that the run was begun or resumed: rounds `from`, `to`, when,
+                    versions, hardware, and what was `said` of the folder then
 """
 
 from __future__ import annotations
@@ -72,9 +73,11 @@ def _or_null(test: Test) -> Test:
 
 
 def _fields(**wanted: Test) -> Test:
-    return lambda value: isinstance(value, dict) and set(value) == set(wanted) and all(
-        test(value[name]) for name, test in wanted.items()
-    )  # fmt: skip
+    return lambda value: (
+        isinstance(value, dict)
+        and set(value) == set(wanted)
+        and all(test(value[name]) for name, test in wanted.items())
+    )
 
 
 def _plain(value: Json) -> bool:
@@ -84,13 +87,19 @@ def _plain(value: Json) -> bool:
 def _inside(value: Json) -> bool:
     """A name → hash table whose names stay below the folder."""
     return isinstance(value, dict) and all(
-        _name(name) and not name.startswith("/") and ".." not in name.split("/") and _hash(one) for name, one in value.items()
+        _name(name) and not name.startswith("/") and ".." not in name.split("/") and _hash(one)
+        for name, one in value.items()
     )
 
 
 _VERSIONS, _HARDWARE = _map_of(_text), _map_of(_plain)
-_SEGMENT = _fields(**{"from": _count, "to": _count}, started=_name, versions=_VERSIONS, hardware=_HARDWARE,
-                   said=_list_of(_text))  # fmt: skip
+_SEGMENT = _fields(
+    **{"from": _count, "to": _count},
+    started=_name,
+    versions=_VERSIONS,
+    hardware=_HARDWARE,
+    said=_list_of(_text),
+)
 _FIELDS: dict[str, tuple[Test, str]] = {
     "schema": (_count, "a whole number"),
     "run_id": (_name, "a text"),
@@ -106,7 +115,10 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "commit": (_or_null(_text), "a text or null"),
     "error": (_or_null(_text), "a text or null"),
     "clients": (_count, "a whole number of 0 or more"),
-    "classes": (_fields(samples=_list_of(_count), holders=_list_of(_count)), "an object with lists of samples and holders"),
+    "classes": (
+        _fields(samples=_list_of(_count), holders=_list_of(_count)),
+        "an object with lists of samples and holders",
+    ),
     "placement": (_object, "an object"),
     "auto": (_object, "an object"),
     "hashes": (_fields(**dict.fromkeys(HASHES, _hash)), f"an object with the hashes {', '.join(HASHES)}"),
@@ -114,19 +126,38 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "files": (_inside, "an object: name of a file below the folder → hash"),
     "segments": (_list_of(_SEGMENT), "a list of objects with from, to, started, versions, hardware, said"),
 }
-_ALWAYS = ("schema", "run_id", "config", "identity", "state", "rounds_done", "seconds", "partition_sha256", "versions")
+_ALWAYS = (
+    "schema",
+    "run_id",
+    "config",
+    "identity",
+    "state",
+    "rounds_done",
+    "seconds",
+    "partition_sha256",
+    "versions",
+)
 _SINCE_2 = ("files", "segments")
 _ADVICE = "the file was edited or damaged: put back a copy of it"
 
 
 def check_run(path: Path, found: Mapping[str, Json]) -> None:
-    """Raise a RunFolderError, in one line, unless `found`, read from `path`, is what a run writes into its run.json."""
+    """Raise a RunFolderError, in one line, unless `found`, read from `path`, is what a run writes into
+    its run.json.
+    """
     schema = found.get("schema", RUN_SCHEMA)
     if isinstance(schema, int) and not isinstance(schema, bool) and not 1 <= schema <= RUN_SCHEMA:
         raise RunFolderError(
-            f"{path}: schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version that wrote it"
+            f"{path}: schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version "
+            f"that wrote it"
         )
-    why = _unknown(found) or _missing(found, schema == RUN_SCHEMA) or _wrong(found) or _unfinished(found) or _gap(found)
+    why = (
+        _unknown(found)
+        or _missing(found, schema == RUN_SCHEMA)
+        or _wrong(found)
+        or _unfinished(found)
+        or _gap(found)
+    )
     if why:
         raise RunFolderError(f"{path}: {why}; {_ADVICE}")
 
@@ -135,7 +166,9 @@ def _unknown(found: Mapping[str, Json]) -> str:
     for name in found:
         if name not in _FIELDS:
             near = difflib.get_close_matches(name.lower(), _FIELDS, n=1, cutoff=0.5)
-            return f"holds the unknown field {_shown(name)}" + (f" (did you mean {near[0]!r}?)" if near else "")
+            return f"holds the unknown field {_shown(name)}" + (
+                f" (did you mean {near[0]!r}?)" if near else ""
+            )
     return ""
 
 
@@ -167,9 +200,15 @@ def _unfinished(found: Mapping[str, Json]) -> str:
 def _gap(found: Mapping[str, Json]) -> str:
     """Why the segments are not those of the rounds done; empty where they are, or where there are none."""
     segments = found.get("segments", [])
-    spans = [(one["from"], one["to"]) for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
+    spans = (
+        [(one["from"], one["to"]) for one in segments if isinstance(one, dict)]
+        if isinstance(segments, list)
+        else []
+    )
     begins = [1, *(int(str(to)) + 1 for _, to in spans)]
-    if [first for first, _ in spans] != begins[: len(spans)] or (spans and spans[-1][1] != found["rounds_done"]):
+    if [first for first, _ in spans] != begins[: len(spans)] or (
+        spans and spans[-1][1] != found["rounds_done"]
+    ):
         return f"its segments are not those of {found['rounds_done']} rounds done"
     return ""
 

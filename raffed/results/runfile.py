@@ -20,8 +20,8 @@ RUN_FILE = "run.json"
 def write_json(path: Path, obj: Mapping[str, Any]) -> None:
     """Write `obj` to `path` in one step: UTF-8, keys sorted at every level, two spaces, a newline at the end.
 
-    Equal objects give equal bytes. What JSON cannot say (NaN, infinities, other types) is refused before the file is
-    touched.
+    Equal objects give equal bytes. What JSON cannot say (NaN, infinities, other types) is refused before the
+    file is touched.
 
     Raises:
         ValueError, TypeError: `obj` is not plain JSON.
@@ -34,14 +34,16 @@ def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
     """Return the contents of `run_dir`/run.json, checked as a whole, or of another JSON file there.
 
     Raises:
-        RunFolderError: there is no such file, it does not hold a JSON object, or run.json is not what a run writes
-            (results/run_fields.py); in one line that begins with the file's name.
+        RunFolderError: there is no such file, it does not hold a JSON object, or run.json is not what a run
+            writes (results/run_fields.py); in one line that begins with the file's name.
     """
     path = run_dir / name
     try:
         found: dict[str, Any] = dict(read_json(path))
     except NoJsonFileError as error:
-        raise RunFolderError(f"{run_dir}: no {name} here; name a folder that `raffed run --out` made") from error
+        raise RunFolderError(
+            f"{run_dir}: no {name} here; name a folder that `raffed run --out` made"
+        ) from error
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):
             check_permitted(path, error.__cause__)

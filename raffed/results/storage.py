@@ -1,8 +1,10 @@
-"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://): worked on as a local copy that is sent back as it grows.
+"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://): worked on as a local copy that is sent back as
+it grows.
 
-A run writes many small files in single steps and links its checkpoints, which object stores do not do. So a command fetches
-what is at the URL, works in a local folder, and a thread sends what changed: whatever is cut off, the URL holds complete
-Parquet parts and complete checkpoints, from which a resumed run gives the same bits. One writer a URL at a time.
+A run writes many small files in single steps and links its checkpoints, which object stores do not do. So a
+command fetches what is at the URL, works in a local folder, and a thread sends what changed: whatever is cut
+off, the URL holds complete Parquet parts and complete checkpoints, from which a resumed run gives the same
+bits. One writer a URL at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from raffed.errors import RaffedError, UsageError
 from raffed.results.remote import CHECKPOINTS, Remote
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; on several nodes one that all of them mount
-NAME_BYTES, PATH_BYTES, ROOM = 255, 4096, 512  # of one part of a path, of a path, of what a run's files add to it
+NAME_BYTES, PATH_BYTES, ROOM = (
+    255,
+    4096,
+    512,
+)  # of one part of a path, of a path, of what a run's files add to it
 SEND_SECONDS = 20.0  # between two sendings while a command works
 
 log = logging.getLogger(__name__)
@@ -40,7 +46,8 @@ def is_url(place: str | Path) -> bool:
 def named(path: Path | str) -> str:
     """A path, or a text with paths, as a person knows it: with the URL in place of its local copy.
 
-    What follows the copy's name goes before the URL's options (s3://b/a/x?region=r); the argument of a command is quoted.
+    What follows the copy's name goes before the URL's options (s3://b/a/x?region=r); the argument of a
+    command is quoted.
     """
     text = str(path)
     for local, url in list(_copies.items()):  # another thread may begin or end one
@@ -79,14 +86,17 @@ def _check_said(place: str | Path) -> None:
 
 
 def check_name(place: str | Path) -> None:
-    """Refuse what cannot be the name of a folder, before anything is done for it: Ray and the files of a run hold names in
-    UTF-8, and a file system takes up to 255 bytes for each part of a path."""
+    """Refuse what cannot be the name of a folder, before anything is done for it: Ray and the files of a run
+    hold names in UTF-8, and a file system takes up to 255 bytes for each part of a path.
+    """
     said = f"{os.fsencode(place)!r}"[1:]
     whole = str(place) if is_url(place) else os.path.abspath(place)
     try:
         encoded = whole.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UsageError(f"{said} is not UTF-8 text, as the names of folders for results must be; choose another name") from error
+        raise UsageError(
+            f"{said} is not UTF-8 text, as the names of folders for results must be; choose another name"
+        ) from error
     if b"\0" in encoded:
         raise UsageError(f"{said} holds a zero byte; choose another name")
     if is_url(place):
@@ -94,17 +104,22 @@ def check_name(place: str | Path) -> None:
     longest = max(encoded.split(b"/"), key=len)
     if len(longest) > NAME_BYTES:
         shown = f"{longest[:20].decode(errors='ignore')}…"
-        raise UsageError(f"{shown} is a name of {len(longest)} bytes; file systems take {NAME_BYTES}; choose a shorter one")
+        raise UsageError(
+            f"{shown} is a name of {len(longest)} bytes; file systems take {NAME_BYTES}; choose a shorter one"
+        )
     if len(encoded) + ROOM > PATH_BYTES:
-        raise UsageError(f"a path of {len(encoded)} bytes leaves no room for a run's files below it; choose a shorter one")
+        raise UsageError(
+            f"a path of {len(encoded)} bytes leaves no room for a run's files below it; choose a shorter one"
+        )
 
 
 @contextlib.contextmanager
 def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
-    """A local folder for a place: itself if it is a path; for a URL a copy of what is there, sent back every `every` seconds
-    and at the end, whatever the end is.
+    """A local folder for a place: itself if it is a path; for a URL a copy of what is there, sent back every
+    `every` seconds and at the end, whatever the end is.
 
-    Raises UsageError if the place is empty, RaffedError if the last sending fails: the local copy is kept then and named.
+    Raises UsageError if the place is empty, RaffedError if the last sending fails: the local copy is kept
+    then and named.
     """
     _check_said(place)
     if not is_url(place):
@@ -141,8 +156,9 @@ def local_folder(out: Path | str | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fetched(place: str | Path, whole: bool = False) -> Iterator[Path]:
-    """A local folder with what a report reads of a place: everything but checkpoints and weights, those too if it is to be
-    `whole`. Nothing is sent back."""
+    """A local folder with what a report reads of a place: everything but checkpoints and weights, those too
+    if it is to be `whole`. Nothing is sent back.
+    """
     _check_said(place)
     if not is_url(place):
         yield Path(place)
@@ -201,7 +217,9 @@ def _send_last(remote: Remote, local: Path) -> None:
     try:
         remote.send(local)
     except RaffedError as error:
-        raise RaffedError(f"{error}; the results are complete in {local}: copy them, or repeat the command") from error
+        raise RaffedError(
+            f"{error}; the results are complete in {local}: copy them, or repeat the command"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""sweep.json: what it holds, and the one function that reads it. Its reader gets what raffed writes, or one error."""
+"""sweep.json: what it holds, and the one function that reads it. Its reader gets what raffed writes, or
+one error.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,35 @@ from typing import TypedDict, TypeGuard
 
 from raffed.errors import RunFolderError
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
-from raffed.results.json_shape import anything, count, many, maybe, number, one_of, record, scalar, table, text
+from raffed.results.json_shape import (
+    anything,
+    count,
+    many,
+    maybe,
+    number,
+    one_of,
+    record,
+    scalar,
+    table,
+    text,
+)
 
 SWEEP_FILE = "sweep.json"
 SWEEP_SCHEMA = 1
-TRIALS, FINALS, DAMAGED = "trials", "final", "damaged"  # folders in that of a method; the last one: runs that were put aside
+TRIALS, FINALS, DAMAGED = (
+    "trials",
+    "final",
+    "damaged",
+)  # folders in that of a method; the last one: runs that were put aside
 PROTOCOL_NAMES, SELECT = ("validation", "paper"), ("global", "personal", "mean")
 STATES = ("running", "finished", "stopped")
 ADVICE = "put back the file as it was, or start the sweep in a new folder"
 
 
 class TrialRecord(TypedDict, total=False):
-    """A trial. number: its place in the order in which settings were proposed. reports: [round, score] of what the
-    search has learned from it."""
+    """A trial. number: its place in the order in which settings were proposed. reports: [round, score] of
+    what the search has learned from it.
+    """
 
     number: int
     name: str
@@ -42,7 +60,9 @@ class FinalRecord(TypedDict):
 
 
 class MethodRecord(TypedDict, total=False):
-    """What is known of a method: `space` is axis → values; `chosen` and `final` are there once there is a choice."""
+    """What is known of a method: `space` is axis → values; `chosen` and `final` are there once there is a
+    choice.
+    """
 
     space: dict[str, list[Json]]
     budget: int
@@ -64,21 +84,50 @@ class SweepRecord(TypedDict):
 
 _TRIAL = record(
     {"name": text, "settings": table(scalar), "state": text},
-    {"number": count, "rounds": count, "seconds": number, "score": maybe(number), "error": maybe(text),
-     "reports": many(many(number, length=2))},
-)  # fmt: skip
+    {
+        "number": count,
+        "rounds": count,
+        "seconds": number,
+        "score": maybe(number),
+        "error": maybe(text),
+        "reports": many(many(number, length=2)),
+    },
+)
 _METHOD = record(
     {},
-    {"space": table(many(anything)), "budget": count, "trials": many(_TRIAL), "cost": table(number), "chosen": maybe(_TRIAL),
-     "final": many(record({"seed": count, "folder": text, "state": text}))},
-)  # fmt: skip
+    {
+        "space": table(many(anything)),
+        "budget": count,
+        "trials": many(_TRIAL),
+        "cost": table(number),
+        "chosen": maybe(_TRIAL),
+        "final": many(record({"seed": count, "folder": text, "state": text})),
+    },
+)
 _REQUEST = record(
-    {"base": table(anything), "methods": many(text), "protocol": one_of(*PROTOCOL_NAMES), "select": one_of(*SELECT)},
-    {"args": table(table(anything)), "grid": table(many(anything)), "trials": maybe(count), "seeds": count, "scheduler": text,
-     "search": text},
-)  # fmt: skip
+    {
+        "base": table(anything),
+        "methods": many(text),
+        "protocol": one_of(*PROTOCOL_NAMES),
+        "select": one_of(*SELECT),
+    },
+    {
+        "args": table(table(anything)),
+        "grid": table(many(anything)),
+        "trials": maybe(count),
+        "seeds": count,
+        "scheduler": text,
+        "search": text,
+    },
+)
 _SWEEP = record(
-    {"schema": one_of(SWEEP_SCHEMA), "request": _REQUEST, "state": one_of(*STATES), "methods": table(_METHOD)}, {"meaning": text}
+    {
+        "schema": one_of(SWEEP_SCHEMA),
+        "request": _REQUEST,
+        "state": one_of(*STATES),
+        "methods": table(_METHOD),
+    },
+    {"meaning": text},
 )
 
 
@@ -86,13 +135,16 @@ def read_sweep(folder: Path) -> SweepRecord:
     """Return what OUT/sweep.json says.
 
     Raises:
-        RunFolderError: there is none, or it is not as raffed writes it; the message names the place in the file.
+        RunFolderError: there is none, or it is not as raffed writes it; the message names the place in the
+        file.
     """
     path = folder / SWEEP_FILE
     try:
         found = read_json(path)
     except NoJsonFileError as error:
-        raise RunFolderError(f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made") from error
+        raise RunFolderError(
+            f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made"
+        ) from error
     except JsonFileError as error:
         raise RunFolderError(f"{error}; {ADVICE}") from error
     try:
@@ -117,7 +169,9 @@ def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
 
 
 def _check_names(found: SweepRecord) -> None:
-    """That the names that become parts of paths stay below the sweep's folder, and that only methods asked for have results."""
+    """That the names that become parts of paths stay below the sweep's folder, and that only methods
+    asked for have results.
+    """
     asked = found["request"]["methods"]
     methods = [str(name) for name in asked] if isinstance(asked, list) else []
     for name in methods:
@@ -129,4 +183,6 @@ def _check_names(found: SweepRecord) -> None:
         for index, one in enumerate(about.get("final", [])):
             wanted = f"{method}/{FINALS}/seed-{one['seed']}"
             if one["folder"] != wanted:
-                raise ValueError(f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, wanted {wanted!r}")
+                raise ValueError(
+                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, wanted {wanted!r}"
+                )

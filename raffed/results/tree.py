@@ -1,8 +1,8 @@
 """The folder of a stranger: what lies in it are files and folders of its own, and nothing leads out of it.
 
-raffed writes, renames and removes files all over a run's folder, by its actors as well. So a folder is looked through once,
-before a command works in it: a link to a place outside of it, or a named pipe, for which a reader would wait for ever, is
-refused there.
+raffed writes, renames and removes files all over a run's folder, by its actors as well. So a folder is looked
+through once, before a command works in it: a link to a place outside of it, or a named pipe, for which a
+reader would wait for ever, is refused there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from raffed.results.json_files import check_inside
 FILES = ("run.json", "partition.npz", "final.safetensors")  # of a run
 FOLDERS = ("metrics", "checkpoints", "vaults")
 KINDS: Mapping[int, str] = {
-    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def check_run_tree(folder: Path) -> None:
@@ -38,9 +41,11 @@ def check_run_tree(folder: Path) -> None:
 
 
 def check_tree(folder: Path) -> None:
-    """Raise a RunFolderError unless everything below a folder is a file, a folder, or a link to one of these below it.
+    """Raise a RunFolderError unless everything below a folder is a file, a folder, or a link to one of these
+    below it.
 
-    `folder` itself may be a link: whoever names it on the command line has chosen it. One that does not exist is fine.
+        `folder` itself may be a link: whoever names it on the command line has chosen it. One that does not
+        exist is fine.
     """
     try:
         for entry in _entries(folder):
@@ -50,7 +55,9 @@ def check_tree(folder: Path) -> None:
             elif not entry.is_dir(follow_symlinks=False):
                 check_regular(path, entry.stat(follow_symlinks=False))
     except OSError as error:
-        raise RunFolderError(f"{error.filename or folder}: cannot be read ({error.strerror}); its owner can allow it") from error
+        raise RunFolderError(
+            f"{error.filename or folder}: cannot be read ({error.strerror}); its owner can allow it"
+        ) from error
 
 
 def check_regular(path: Path, about: os.stat_result) -> None:
@@ -75,7 +82,10 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Everything below a folder; links are not followed."""
     left = [str(folder)] if folder.is_dir() else []
     while left:
-        with contextlib.suppress(FileNotFoundError), os.scandir(left.pop()) as found:  # another command may be at work here
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.scandir(left.pop()) as found,
+        ):  # another command may be at work here
             for entry in found:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):

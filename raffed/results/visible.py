@@ -1,13 +1,16 @@
-"""Text that others wrote, made safe to print: a name from a folder or a file may hold commands for a terminal."""
+"""Text that others wrote, made safe to print: a name from a folder or a file may hold commands for a
+terminal.
+"""
 
 from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    r"""The text with every character that a terminal would obey, hide or reorder written as its code (`\x1b`, `\u202e`).
+    r"""The text with every character that a terminal would obey, hide or reorder written as its code (`\x1b`,
+    `\u202e`).
 
-    Letters of all scripts, digits, signs and the plain space stay. Escapes, tabs, line breaks, invisible and
-    direction-changing characters, and bytes of a file name that are not UTF-8 become visible.
+        Letters of all scripts, digits, signs and the plain space stay. Escapes, tabs, line breaks, invisible
+        and direction-changing characters, and bytes of a file name that are not UTF-8 become visible.
     """
     return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
 
@@ -19,4 +22,10 @@ def visible_lines(text: str) -> str:
 
 def _code(letter: str) -> str:
     number = ord(letter)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    return (
+        f"\\x{number:02x}"
+        if number < 0x100
+        else f"\\u{number:04x}"
+        if number < 0x10000
+        else f"\\U{number:08x}"
+    )

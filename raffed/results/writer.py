@@ -1,12 +1,13 @@
-"""Metric rows in and out of RUN/metrics/: written by the driver only, a few rounds a file, each file in one step.
+"""Metric rows in and out of RUN/metrics/: written by the driver only, a few rounds a file, each file in one
+step.
 
-A part's name tells its rounds, `part-000001-000005.parquet`. A round that was flushed is closed, so parts do not overlap, but
-for the instant in which `join` has written all rounds into one part and not yet removed the others: readers pass over a part
-whose rounds another part holds as well.
-Whatever instant the driver is killed at, what lies there reads as complete rounds without a duplicate.
+A part's name tells its rounds, `part-000001-000005.parquet`. A round that was flushed is closed, so parts do
+not overlap, but for the instant in which `join` has written all rounds into one part and not yet removed the
+others: readers pass over a part whose rounds another part holds as well. Whatever instant the driver is
+killed at, what lies there reads as complete rounds without a duplicate.
 
-run.json holds the hash of every part, written down before the part takes its name. A part that run.json does not know, or
-whose bytes are others, is not read.
+run.json holds the hash of every part, written down before the part takes its name. A part that run.json does
+not know, or whose bytes are others, is not read.
 """
 
 from __future__ import annotations
@@ -32,17 +33,27 @@ Record = Callable[[Mapping[str, str]], None]
 
 
 class MetricsWriter:
-    """Collects rows and writes them to `folder`/metrics, `folder` being the run's own folder (it is made if needed).
+    """Collects rows and writes them to `folder`/metrics, `folder` being the run's own folder (it is made if
+    needed).
 
-    >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10", seed=0)
-    >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
-    >>> writer.flush()  # .../metrics/part-000001-000001.parquet
+        >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10",
+        seed=0)
+        >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
+        >>> writer.flush()  # .../metrics/part-000001-000001.parquet
 
-    record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they take these names.
+        record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they
+        take these names.
     """
 
     def __init__(
-        self, folder: Path, run_id: str, method: str, dataset: str, partition: str, seed: int, record: Record | None = None
+        self,
+        folder: Path,
+        run_id: str,
+        method: str,
+        dataset: str,
+        partition: str,
+        seed: int,
+        record: Record | None = None,
     ) -> None:
         self._record: Record = record or (lambda hashes: None)
         self.folder = Path(folder) / METRICS_FOLDER
@@ -63,7 +74,8 @@ class MetricsWriter:
         """Keep `rows` until the next flush. All rows of a round belong into one flush.
 
         Raises:
-            UsageError: an unknown model or split, or a round that is already written (`drop_after` reopens it).
+            UsageError: an unknown model or split, or a round that is already written (`drop_after` reopens
+            it).
         """
         for row in rows:
             if row.model not in MODELS or row.split not in SPLITS:
@@ -71,7 +83,8 @@ class MetricsWriter:
                 check_choice("split of a metric row", row.split, SPLITS)
             if row.round <= self._closed:
                 raise UsageError(
-                    f"round = {row.round} of metric {row.metric!r} is closed: {self.folder} is written up to round "
+                    f"round = {row.round} of metric {row.metric!r} is closed: {self.folder} is written up to "
+                    f"round "
                     f"{self._closed}; call drop_after({row.round - 1}) to write it anew"
                 )
             self._rows.append(row)
@@ -101,11 +114,13 @@ class MetricsWriter:
         self._rows = []
 
     def drop_after(self, round: int) -> None:
-        """Forget every row, written or not, of rounds later than `round`; used when a run resumes from `round`.
+        """Forget every row, written or not, of rounds later than `round`; used when a run resumes from
+        `round`.
 
-        Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves whole rounds, each
-        once, and calling it again finishes the work. Of a part that straddles `round` a shorter one is written first, which
-        counts for nothing while the longer one is there. Parts that go completely are deleted unread, damaged or not.
+                Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves
+                whole rounds, each once, and calling it again finishes the work. Of a part that straddles
+                `round` a shorter one is written first, which counts for nothing while the longer one is
+                there. Parts that go completely are deleted unread, damaged or not.
         """
         self._rows = [row for row in self._rows if row.round <= round]
         for first, last, path in reversed(_parts(self.folder)):
@@ -117,7 +132,9 @@ class MetricsWriter:
         self._closed = max((last for _, last, _ in _parts(self.folder)), default=-1)
 
     def join(self) -> None:
-        """Put all parts together into one: who reads a thousand runs opens a thousand files and not fifteen thousand."""
+        """Put all parts together into one: who reads a thousand runs opens a thousand files and not
+        fifteen thousand.
+        """
         parts = _parts(self.folder)
         if len(parts) > 1:
             rows = pa.concat_tables([read_part(path) for _, _, path in parts]).unify_dictionaries()
@@ -133,7 +150,9 @@ class MetricsWriter:
 
     def _shorten(self, path: Path, first: int, round: int) -> None:
         table = read_part(path)
-        self._write(path.with_name(_part_name(first, round)), table.filter(pc.less_equal(table["round"], round)))
+        self._write(
+            path.with_name(_part_name(first, round)), table.filter(pc.less_equal(table["round"], round))
+        )
         path.unlink()
 
     def _write(self, path: Path, table: pa.Table) -> None:
@@ -148,22 +167,25 @@ def read_metrics(run_dir: Path) -> pa.Table:
     A run that has not flushed yet gives an empty table; temporary files are not looked at.
 
     Raises:
-        RunFolderError: no such folder, a part that is damaged, that is not as run.json says, or of a later schema; the file
-            is named.
+        RunFolderError: no such folder, a part that is damaged, that is not as run.json says, or of a later
+            schema; the file is named.
     """
     if not Path(run_dir).is_dir():
         raise RunFolderError(f"{run_dir}: no such run folder")
     found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
-    known = known_parts(run_dir)  # after the parts: a run that is at work writes down a part's hash before the part is there
+    known = known_parts(
+        run_dir
+    )  # after the parts: a run that is at work writes down a part's hash before the part is there
     parts = [known.read(path, raw) for path, raw in found]
     return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
 
 
 def rows_until(run_dir: Path) -> tuple[int, str]:
-    """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in the way of more.
+    """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in
+    the way of more.
 
-    Raises:
-        RunFolderError: a part of a later schema, or one that run.json does not know.
+        Raises:
+            RunFolderError: a part of a later schema, or one that run.json does not know.
     """
     folder, done, known = Path(run_dir) / METRICS_FOLDER, 0, known_parts(run_dir)
     for _, _, path in _parts(folder):
@@ -193,7 +215,9 @@ def _part_name(first: int, last: int) -> str:
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
     """(first round, last round, path) of every part that no other part covers, in the order of rounds."""
     matches = [(PART.fullmatch(path.name), path) for path in folder.glob("part-*.parquet")]
-    spans = sorted(((int(m[1]), int(m[2]), path) for m, path in matches if m), key=lambda span: (span[0], -span[1]))
+    spans = sorted(
+        ((int(m[1]), int(m[2]), path) for m, path in matches if m), key=lambda span: (span[0], -span[1])
+    )
     kept: list[tuple[int, int, Path]] = []
     for span in spans:
         if not kept or span[1] > kept[-1][1]:

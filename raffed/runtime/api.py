@@ -1,4 +1,6 @@
-"""What a federation asks of whoever carries it out: train these clients, evaluate this model, keep the vaults."""
+"""What a federation asks of whoever carries it out: train these clients, evaluate this model, keep the
+vaults.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,12 @@ class ParticipantOrder(NamedTuple):
 class RoundOrder:
     """One round's work.
 
-    `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the number of rounds
-    that were done when it last took part, 0 for never. `measure`: score the participants' models as well. `stacks`: the
-    participants in groups that are trained together, the same wherever they are trained; of one client each unless the
-    run says cohort. `fates`: of each participant, none of them dropped; empty where nothing goes wrong. `peers`: the
-    clients that agree on masks, all whose uploads count; empty without masks.
+    `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the
+    number of rounds that were done when it last took part, 0 for never. `measure`: score the participants'
+    models as well. `stacks`: the participants in groups that are trained together, the same wherever they are
+    trained; of one client each unless the run says cohort. `fates`: of each participant, none of them
+    dropped; empty where nothing goes wrong. `peers`: the clients that agree on masks, all whose uploads
+    count; empty without masks.
     """
 
     broadcast: Broadcast
@@ -56,7 +59,9 @@ class RoundOrder:
     def share(self, stacks: Sequence[tuple[int, ...]]) -> ActorShare:
         """The part of the job with these stacks; the broadcast travels on its own."""
         entries = self._entries
-        return ActorShare(tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure, self.peers)
+        return ActorShare(
+            tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure, self.peers
+        )
 
     @cached_property
     def _entries(self) -> dict[int, ParticipantOrder]:
@@ -67,7 +72,9 @@ class RoundOrder:
 
 @dataclass(frozen=True)
 class ActorShare:
-    """One actor's part of a job. Travels as plain tuples: entries of their own class take Ray's pickler twenty times as long."""
+    """One actor's part of a job. Travels as plain tuples: entries of their own class take Ray's pickler
+    twenty times as long.
+    """
 
     stacks: tuple[tuple[ParticipantOrder, ...], ...]
     measure: bool
@@ -83,7 +90,11 @@ def _plain(entry: ParticipantOrder) -> tuple[Any, ...]:
 
 def _share(stacks: tuple[tuple[Any, ...], ...], measure: bool, peers: tuple[int, ...]) -> ActorShare:
     made = (
-        tuple(ParticipantOrder(client, weight, version, ParticipantFault(*fate)) for client, weight, version, *fate in stack) for stack in stacks
+        tuple(
+            ParticipantOrder(client, weight, version, ParticipantFault(*fate))
+            for client, weight, version, *fate in stack
+        )
+        for stack in stacks
     )
     return ActorShare(tuple(made), measure, peers)
 
@@ -96,15 +107,21 @@ class Backend(Protocol):
         ...
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
-        """Score the global model on the global test set, or with `part="val"` on all clients' validation parts."""
+        """Score the global model on the global test set, or with `part="val"` on all clients' validation
+        parts.
+        """
         ...
 
     def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
-        """Score the job's participants between rounds, in their order, and `whole`, the server's model with all its layers."""
+        """Score the job's participants between rounds, in their order, and `whole`, the server's model
+        with all its layers.
+        """
         ...
 
     def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
-        """Exact sums whose total is Σ p_i v_i over the layers that the participants keep: for the simulator's eyes alone."""
+        """Exact sums whose total is Σ p_i v_i over the layers that the participants keep: for the
+        simulator's eyes alone.
+        """
         ...
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:

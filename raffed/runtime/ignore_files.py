@@ -19,9 +19,10 @@ class _Pattern(NamedTuple):
 
 
 def ignore_rules(folder: Path) -> dict[str, Callable[[str], bool]]:
-    """Name of an ignore file that lies in this folder → whether it names a path below the folder ("a/b", a folder as "a/").
+    """Name of an ignore file that lies in this folder → whether it names a path below the folder ("a/b", a
+    folder as "a/").
 
-    As in git, nothing below a folder that is named can be taken back; whoever asks does not go into it.
+        As in git, nothing below a folder that is named can be taken back; whoever asks does not go into it.
     """
     found: dict[str, Callable[[str], bool]] = {}
     for name in IGNORE_FILES:
@@ -52,7 +53,10 @@ def _pattern(line: str) -> _Pattern | None:
     folders_only, text = text.endswith("/"), text.removesuffix("/")
     anywhere, text = "/" not in text, text.removeprefix("/")
     body = "".join(map(_translated, _PARTS.finditer(text)))
-    return _Pattern(re.compile(f"{'(?:.*/)?' if anywhere else ''}{body}{'/' if folders_only else '/?'}", re.DOTALL), negated)
+    return _Pattern(
+        re.compile(f"{'(?:.*/)?' if anywhere else ''}{body}{'/' if folders_only else '/?'}", re.DOTALL),
+        negated,
+    )
 
 
 def _translated(part: re.Match[str]) -> str:

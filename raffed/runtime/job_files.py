@@ -1,7 +1,8 @@
-"""Which files of a folder travel with a job, and which stay here and why; the archive that Ray is given holds exactly the former.
+"""Which files of a folder travel with a job, and which stay here and why; the archive that Ray is given holds
+exactly the former.
 
-Ray's own packaging follows links, sends hidden files and decides by patterns alone. So the folder is walked here, every file is
-decided on by one rule, and the result is written into a zip, which Ray sends as it is.
+Ray's own packaging follows links, sends hidden files and decides by patterns alone. So the folder is walked
+here, every file is decided on by one rule, and the result is written into a zip, which Ray sends as it is.
 """
 
 from __future__ import annotations
@@ -24,20 +25,65 @@ PACKAGE = "working_dir.zip"
 DATA = "data or results: they lie on the shared storage"
 _AT_THE_TOP = {"data", "datasets", "shared", "runs", "sweeps", "reproduce", "report", "bench", "demo"}
 _CACHES = {"__pycache__", "node_modules", "build", "dist", "site-packages", "htmlcov"}
-_RESULTS = {"checkpoints", "vaults", "wandb", "mlruns", "mlartifacts", "tensorboard", "lightning_logs", "ray_results"}
+_RESULTS = {
+    "checkpoints",
+    "vaults",
+    "wandb",
+    "mlruns",
+    "mlartifacts",
+    "tensorboard",
+    "lightning_logs",
+    "ray_results",
+}
 _MARKS = {  # a file in a folder that says what the folder is
-    "pyvenv.cfg": "a virtual environment", "conda-meta": "a virtual environment", "CACHEDIR.TAG": "a cache",
-    "run.json": DATA, "sweep.json": DATA, "item.json": DATA, "checkpoint.json": DATA,
-}  # fmt: skip
+    "pyvenv.cfg": "a virtual environment",
+    "conda-meta": "a virtual environment",
+    "CACHEDIR.TAG": "a cache",
+    "run.json": DATA,
+    "sweep.json": DATA,
+    "item.json": DATA,
+    "checkpoint.json": DATA,
+}
 _DATA = (
-    ".parquet", ".safetensors", ".npz", ".npy", ".pt", ".pth", ".ckpt", ".h5", ".hdf5", ".pkl", ".pickle", ".onnx", ".arrow",
-    ".feather", ".lmdb", ".mdb", ".db", ".sqlite", ".sqlite3", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".7z",
-    ".rar", ".pyc", ".pyo", ".core", ".dump",
-)  # fmt: skip
+    ".parquet",
+    ".safetensors",
+    ".npz",
+    ".npy",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".hdf5",
+    ".pkl",
+    ".pickle",
+    ".onnx",
+    ".arrow",
+    ".feather",
+    ".lmdb",
+    ".mdb",
+    ".db",
+    ".sqlite",
+    ".sqlite3",
+    ".gz",
+    ".tgz",
+    ".bz2",
+    ".xz",
+    ".zst",
+    ".zip",
+    ".tar",
+    ".7z",
+    ".rar",
+    ".pyc",
+    ".pyo",
+    ".core",
+    ".dump",
+)
 
 
 class Sent(NamedTuple):
-    """A file that travels. name: its path below the folder, with slashes. source: the file whose bytes are sent."""
+    """A file that travels. name: its path below the folder, with slashes. source: the file whose bytes
+    are sent.
+    """
 
     name: str
     source: Path
@@ -67,12 +113,18 @@ class Parcel:
         """Why a path below the folder does not travel; an empty text if it does."""
         if any(one.name == name for one in self.sent):
             return ""
-        above = [one for one in self.withheld if one.name == name or (one.name[-1:] == "/" and name.startswith(one.name))]
+        above = [
+            one
+            for one in self.withheld
+            if one.name == name or (one.name[-1:] == "/" and name.startswith(one.name))
+        ]
         return above[0].reason if above else "no file of the folder"
 
 
 def parcel_of(root: Path) -> Parcel:
-    """Decide about everything below a folder. Links are never followed out of it; nothing but regular files is opened."""
+    """Decide about everything below a folder. Links are never followed out of it; nothing but regular
+    files is opened.
+    """
     found = Parcel()
     top = Path(os.path.realpath(root))
     walk = _Walk(top, found)
@@ -84,17 +136,23 @@ def parcel_of(root: Path) -> Parcel:
 
 
 def check_root(working_dir: Path) -> Path:
-    """The folder as it really is. Raises UsageError where there is none, or where it is a place of logins itself."""
+    """The folder as it really is. Raises UsageError where there is none, or where it is a place of logins
+    itself.
+    """
     root = Path(os.path.realpath(working_dir))
     if not root.is_dir():
         raise UsageError(f"--working-dir {working_dir}: no such folder")
     if login := next((part for part in root.parts if part[:1] == "." and is_login_folder(part)), ""):
-        raise UsageError(f"--working-dir {working_dir}: lies in {login}, where logins and histories are; nothing was sent")
+        raise UsageError(
+            f"--working-dir {working_dir}: lies in {login}, where logins and histories are; nothing was sent"
+        )
     return root
 
 
 def files_alone(files: dict[str, Path]) -> Parcel:
-    """Named files, whatever they are called. Raises UsageError for one that holds a secret or cannot be read."""
+    """Named files, whatever they are called. Raises UsageError for one that holds a secret or cannot be
+    read.
+    """
     found = Parcel()
     for name, path in files.items():
         refused = "" if path.is_file() else "is no regular file"
@@ -106,9 +164,10 @@ def files_alone(files: dict[str, Path]) -> Parcel:
 
 
 def packed(parcel: Parcel, folder: Path) -> Path:
-    """The archive of what travels, written into a folder. Equal files give equal bytes, which Ray does not send twice.
+    """The archive of what travels, written into a folder. Equal files give equal bytes, which Ray does not
+    send twice.
 
-    Raises UsageError if a file is not what it was when it was listed.
+        Raises UsageError if a file is not what it was when it was listed.
     """
     target = folder / PACKAGE
     with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
@@ -124,14 +183,20 @@ def packed(parcel: Parcel, folder: Path) -> Path:
 def _read(one: Sent) -> tuple[bytes, int]:
     """The bytes and the mode of a file, which must still be the one that was listed."""
     try:
-        handle = os.open(one.source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(
+            one.source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
         with open(handle, "rb") as file:
             about = os.fstat(handle)
             data = file.read(one.size + 1) if stat.S_ISREG(about.st_mode) else b""
     except OSError as error:
-        raise UsageError(f"{one.name}: cannot be read any more ({error.strerror}); nothing was sent") from error
+        raise UsageError(
+            f"{one.name}: cannot be read any more ({error.strerror}); nothing was sent"
+        ) from error
     if len(data) != one.size or secret_contents(data, one.name.rpartition("/")[2]):
-        raise UsageError(f"{one.name}: changed while it was packed; nothing was sent, so give the command again")
+        raise UsageError(
+            f"{one.name}: changed while it was packed; nothing was sent, so give the command again"
+        )
     return data, about.st_mode
 
 
@@ -151,7 +216,11 @@ class _Walk:
             self._keep(name or "./", f"cannot be read ({error.strerror})")
             return
         for entry in entries:
-            path, source, is_folder = f"{name}{entry.name}", Path(entry.path), entry.is_dir(follow_symlinks=False)
+            path, source, is_folder = (
+                f"{name}{entry.name}",
+                Path(entry.path),
+                entry.is_dir(follow_symlinks=False),
+            )
             reason = ("" if is_folder else _refused(entry)) or _against(path, source, is_folder, ignored)
             if reason:
                 self._keep(f"{path}/" if is_folder else path, reason)
@@ -163,19 +232,28 @@ class _Walk:
                 self.found.sent.append(Sent(path, source, entry.stat(follow_symlinks=False).st_size))
 
     def follow_links(self) -> None:
-        """A link sends again, under its own name, what travels of the file or folder that it leads to: nothing else."""
+        """A link sends again, under its own name, what travels of the file or folder that it leads to:
+        nothing else.
+        """
         there = list(self.found.sent)
         for path, target in self.links:
             if not target.is_relative_to(self.top):
                 self._keep(path, f"a link that leads out of the folder, to {target}")
                 continue
             in_circle = target.is_dir() and (self.top / path).is_relative_to(target)
-            meant = [] if in_circle else [one for one in there if one.source == target or one.source.is_relative_to(target)]
+            meant = (
+                []
+                if in_circle
+                else [one for one in there if one.source == target or one.source.is_relative_to(target)]
+            )
             for one in meant:
                 rest = one.source.relative_to(target).as_posix()
                 self.found.sent.append(one._replace(name=path if rest == "." else f"{path}/{rest}"))
             if not meant:
-                self._keep(path, "a link to a folder that it lies in" if in_circle else "a link to what does not travel")
+                self._keep(
+                    path,
+                    "a link to a folder that it lies in" if in_circle else "a link to what does not travel",
+                )
 
     def _keep(self, name: str, reason: str) -> None:
         self.found.withheld.append(Withheld(name, reason))
@@ -212,7 +290,11 @@ def _by_name(name: str, is_folder: bool, at_the_top: bool) -> str:
     plain = name.casefold()
     secret = hidden_or_secret_name(name, is_folder)
     if is_folder:
-        if plain in _CACHES or plain.endswith((".egg-info", "_cache")) or plain in {".cache", ".hypothesis", ".tox", ".nox"}:
+        if (
+            plain in _CACHES
+            or plain.endswith((".egg-info", "_cache"))
+            or plain in {".cache", ".hypothesis", ".tox", ".nox"}
+        ):
             return "a cache, made again where it is needed"
         if plain in {".venv", "venv", ".virtualenv"}:
             return "a virtual environment"
@@ -233,7 +315,9 @@ def _contents(path: Path, name: str) -> str:
 
 
 def gathered(withheld: list[Withheld], several: int = 6) -> Iterator[tuple[str, str]]:
-    """What stays here, in fewer lines: many data files or runs of one folder are one line; anything else keeps its own."""
+    """What stays here, in fewer lines: many data files or runs of one folder are one line; anything else
+    keeps its own.
+    """
 
     def place(one: Withheld) -> str:
         return one.name.rstrip("/").rpartition("/")[0] if one.reason == DATA else one.name

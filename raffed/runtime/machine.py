@@ -17,9 +17,15 @@ KEPT = 1 << 30  # bytes of freed memory that a process keeps
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
-CGROUPS = (  # of versions 2 and 1: the limit, what is used, and under which name of which file the cache in it is
+# Of versions 2 and 1: the limit, what is used, and under which name of which file the cache in it is
+CGROUPS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
 )
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -30,19 +36,21 @@ def usable_cores() -> int:
 
 
 def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
-    """Whether this machine's processor multiplies in bf16 itself; None where the system does not say (not Linux).
+    """Whether this machine's processor multiplies in bf16 itself; None where the system does not say (not
+    Linux).
 
-    Without, torch emulates it: a round of LeNet took 9 times as long as in fp32 on one without AVX-512.
+        Without, torch emulates it: a round of LeNet took 9 times as long as in fp32 on one without AVX-512.
     """
     text = _text(cpuinfo)
     return None if text is None else not set(text.split()).isdisjoint(BF16_FLAGS)
 
 
 def bf16_gain() -> float:
-    """How many times as fast as in float32 a product of 64 x 512 x 512 is in bf16, on one core of this processor, now.
+    """How many times as fast as in float32 a product of 64 x 512 x 512 is in bf16, on one core of this
+    processor, now.
 
-    Instructions for it do not settle that: a Xeon with avx512_bf16 whose AMX the hypervisor hides takes 1.7 times as long. For
-    words alone, never for a choice: it is a clock that says so.
+        Instructions for it do not settle that: a Xeon with avx512_bf16 whose AMX the hypervisor hides takes
+        1.7 times as long. For words alone, never for a choice: it is a clock that says so.
     """
     import torch
 
@@ -53,7 +61,9 @@ def bf16_gain() -> float:
     try:
         with torch.no_grad():
             factors = torch.ones(64, 512), torch.ones(512, 512)
-            single, low = (_seconds(*(one.to(kind) for one in factors)) for kind in (torch.float32, torch.bfloat16))
+            single, low = (
+                _seconds(*(one.to(kind) for one in factors)) for kind in (torch.float32, torch.bfloat16)
+            )
     finally:
         set_threads(threads)
     return single / low
@@ -70,8 +80,10 @@ def _seconds(a: Tensor, b: Tensor) -> float:
 
 
 def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Whether large float32 products are faster by oneDNN than by MKL, torch's library for them: MKL uses half of the vectors of
-    AVX-512 on processors that are not Intel's. By the machine alone, so that its bits stay the same."""
+    """Whether large float32 products are faster by oneDNN than by MKL, torch's library for them: MKL uses
+    half of the vectors of AVX-512 on processors that are not Intel's. By the machine alone, so that its bits
+    stay the same.
+    """
     import torch
 
     if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):  # type: ignore[no-untyped-call]
@@ -104,8 +116,10 @@ def _text(path: str) -> str | None:
 
 
 def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
-    """Bytes of memory that this process can still take: what the machine has available, within the limit of its container
-    (cgroup version 2 or 1), whose file cache counts as free. None where it cannot be told (not Linux)."""
+    """Bytes of memory that this process can still take: what the machine has available, within the limit of
+    its container (cgroup version 2 or 1), whose file cache counts as free. None where it cannot be told (not
+    Linux).
+    """
     free = _entry(Path(meminfo), "MemAvailable:")
     if free is None:
         return None
@@ -134,7 +148,9 @@ def _entry(path: Path, name: str) -> float | None:
 
 
 def begin_training(threads: int) -> None:
-    """`threads` for torch in this process and in this thread, whose own number may be another, and freed memory kept."""
+    """`threads` for torch in this process and in this thread, whose own number may be another, and freed
+    memory kept.
+    """
     import torch
 
     torch.set_num_threads(threads)
@@ -142,22 +158,27 @@ def begin_training(threads: int) -> None:
 
 
 def deterministic_kernels() -> None:
-    """Let a GPU compute the same bits every time, in this process, for good: cuDNN's and cuBLAS's kernels without atomic sums,
-    and torch's own where it has both kinds; where it has one only, torch warns. To be called before the first product there."""
+    """Let a GPU compute the same bits every time, in this process, for good: cuDNN's and cuBLAS's kernels
+    without atomic sums, and torch's own where it has both kinds; where it has one only, torch warns. To be
+    called before the first product there.
+    """
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # of the sizes with which cuBLAS is deterministic, the faster
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # of the sizes with which cuBLAS is deterministic, the faster
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads any
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 1 GiB of freed memory in this process, for good, where its allocator is glibc's; whether that was done.
+    """Keep up to 1 GiB of freed memory in this process, for good, where its allocator is glibc's; whether
+    that was done.
 
-    By itself glibc gives the activations of a step back to the kernel and faults them in again in the next: 4,000 to 7,000
-    page faults a step of TFCNN at batch 64, a fifth of its time (56.8 ms instead of 71.0). The peak stays what it was. Whoever
-    has set glibc's variables keeps them.
+        By itself glibc gives the activations of a step back to the kernel and faults them in again in the
+        next: 4,000 to 7,000 page faults a step of TFCNN at batch 64, a fifth of its time (56.8 ms instead of
+        71.0). The peak stays what it was. Whoever has set glibc's variables keeps them.
     """
     if sys.platform != "linux" or any(name in os.environ for name in OWN):
         return False

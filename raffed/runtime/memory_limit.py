@@ -1,4 +1,6 @@
-"""Too little memory for this process to load what it needs: said in a line, before Ray is started beside it."""
+"""Too little memory for this process to load what it needs: said in a line, before Ray is started beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,15 @@ import sys
 
 from raffed.errors import UsageError
 
-UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"  # of loader and libraries
+# Of loader and libraries
+UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"
 ADVICE = "free some memory or ask for more of it; a batch system has an option for it (Slurm: --mem)"
 
 
 def address_limit() -> int | None:
-    """How many bytes this process may map, set by `ulimit -v` or a batch system; None if as many as it likes."""
+    """How many bytes this process may map, set by `ulimit -v` or a batch system; None if as many as it
+    likes.
+    """
     if sys.platform == "win32":
         return None
     import resource
@@ -22,7 +27,9 @@ def address_limit() -> int | None:
 
 
 def check_room() -> None:
-    """Where a limit is set: that torch can be loaded. A UsageError if not; Ray's actors would find out half a minute later."""
+    """Where a limit is set: that torch can be loaded. A UsageError if not; Ray's actors would find out
+    half a minute later.
+    """
     if address_limit() is None:
         return
     try:
@@ -41,7 +48,10 @@ def no_memory(error: BaseException) -> str | None:
     if limit is None:
         return f"no memory is left ({_first_line(error)}); {ADVICE}"
     much = f"{limit / 2**30:.1f} GiB of memory"
-    return f"this process may map {much} (ulimit -v), which is too little ({_first_line(error)}); raise it: ulimit -v unlimited"
+    return (
+        f"this process may map {much} (ulimit -v), which is too little ({_first_line(error)}); raise it: "
+        f"ulimit -v unlimited"
+    )
 
 
 def _first_line(error: BaseException) -> str:

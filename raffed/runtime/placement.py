@@ -1,4 +1,6 @@
-"""Who lives where: clients on actors, actors on cores or GPUs. Plain arithmetic; changes no bit of any result."""
+"""Who lives where: clients on actors, actors on cores or GPUs. Plain arithmetic; changes no bit of any
+result.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from raffed.errors import UsageError
 
 Stack = tuple[int, ...]  # clients trained together
 INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store
-ACTOR_BYTES = 450 * 2**20  # a process with torch and a small network: measured 315 MB of its own, plus data and room
+ACTOR_BYTES = (
+    450 * 2**20
+)  # a process with torch and a small network: measured 315 MB of its own, plus data and room
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """homes[a]: the clients of actor a. num_cpus, num_gpus: what each actor reserves (logical, Ray's accounting).
+    """homes[a]: the clients of actor a. num_cpus, num_gpus: what each actor reserves (logical, Ray's
+    accounting).
 
-    `sticky`: a client is trained by its home only (one actor a client); otherwise a round's clients may be lent to
-    another actor of the plan so that none idles; their vaults follow through the vault store, not through the driver.
+        `sticky`: a client is trained by its home only (one actor a client); otherwise a round's clients may
+        be lent to another actor of the plan so that none idles; their vaults follow through the vault store,
+        not through the driver.
     """
 
     homes: tuple[tuple[int, ...], ...]
@@ -46,12 +52,14 @@ class PlacementPlan:
             "num_gpus": self.num_gpus,
         }
 
-    def shares(self, stacks: Sequence[Stack], work: Sequence[int], without: Collection[int] = ()) -> list[list[Stack]]:
-        """Actor → this round's stacks. `work`: steps of each; the largest first, each goes home while there is room, else to
-        whoever has least.
+    def shares(
+        self, stacks: Sequence[Stack], work: Sequence[int], without: Collection[int] = ()
+    ) -> list[list[Stack]]:
+        """Actor → this round's stacks. `work`: steps of each; the largest first, each goes home while there
+        is room, else to whoever has least.
 
-        A stack is at home where its first client is. No actor exceeds the mean by more than one stack's work, unless the
-        plan is sticky. `without`: actors that get nothing.
+        A stack is at home where its first client is. No actor exceeds the mean by more than one stack's work,
+        unless the plan is sticky. `without`: actors that get nothing.
         """
         home = {client: actor for actor, clients in enumerate(self.homes) for client in clients}
         shares: list[list[Stack]] = [[] for _ in self.homes]
@@ -69,8 +77,9 @@ class PlacementPlan:
 def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) -> tuple[Stack, ...]:
     """The participants in stacks of at most `cohort` clients (0: of one), those of similar size together.
 
-    By decreasing training size, equal sizes by number; the last stack is what is left. A function of the round's participants
-    alone, never of who happens to share an actor, so the bits are the same for any placement.
+    By decreasing training size, equal sizes by number; the last stack is what is left. A function of the
+    round's participants alone, never of who happens to share an actor, so the bits are the same for any
+    placement.
     """
     if cohort < 2:
         return tuple((client,) for client in participants)
@@ -81,24 +90,29 @@ def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) 
 def make_plan(config: RunConfig, clients: int, resources: Resources) -> PlacementPlan:
     """The plan for a run; raises UsageError if what the configuration asks for does not fit.
 
-    auto on CPUs: as many actors as cores, a round's participants and memory allow (more actors than cores are slower,
-    benchmarks.md); on GPUs: 1/gpu_fraction actors on each.
+    auto on CPUs: as many actors as cores, a round's participants and memory allow (more actors than cores are
+    slower, benchmarks.md); on GPUs: 1/gpu_fraction actors on each.
     """
     runtime = config.runtime
     share = runtime.gpu_fraction
     if share and resources.gpus < 1:
-        raise UsageError(f"runtime.gpu_fraction = {share}, but there is no GPU here; leave it out to train on CPUs")
+        raise UsageError(
+            f"runtime.gpu_fraction = {share}, but there is no GPU here; leave it out to train on CPUs"
+        )
     actors = _actors(config, clients, resources)
     fits = int(resources.memory // ACTOR_BYTES)
     if actors > max(fits, 1):
         raise UsageError(
-            f"{actors} actors need about {actors * ACTOR_BYTES / 2**30:.1f} GiB, {resources.memory / 2**30:.1f} GiB are free; "
-            f"set runtime.actors to at most {max(fits, 1)}, or clients_per_actor to at least {-(-clients // max(fits, 1))}"
+            f"{actors} actors need about {actors * ACTOR_BYTES / 2**30:.1f} GiB, "
+            f"{resources.memory / 2**30:.1f} GiB are free; "
+            f"set runtime.actors to at most {max(fits, 1)}, or clients_per_actor to at least "
+            f"{-(-clients // max(fits, 1))}"
         )
     slots = int(resources.gpus * _per_gpu(share)) if share else 0
     if share and actors > slots:
         raise UsageError(
-            f"{actors} actors of {share} GPU need more than {resources.gpus:g} GPU ({slots} fit); raise clients_per_actor"
+            f"{actors} actors of {share} GPU need more than {resources.gpus:g} GPU ({slots} fit); raise "
+            f"clients_per_actor"
         )
     homes = tuple(tuple(range(a, clients, actors)) for a in range(actors))
     cpus = min(1.0, int(resources.cores / actors * 1e4) / 1e4)
@@ -111,7 +125,9 @@ def _actors(config: RunConfig, clients: int, resources: Resources) -> int:
         return -(-clients // runtime.clients_per_actor)
     if runtime.actors:
         if runtime.actors > clients:
-            raise UsageError(f"runtime.actors = {runtime.actors} with {clients} clients; wanted at most {clients}")
+            raise UsageError(
+                f"runtime.actors = {runtime.actors} with {clients} clients; wanted at most {clients}"
+            )
         return runtime.actors
     at_once = config.federation.participants(clients)
     if runtime.gpu_fraction:

@@ -1,6 +1,7 @@
 """Records as files: safetensors plus a JSON outline, never a pickle.
 
-The outline names record classes and fields; reading one builds only classes that the kernel registered, from checked tensors.
+The outline names record classes and fields; reading one builds only classes that the kernel registered, from
+checked tensors.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
         return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
     return shape["plain"]
 
+
 _KINDS = {"Params": Params, "State": State, "Tensor": Tensor, "int": int}
 
 
@@ -86,13 +88,18 @@ def save_record(record: Private, path: Path) -> None:
     """Write atomically: a temporary file beside it, then a rename."""
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
-    for folder in (path.parent.parent, path.parent):  # none above: a run's folder that was removed is not made again
+    for folder in (
+        path.parent.parent,
+        path.parent,
+    ):  # none above: a run's folder that was removed is not made again
         folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
         part.open("xb").close()  # a new file: a link of that name is not followed
-        part.write_bytes(save(arrays, metadata={"outline": shape}))  # not save_file: its errors have no errno, its files mode 600
+        part.write_bytes(
+            save(arrays, metadata={"outline": shape})
+        )  # not save_file: its errors have no errno, its files mode 600
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -100,13 +107,23 @@ def save_record(record: Private, path: Path) -> None:
 
 
 def load_record(path: Path, kind: type[Any]) -> Any:
-    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something else."""
+    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something
+    else.
+    """
     try:
         with safe_open(path, framework="np") as stream:
             shape = json.loads(stream.metadata()["outline"])
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         record = rebuild(shape, "", arrays)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         check_permitted(path, error)
         raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
     if not isinstance(record, kind):

@@ -32,7 +32,9 @@ class ScoreCounts:
 
     @property
     def macro_f1(self) -> float:
-        """Mean of 2·correct / (predicted + total) over the classes that are present or were predicted; NaN without samples."""
+        """Mean of 2·correct / (predicted + total) over the classes that are present or were predicted;
+        NaN without samples.
+        """
         sums = [p + t for p, t in zip(self.predicted, self.total, strict=True)]
         scores = [2 * c / both for c, both in zip(self.correct, sums, strict=True) if both]
         return sum(scores) / len(scores) if scores else float("nan")
@@ -42,9 +44,12 @@ class ScoreCounts:
             return tuple(a + b for a, b in zip(mine, theirs, strict=True))
 
         return ScoreCounts(
-            both(self.correct, other.correct), both(self.total, other.total), both(self.predicted, other.predicted),
-            self.loss + other.loss, self.observed + other.observed,
-        )  # fmt: skip
+            both(self.correct, other.correct),
+            both(self.total, other.total),
+            both(self.predicted, other.predicted),
+            self.loss + other.loss,
+            self.observed + other.observed,
+        )
 
     def __sub__(self, part: ScoreCounts) -> ScoreCounts:
         """What is left of a test set without a part of it."""
@@ -53,13 +58,18 @@ class ScoreCounts:
             return tuple(a - b for a, b in zip(mine, theirs, strict=True))
 
         return ScoreCounts(
-            left(self.correct, part.correct), left(self.total, part.total), left(self.predicted, part.predicted),
-            self.loss - part.loss, self.observed - part.observed,
-        )  # fmt: skip
+            left(self.correct, part.correct),
+            left(self.total, part.total),
+            left(self.predicted, part.predicted),
+            self.loss - part.loss,
+            self.observed - part.observed,
+        )
 
 
 class ExtraMeasure(NamedTuple):
-    """A number that a run was asked to measure besides (`federation.measures`), and how many it is the mean of."""
+    """A number that a run was asked to measure besides (`federation.measures`), and how many it is the
+    mean of.
+    """
 
     value: float
     n: int
@@ -73,6 +83,7 @@ class ClientScores(NamedTuple):
     stages: tuple[ScoreCounts, ...]
     extra: dict[str, ExtraMeasure]
 
+
 NO_SCORES = ClientScores({}, None, (), {})
 
 
@@ -80,10 +91,10 @@ NO_SCORES = ClientScores({}, None, (), {})
 class Report:
     """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
 
-    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model, and of the privately
-    trained one where that is yet another ("private").
-    `validation`: of the personal model on its validation part, None where there is none. `stages`: where the data come in
-    stages, of the personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
+    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model,
+    and of the privately trained one where that is yet another ("private"). `validation`: of the personal
+    model on its validation part, None where there is none. `stages`: where the data come in stages, of the
+    personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
     `seconds`: of its local round alone, without scoring, keeping and sending; of a stack an equal share.
     """
 
@@ -106,6 +117,7 @@ class Reports(list[Report]):
     def __reduce__(self) -> tuple[Any, ...]:
         return as_reports, (list(map(_FIELDS, self)),)
 
+
 _FIELDS = operator.attrgetter(*(one.name for one in fields(Report)))
 
 
@@ -115,8 +127,9 @@ def as_reports(rows: list[tuple[Any, ...]]) -> Reports:
 
 @dataclass(frozen=True)
 class SurveyedClient:
-    """A client between rounds: `scores` on its local test part of "global", the server's model with all its layers, and of
-    "personal", its own (core/round.py, `resting`)."""
+    """A client between rounds: `scores` on its local test part of "global", the server's model with all its
+    layers, and of "personal", its own (core/round.py, `resting`).
+    """
 
     client: int
     scores: dict[str, ScoreCounts]

@@ -16,11 +16,15 @@ from raffed.runtime.reports import ScoreCounts
 
 
 class ModelScorer:
-    """Counts what the models of a method get right. observed [C] bool: the classes of the client's training data."""
+    """Counts what the models of a method get right. observed [C] bool: the classes of the client's
+    training data.
+    """
 
     def __init__(self, method: Method, net: Network, num_classes: int) -> None:
         self._method, self._net, self._classes = method, net, num_classes
-        self._answers = method.personal is not None and method.personal.predicts  # in place of a model's argmax
+        self._answers = (
+            method.personal is not None and method.personal.predicts
+        )  # in place of a model's argmax
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
         """One state on samples x [n, ...], y [n]."""
@@ -38,12 +42,15 @@ class ModelScorer:
     def after(
         self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
     ) -> tuple[dict[str, ScoreCounts], tuple[ScoreCounts, ...]]:
-        """After a round: the downloaded, the trained, the personal and perhaps the privately trained model; and the personal one
-        on each stage's samples.
+        """After a round: the downloaded, the trained, the personal and perhaps the privately trained model;
+        and the personal one on each stage's samples.
 
         lengths: how many of the samples belong to each stage so far; empty without stages.
         """
-        scores = {"global": self.of(done.start, x, y, observed), "local": self.of(done.trained, x, y, observed)}
+        scores = {
+            "global": self.of(done.start, x, y, observed),
+            "local": self.of(done.trained, x, y, observed),
+        }
         if self._method.personal is not None and self._method.personal.private_scored:
             trained = done.views["personal"].private
             assert trained is not None
@@ -58,7 +65,9 @@ class ModelScorer:
         same = self._method.personal is None
         return {**scores, "personal": scores["local"] if same else self.personal(done, x, y, observed)}, ()
 
-    def standing(self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor) -> dict[str, ScoreCounts]:
+    def standing(
+        self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor
+    ) -> dict[str, ScoreCounts]:
         """Between rounds: the server's model where it is whole, and the client's own."""
         own = self.personal(held, x, y, observed)
         if whole is None:
@@ -74,5 +83,7 @@ def same_bits(a: State, b: State) -> bool:
 
 def as_counts(score: Score) -> ScoreCounts:
     """A score as plain numbers."""
-    correct, total, predicted = (tuple(each.tolist()) for each in (score.correct, score.total, score.predicted))
+    correct, total, predicted = (
+        tuple(each.tolist()) for each in (score.correct, score.total, score.predicted)
+    )
     return ScoreCounts(correct, total, predicted, score.loss, score.observed)

@@ -1,7 +1,9 @@
-"""What looks like a secret, by the name of a file and by its contents: such a file does not travel with a job.
+"""What looks like a secret, by the name of a file and by its contents: such a file does not travel with a
+job.
 
-Names are compared without regard to case, and without the endings that copies and backups get. Every rule errs on the side of
-keeping a file here: whoever needs it there gives it another name or puts it on the shared storage.
+Names are compared without regard to case, and without the endings that copies and backups get. Every rule
+errs on the side of keeping a file here: whoever needs it there gives it another name or puts it on the shared
+storage.
 """
 
 from __future__ import annotations
@@ -14,25 +16,145 @@ HIDDEN_THAT_TRAVEL = {".gitignore", ".rayignore", ".gitattributes", ".editorconf
 SNIFFED = 1 << 20  # bytes at the beginning of a file that are searched for secrets
 
 _FOLDERS = {  # where programs keep logins; hidden folders stay here anyway, by one of the other reasons
-    ".git", ".hg", ".svn", ".bzr", ".ssh", ".aws", ".azure", ".kube", ".docker", ".gnupg", ".config", ".terraform",
-    ".terraform.d", ".ray", ".oci", ".kaggle", ".huggingface", ".password-store", ".secrets", "secrets", "credentials",
-}  # fmt: skip
+    ".git",
+    ".hg",
+    ".svn",
+    ".bzr",
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".gnupg",
+    ".config",
+    ".terraform",
+    ".terraform.d",
+    ".ray",
+    ".oci",
+    ".kaggle",
+    ".huggingface",
+    ".password-store",
+    ".secrets",
+    "secrets",
+    "credentials",
+}
 _FILES = (
-    ".env*", "*.env", ".netrc*", "_netrc", "netrc", ".git", ".git-credentials*", ".gitconfig", ".pypirc", ".npmrc", ".yarnrc*",
-    ".dockercfg", ".dockerconfigjson", "kubeconfig*", "*.kubeconfig", "*kubeconfig.y*ml", "*.pem", "*.key", "*.p8", "*.p12",
-    "*.pfx", "*.jks", "*.jceks", "*.keystore", "*.keytab", "*.ppk", "*.kdbx", "*.gpg", "*.pgp", "*.ovpn", "*.der",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "id_xmss*", "*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json",
-    ".terraformrc", "terraform.rc", ".vault-token", ".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".boto", ".s3cfg",
-    ".htpasswd", "htpasswd", ".renviron", ".*_history", ".*history", "*_history.txt", "shadow", "kaggle.json", "clearml.conf",
-    "rclone.conf", "cookies.txt", "*.token", "token", "tokens", "token*.txt", "token.json", "tokens.json", "secrets.*",
-    "service-account*", "service_account*", "serviceaccount*", "client_secret*", "application_default_credentials*",
-)  # fmt: skip
-# Words that make a secret of a file of settings or text, but not of a program: credentials.json, not credentials.py.
-_WORDS = {"secret", "secrets", "credential", "credentials", "password", "passwords", "passwd", "apikey", "apikeys", "authtoken",
-          "accesskeys", "rootkey"}  # fmt: skip
-_PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("auth", "token"), ("access", "token"), ("hf", "token")}
-_SETTINGS = {"", "txt", "json", "yaml", "yml", "toml", "ini", "cfg", "conf", "xml", "properties", "csv", "env", "b64"}
-_COPY = re.compile(r"(~|\.(bak|old|orig|save|saved|backup|copy|swp|tmp|dist|\d+)|[ _-]*\(?copy( \d+)?\)?| ?\(\d+\)|[ .])$")
+    ".env*",
+    "*.env",
+    ".netrc*",
+    "_netrc",
+    "netrc",
+    ".git",
+    ".git-credentials*",
+    ".gitconfig",
+    ".pypirc",
+    ".npmrc",
+    ".yarnrc*",
+    ".dockercfg",
+    ".dockerconfigjson",
+    "kubeconfig*",
+    "*.kubeconfig",
+    "*kubeconfig.y*ml",
+    "*.pem",
+    "*.key",
+    "*.p8",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.jceks",
+    "*.keystore",
+    "*.keytab",
+    "*.ppk",
+    "*.kdbx",
+    "*.gpg",
+    "*.pgp",
+    "*.ovpn",
+    "*.der",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    "id_xmss*",
+    "*.tfstate",
+    "*.tfstate.*",
+    "*.tfvars",
+    "*.tfvars.json",
+    ".terraformrc",
+    "terraform.rc",
+    ".vault-token",
+    ".pgpass",
+    "pgpass.conf",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".boto",
+    ".s3cfg",
+    ".htpasswd",
+    "htpasswd",
+    ".renviron",
+    ".*_history",
+    ".*history",
+    "*_history.txt",
+    "shadow",
+    "kaggle.json",
+    "clearml.conf",
+    "rclone.conf",
+    "cookies.txt",
+    "*.token",
+    "token",
+    "tokens",
+    "token*.txt",
+    "token.json",
+    "tokens.json",
+    "secrets.*",
+    "service-account*",
+    "service_account*",
+    "serviceaccount*",
+    "client_secret*",
+    "application_default_credentials*",
+)
+# Words that make a secret of a file of settings or text, but not of a program: credentials.json, not
+# credentials.py.
+_WORDS = {
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "password",
+    "passwords",
+    "passwd",
+    "apikey",
+    "apikeys",
+    "authtoken",
+    "accesskeys",
+    "rootkey",
+}
+_PAIRS = {
+    ("api", "key"),
+    ("access", "key"),
+    ("private", "key"),
+    ("auth", "token"),
+    ("access", "token"),
+    ("hf", "token"),
+}
+_SETTINGS = {
+    "",
+    "txt",
+    "json",
+    "yaml",
+    "yml",
+    "toml",
+    "ini",
+    "cfg",
+    "conf",
+    "xml",
+    "properties",
+    "csv",
+    "env",
+    "b64",
+}
+_COPY = re.compile(
+    r"(~|\.(bak|old|orig|save|saved|backup|copy|swp|tmp|dist|\d+)|[ _-]*\(?copy( \d+)?\)?| ?\(\d+\)|[ .])$"
+)
 
 _CONTENTS = tuple(
     (what, re.compile(pattern))
@@ -43,14 +165,14 @@ _CONTENTS = tuple(
         "a token of GitHub": rb"\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{50})",
         "a token of GitLab": rb"\bgl(pat|dt|rt|ptt|cbt)-[A-Za-z0-9_-]{20}",
         "a token of Hugging Face": rb"\b(hf|api_org)_[A-Za-z]{30}",
-        "a token of PyPI or npm": rb"\bpypi-AgE[A-Za-z0-9_-]{20}|\bnpm_[A-Za-z0-9]{36}|:_authToken=[A-Za-z0-9_-]{12}",
-        "an API key": rb"\bsk-[A-Za-z0-9_-]{32}|\bsk_live_[A-Za-z0-9]{16}|\bSG\.[\w-]{16,}\.[\w-]{16,}|\bdapi[0-9a-f]{32}\b"
+        "a token of PyPI or npm": rb"\bpypi-AgE[A-Za-z0-9_-]{20}|\bnpm_[A-Za-z0-9]{36}|:_authToken=[A-Za-z0-9_-]{12}",  # noqa: E501
+        "an API key": rb"\bsk-[A-Za-z0-9_-]{32}|\bsk_live_[A-Za-z0-9]{16}|\bSG\.[\w-]{16,}\.[\w-]{16,}|\bdapi[0-9a-f]{32}\b"  # noqa: E501
         rb"|\bdop_v1_[0-9a-f]{32}|\bhvs\.[A-Za-z0-9_-]{24}",
         "a token of Google": rb"\bAIza[0-9A-Za-z_-]{35}|\bya29\.[0-9A-Za-z_-]{20}|\"private_key_id\"\s*:",
         "a token of Slack": rb"\bxox[abeoprs]-[0-9A-Za-z-]{10}|hooks\.slack\.com/services/T\w+/B\w+/\w{16}",
         "a signed web token": rb"\beyJ[A-Za-z0-9_-]{12,}\.eyJ[A-Za-z0-9_-]{12,}\.[A-Za-z0-9_-]{16,}",
         "a key of Azure": rb"AccountKey=[A-Za-z0-9+/]{40}|SharedAccessKey=[A-Za-z0-9+/]{30}",
-        "a login of Docker": rb"\"auths\"\s*:[\s\S]{0,300}\"(auth|identitytoken)\"\s*:\s*\"[A-Za-z0-9+/=._-]{8}",
+        "a login of Docker": rb"\"auths\"\s*:[\s\S]{0,300}\"(auth|identitytoken)\"\s*:\s*\"[A-Za-z0-9+/=._-]{8}",  # noqa: E501
         "a login of Kubernetes": rb"\bclient-key-data\s*:|(?m:^\s*kind\s*:\s*[\"']?Secret\b)",
         "a login of .netrc": rb"(?m:^\s*(machine\s+\S+|default)\s+login\s+\S+\s+password\s+\S)",
     }.items()
@@ -60,7 +182,22 @@ _SET = re.compile(
     rb"\s*[=:]\s*[\"']?(?![\"'$<%{*~/.])[^\s\"'#,]{8}"
 )
 _IN_ADDRESS = re.compile(rb"[a-z][a-z0-9+.-]*://[^\s/:@\"']*:[^\s/@\"'${}<>]{3,}@", re.IGNORECASE)
-_SETTING_FILES = {"env", "ini", "cfg", "conf", "toml", "yaml", "yml", "json", "txt", "sh", "bash", "properties", "xml", ""}
+_SETTING_FILES = {
+    "env",
+    "ini",
+    "cfg",
+    "conf",
+    "toml",
+    "yaml",
+    "yml",
+    "json",
+    "txt",
+    "sh",
+    "bash",
+    "properties",
+    "xml",
+    "",
+}
 
 
 def hidden_or_secret_name(name: str, folder: bool = False) -> str:
@@ -79,12 +216,16 @@ def is_login_folder(name: str) -> bool:
 
 
 def secret_contents(data: bytes, name: str = "") -> str:
-    """Which secret the beginning of a file holds (never the secret itself); an empty text where none is seen."""
+    """Which secret the beginning of a file holds (never the secret itself); an empty text where none is
+    seen.
+    """
     text = data[:SNIFFED].replace(b"\0", b"")  # UTF-16 is then read as ASCII
     for what, pattern in _CONTENTS:
         if pattern.search(text):
             return f"holds what looks like {what}"
-    if _ending(_without_copy(name.casefold())) in _SETTING_FILES and (_SET.search(text) or _IN_ADDRESS.search(text)):
+    if _ending(_without_copy(name.casefold())) in _SETTING_FILES and (
+        _SET.search(text) or _IN_ADDRESS.search(text)
+    ):
         return "holds what looks like a password or a token"
     return ""
 

@@ -21,8 +21,8 @@ from raffed.runtime.worker import ClientWorker, chunks, total
 class SerialBackend:
     """A `Backend` in this process: it does what it was asked for once the answer is wanted.
 
-    The thread that calls works with the run's number of torch's threads and gets its own back on `close`; other threads of the
-    program keep theirs. Freed memory is kept (runtime/machine.py).
+    The thread that calls works with the run's number of torch's threads and gets its own back on `close`;
+    other threads of the program keep theirs. Freed memory is kept (runtime/machine.py).
     """
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:

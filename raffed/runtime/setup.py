@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """A checked run: the data set, the partition and the recipe. Arrays only, so that it travels without a copy."""
+    """A checked run: the data set, the partition and the recipe. Arrays only, so that it travels without
+    a copy.
+    """
 
     config: RunConfig
     dataset: Dataset
@@ -68,17 +70,21 @@ class Setup:
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """What a global model is scored on, "test" and "val": the pool, "test" or "train", and the rows of it.
+        """What a global model is scored on, "test" and "val": the pool, "test" or "train", and the rows of
+        it.
 
-        test: the benchmark's own test set, or where there is none the union of the local test parts; val: the validation parts
-        of all clients together, by client, no rows where nothing was held out.
+                test: the benchmark's own test set, or where there is none the union of the local test parts;
+                val: the validation parts of all clients together, by client, no rows where nothing was held
+                out.
         """
         own = len(self.dataset.y_test)
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
         return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
 
     def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The images and labels of the global test set, a copy of them where they are the local test parts."""
+        """The images and labels of the global test set, a copy of them where they are the local test
+        parts.
+        """
         if len(self.dataset.y_test):
             return self.dataset.x_test, self.dataset.y_test
         _, rows = self.scored_rows["test"]
@@ -93,7 +99,9 @@ def method_of(config: RunConfig) -> Method:
     if not by or by == made.mean.by:
         return made
     if made.mean.fixed:
-        raise UsageError(f"federation.weighting = {by!r}: {made.name} counts on the weights {made.mean.by!r}; leave it out")
+        raise UsageError(
+            f"federation.weighting = {by!r}: {made.name} counts on the weights {made.mean.by!r}; leave it out"
+        )
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
@@ -112,10 +120,23 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     check_before_reading(config, split)
     if checked is not None:
         checked()
-    dataset = fewer(load_dataset(config.data.dataset, config.data.root, config.data.download), config.data.samples, config.seed)
+    dataset = fewer(
+        load_dataset(config.data.dataset, config.data.root, config.data.download),
+        config.data.samples,
+        config.seed,
+    )
     labels, classes = dataset.y_train, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
-    request = split, labels, classes, dataset.groups, config.seed, config.data.local_test, dataset.y_test, dataset.test_groups
+    request = (
+        split,
+        labels,
+        classes,
+        dataset.groups,
+        config.seed,
+        config.data.local_test,
+        dataset.y_test,
+        dataset.test_groups,
+    )
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
     setup.stage(0)  # raises where the rounds do not fit the stages
@@ -134,13 +155,21 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     info, data, clients = DATASETS[name], config.data, split.clients
     transform = transform_for(name, _style(config))
     if len(transform.mean) != info.shape[0]:
-        raise UsageError(f"{name}: images of {info.shape[0]} channels, and a transform for {len(transform.mean)}")
+        raise UsageError(
+            f"{name}: images of {info.shape[0]} channels, and a transform for {len(transform.mean)}"
+        )
     if data.samples % info.num_classes:
-        raise UsageError(f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes")
+        raise UsageError(
+            f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
+        )
     if data.samples > info.num_train > 0:
-        raise UsageError(f"data.samples = {data.samples} for {name}, which has {info.num_train} training images")
+        raise UsageError(
+            f"data.samples = {data.samples} for {name}, which has {info.num_train} training images"
+        )
     if (split.classes or 0) > info.num_classes:
-        raise UsageError(f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}")
+        raise UsageError(
+            f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}"
+        )
     if split.path is not None:
         Partition.load(split.path)
     if split.stages is not None:
@@ -148,26 +177,36 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     if clients is not None:
         _check_numbers(config, clients)
         if clients > (data.samples or info.num_train) > 0:
-            raise UsageError(f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each")
+            raise UsageError(
+                f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one "
+                f"each"
+            )
     _check_gpu(config)
     _check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new(setup: Setup) -> None:
-    """What a run that begins is refused for, and one of before these checks goes on with: parts of it have no effect."""
+    """What a run that begins is refused for, and one of before these checks goes on with: parts of it
+    have no effect.
+    """
     config, clients = setup.config, setup.partition.num_clients
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(
-            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} are "
+            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} "
+            f"are "
             f"{-(-clients // each)} actors; give one of the two"
         )
     if config.faults.last_begin > config.federation.rounds:
-        raise UsageError(f"faults.at names round {config.faults.last_begin}; rounds are 1 to {config.federation.rounds}")
+        raise UsageError(
+            f"faults.at names round {config.faults.last_begin}; rounds are 1 to {config.federation.rounds}"
+        )
 
 
 def check_model(setup: Setup) -> None:
-    """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in an actor."""
+    """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in
+    an actor.
+    """
     _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
 
 
@@ -195,7 +234,9 @@ def _check_clients(setup: Setup) -> None:
     _check_numbers(setup.config, setup.partition.num_clients)
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
-        raise UsageError(f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)")
+        raise UsageError(
+            f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)"
+        )
     if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
         raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
 
@@ -204,9 +245,13 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
     """What is asked for with a number of clients, or of one of them."""
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
-        raise UsageError(f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}")
+        raise UsageError(
+            f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}"
+        )
     if config.faults.last_client >= clients:
-        raise UsageError(f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}")
+        raise UsageError(
+            f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
+        )
 
 
 def _style(config: RunConfig) -> str:

@@ -17,14 +17,28 @@ from raffed.runtime.setup import Setup
 
 
 class UploadPipeline:
-    """Hands over the uploads of a host's clients: clipped, noisy and masked as the run says, each according to its fate."""
+    """Hands over the uploads of a host's clients: clipped, noisy and masked as the run says, each
+    according to its fate.
+    """
 
     def __init__(self, setup: Setup) -> None:
-        self._seed, self._damage, self._keep = setup.config.seed, setup.config.faults.corrupt_kind, setup.method.server.each
+        self._seed, self._damage, self._keep = (
+            setup.config.seed,
+            setup.config.faults.corrupt_kind,
+            setup.method.server.each,
+        )
         self._privacy = setup.config.privacy
 
-    def send(self, fold: UploadAccumulator, made: Sequence[tuple[ParticipantOrder, Upload]], broadcast: Broadcast, where: str) -> None:
-        """Fold the uploads that count; see to it that a damaged one is refused. `where` opens the message of an error."""
+    def send(
+        self,
+        fold: UploadAccumulator,
+        made: Sequence[tuple[ParticipantOrder, Upload]],
+        broadcast: Broadcast,
+        where: str,
+    ) -> None:
+        """Fold the uploads that count; see to it that a damaged one is refused. `where` opens the message
+        of an error.
+        """
         counted = []
         for entry, plain in made:
             upload = self._guarded(plain, broadcast, entry.client, where)
@@ -37,7 +51,9 @@ class UploadPipeline:
             fold.add_all(clients, weights, sent, where)
 
     def add_mask(self, fold: UploadAccumulator, share: ActorShare, round: int) -> None:
-        """Once everything is folded: the masks of the share's clients over every sum, if the run has masks."""
+        """Once everything is folded: the masks of the share's clients over every sum, if the run has
+        masks.
+        """
         if share.peers:
             for entry in itertools.chain.from_iterable(share.stacks):
                 if entry.fate.outcome == "counted":
@@ -47,10 +63,15 @@ class UploadPipeline:
         privacy = self._privacy
         if privacy.clip is None:
             return upload
-        extra = [*upload.slots, *(["BatchNorm statistics"] if len(upload.b) else []), *(["uploads one by one"] * self._keep)]
+        extra = [
+            *upload.slots,
+            *(["BatchNorm statistics"] if len(upload.b) else []),
+            *(["uploads one by one"] * self._keep),
+        ]
         if extra:
             raise UsageError(
-                f"privacy.clip: {where}: the server gets {', '.join(extra)} besides the sum of the weights, which clipping and "
+                f"privacy.clip: {where}: the server gets {', '.join(extra)} besides the sum of the weights, "
+                f"which clipping and "
                 "noise do not cover; use a method that sends weights alone, and a network without BatchNorm"
             )
         w = clip_update(upload.w, broadcast.w, privacy.clip)
@@ -62,4 +83,6 @@ class UploadPipeline:
     def _refuse(self, upload: Upload, round: int, client: int, where: str) -> None:
         spoilt = damaged(upload, self._damage, self._seed, round, client)
         if spoilt is not upload and not is_refused(spoilt, self._keep):
-            raise NumericsError(f"{where}, client {client}: an upload damaged by {self._damage} was not refused")
+            raise NumericsError(
+                f"{where}, client {client}: an upload damaged by {self._damage} was not refused"
+            )

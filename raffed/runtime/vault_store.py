@@ -1,8 +1,8 @@
 """The one place that writes vaults and servers to disk: safetensors plus a JSON outline, never a pickle.
 
-A vault file is written when a client ends a round and named by the rounds done, so that a round can be redone from the
-version before it. The outline names record classes and fields; reading one builds only classes that the kernel
-registered, from checked tensors.
+A vault file is written when a client ends a round and named by the rounds done, so that a round can be redone
+from the version before it. The outline names record classes and fields; reading one builds only classes that
+the kernel registered, from checked tensors.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ def vault_file(store: Path, client: int, version: int) -> Path:
 class VaultStore:
     """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
 
-    With a folder, memory holds the vaults used last, up to `limit` bytes; the others are read back when they are wanted.
-    A folder keeps every client's newest version and the two before it: while a round trains, the one before it is being
-    scored, and if that fails the run goes back to the one before that.
-    `keeps`: whether the method keeps anything; with a method that does, a version that is gone is an error, not a fresh start.
+    With a folder, memory holds the vaults used last, up to `limit` bytes; the others are read back when they
+    are wanted. A folder keeps every client's newest version and the two before it: while a round trains, the
+    one before it is being scored, and if that fails the run goes back to the one before that. `keeps`:
+    whether the method keeps anything; with a method that does, a version that is gone is an error, not a
+    fresh start.
     """
 
     def __init__(self, folder: Path | None, *, keeps: bool = True, limit: int = HELD_BYTES) -> None:
         self.folder, self.keeps, self.limit = folder, keeps, limit
-        self._held: OrderedDict[int, tuple[int, ClientState, int]] = OrderedDict()  # client → version, vault, bytes; oldest first
+        self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
+            OrderedDict()
+        )  # client → version, vault, bytes; oldest first
         self.held_bytes = 0
 
     def get(self, client: int, version: int) -> ClientState | None:
-        """The vault a client had after its part in round version − 1; None for version 0, or if the method keeps nothing.
+        """The vault a client had after its part in round version − 1; None for version 0, or if the method
+        keeps nothing.
 
-        What is in memory is used if it is that version; otherwise another host trained the client since, or the round is
-        being redone, and the version is read from disk.
+                What is in memory is used if it is that version; otherwise another host trained the client
+                since, or the round is being redone, and the version is read from disk.
         """
         if version == 0 or not self.keeps:
             return None
@@ -58,7 +62,10 @@ class VaultStore:
             self._held.move_to_end(client)
             return held[1]
         if self.folder is None:
-            raise ValueError(f"client {client}: version {version} of its vault is gone, and there is no folder to read it from")
+            raise ValueError(
+                f"client {client}: version {version} of its vault is gone, and there is no folder to read it "
+                f"from"
+            )
         vault: ClientState = load_record(vault_file(self.folder, client, version), ClientState)
         self._hold(client, version, vault)
         return vault
@@ -81,7 +88,11 @@ class VaultStore:
 
     def _hold(self, client: int, version: int, vault: ClientState) -> None:
         old = self._held.pop(client, None)
-        size = sum(leaf.numel() * leaf.element_size() for leaf in pytree.tree_leaves(vault) if isinstance(leaf, Tensor))
+        size = sum(
+            leaf.numel() * leaf.element_size()
+            for leaf in pytree.tree_leaves(vault)
+            if isinstance(leaf, Tensor)
+        )
         self._held[client] = version, vault, size
         self.held_bytes += size - (old[2] if old else 0)
         while self.folder is not None and self.held_bytes > self.limit and len(self._held) > 1:
@@ -89,16 +100,22 @@ class VaultStore:
             self.held_bytes -= gone
 
 
-def freeze_vaults(store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """Put the vaults of these clients, client → version, into a checkpoint: hard links where the file system has them, else
-    copies. File → SHA-256 of its bytes, for all of them; `known` are those of the checkpoint before, which are not read again:
-    a version of a vault is written once. A RunFolderError if one is missing: a checkpoint without it could not be resumed."""
+def freeze_vaults(
+    store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]
+) -> dict[str, str]:
+    """Put the vaults of these clients, client → version, into a checkpoint: hard links where the file system
+    has them, else copies. File → SHA-256 of its bytes, for all of them; `known` are those of the checkpoint
+    before, which are not read again: a version of a vault is written once. A RunFolderError if one is
+    missing: a checkpoint without it could not be resumed.
+    """
     target.mkdir(parents=True)
     hashes = {}
     for client, version in sorted(versions.items()):
         source = vault_file(store, client, version)
         if not source.exists():
-            raise RunFolderError(f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made")
+            raise RunFolderError(
+                f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made"
+            )
         frozen = target / f"{source.parent.name}@{source.name}"
         _link(source, frozen)
         hashes[frozen.name] = known.get(frozen.name) or _file_sha256(frozen)

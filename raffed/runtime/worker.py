@@ -1,4 +1,6 @@
-"""Clients hosted in one process: their data, their vaults, one scratch network. The body of every actor, without Ray."""
+"""Clients hosted in one process: their data, their vaults, one scratch network. The body of every actor,
+without Ray.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,23 @@ from raffed.errors import StagePassedError
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.machine import deterministic_kernels, onednn_is_faster
-from raffed.runtime.reports import NO_SCORES, ClientScores, ExtraMeasure, Report, Reports, ScoreCounts, SurveyedClient
+from raffed.runtime.reports import (
+    NO_SCORES,
+    ClientScores,
+    ExtraMeasure,
+    Report,
+    Reports,
+    ScoreCounts,
+    SurveyedClient,
+)
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
 from raffed.runtime.vault_store import VaultStore
 
-DATA_BYTES = 1024 * 2**20  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
+DATA_BYTES = (
+    1024 * 2**20
+)  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -46,7 +58,9 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
     clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
     turn = 1 if stages is None else stages.turn
-    return Spec(setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes), turn)
+    return Spec(
+        setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes), turn
+    )
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
@@ -63,11 +77,17 @@ def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
 
 
 class ClientWorker:
-    """Trains and scores clients. Clients' prepared data are kept up to DATA_BYTES, those of the clients at `home` (default: all)
-    first; of the test set, the chunks that are scored here."""
+    """Trains and scores clients. Clients' prepared data are kept up to DATA_BYTES, those of the clients at
+    `home` (default: all) first; of the test set, the chunks that are scored here.
+    """
 
     def __init__(
-        self, setup: Setup, vaults: Path | None, device: torch.device | str = "cpu", *, home: frozenset[int] | None = None
+        self,
+        setup: Setup,
+        vaults: Path | None,
+        device: torch.device | str = "cpu",
+        *,
+        home: frozenset[int] | None = None,
     ) -> None:
         self.setup, self.method = setup, setup.method
         self.device = torch.device(device)
@@ -77,13 +97,17 @@ class ClientWorker:
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
+        bend = Augmentation(
+            lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
+        )
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = bend if transform.augments else None
         self.outbox = UploadPipeline(setup)
         self.judge = ModelScorer(self.method, self.net, setup.dataset.num_classes)
-        self.session = TrainingSession(self.net, setup.config.local, setup.config.seed, spec, augmented, execute)
+        self.session = TrainingSession(
+            self.net, setup.config.local, setup.config.seed, spec, augmented, execute
+        )
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
@@ -92,7 +116,9 @@ class ClientWorker:
         self._stage: int | None = None
 
     def warm_up(self) -> None:
-        """Load the home clients' data, and let torch do what it does only once, before the first round waits for it."""
+        """Load the home clients' data, and let torch do what it does only once, before the first round
+        waits for it.
+        """
         if self.setup.partition.stages is None:  # else the round decides which part of them is there
             for client in sorted(self._home):
                 if self._kept_bytes < DATA_BYTES // 2:
@@ -107,7 +133,9 @@ class ClientWorker:
         """A round of these clients, folded; their reports in order of client."""
         self._enter(self.setup.stage(broadcast.round))
         fold, reports = UploadAccumulator(self.method.server.each), []
-        waiting: list[tuple[ParticipantOrder, Upload]] = []  # small uploads are folded together: an operation costs more than its numbers
+        waiting: list[
+            tuple[ParticipantOrder, Upload]
+        ] = []  # small uploads are folded together: an operation costs more than its numbers
         where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
         at_once = together(self.net.w_layout.size)
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
@@ -118,7 +146,9 @@ class ClientWorker:
                 rounds = client_rounds(self.method, here, guests, self.session)
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # what is still queued there is training too
-            spent = (time.perf_counter() - began) / len(stack)  # scoring, keeping and sending are not what Fig. 4 of FedMR times
+            spent = (time.perf_counter() - began) / len(
+                stack
+            )  # scoring, keeping and sending are not what Fig. 4 of FedMR times
             pairs = list(zip(guests, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             marks = [self._marks(guest, done, last) if share.measure else NO_SCORES for guest, done in pairs]
@@ -131,7 +161,9 @@ class ClientWorker:
                 waiting = []
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
-                reports.append(Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark))
+                reports.append(
+                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark)
+                )
         with explained(self.method):
             self.outbox.send(fold, waiting, here, where)
         self.outbox.add_mask(fold, share, broadcast.round)
@@ -142,8 +174,12 @@ class ClientWorker:
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
 
-    def survey(self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare) -> list[SurveyedClient]:
-        """Clients between rounds, on their local test parts. whole: the server's model with all its layers, if it has one."""
+    def survey(
+        self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
+    ) -> list[SurveyedClient]:
+        """Clients between rounds, on their local test parts. whole: the server's model with all its
+        layers, if it has one.
+        """
         self._enter(self.setup.stage(broadcast.round - 1))
         here = moved(broadcast, self.device)
         full = None if whole is None else State(whole.w, whole.b).to(self.device)
@@ -154,7 +190,9 @@ class ClientWorker:
                 guest = self._guest(entry)
                 held = between_rounds(self.method, here, guest, self.session)
                 x, y = self._local_part("test", client)
-                found.append(SurveyedClient(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0)))
+                found.append(
+                    SurveyedClient(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0))
+                )
         return found
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
@@ -167,7 +205,12 @@ class ClientWorker:
         return total.export()
 
     def _guest(self, entry: ParticipantOrder) -> Participant:
-        return Participant(entry.client, self.store.get(entry.client, entry.version), self._client(entry.client), entry.fate.completed_fraction)
+        return Participant(
+            entry.client,
+            self.store.get(entry.client, entry.version),
+            self._client(entry.client),
+            entry.fate.completed_fraction,
+        )
 
     def _marks(self, guest: Participant, done: ClientRound, last: bool) -> ClientScores:
         """The scores of a client's models after its round, in the last one with what is measured besides."""
@@ -176,11 +219,17 @@ class ClientWorker:
         by_stage: tuple[ScoreCounts, ...] = ()
         if len(partition.test[client]):
             x, y = self._local_part("test", client)
-            scores, by_stage = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
-        extra = {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
+            scores, by_stage = self.judge.after(
+                done, x, y, observed, partition.test_lengths(client, self._stage)
+            )
+        extra = (
+            {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
+        )
         if not partition.val or not len(partition.val[client]):
             return ClientScores(scores, None, by_stage, extra)
-        return ClientScores(scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra)
+        return ClientScores(
+            scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra
+        )
 
     def _asks(self, name: str) -> bool:
         return self.setup.config.federation.asks(name)
@@ -193,12 +242,16 @@ class ClientWorker:
         return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
 
     def _enter(self, stage: int | None) -> None:
-        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order has left it behind."""
+        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order
+        has left it behind.
+        """
         stages, before = self.setup.partition.stages, self._stage
         if stage is None or stages is None or stage == before:
             return
         if stages.order == "outer" and before is not None and stage < before:
-            raise StagePassedError(f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it")
+            raise StagePassedError(
+                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
+            )
         self._stage = stage
         self._data.clear()
         self._parts.clear()
@@ -237,7 +290,9 @@ class ClientWorker:
     def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
         """Prepared images and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
-        images, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
+        images, labels = (
+            (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
+        )
         x = prepare_images(images[index], self.transform, dataset.max_value)
         return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
@@ -251,7 +306,9 @@ class ClientWorker:
 
 
 def chunks(setup: Setup, part: str = "test") -> range:
-    """The numbers of the chunks of the global test set, or those after them, of the clients' validation parts ("val")."""
+    """The numbers of the chunks of the global test set, or those after them, of the clients' validation
+    parts ("val").
+    """
     tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
     return range(tests) if part == "test" else range(tests, tests + held)
 

@@ -1,7 +1,9 @@
-"""What the papers' figures show that no table of federated runs does: one module a study, by name. Listing imports no torch.
+"""What the papers' figures show that no table of federated runs does: one module a study, by name. Listing
+imports no torch.
 
-To add one: a module of this package with `run(work: Work) -> None`, which writes through `record.Recorder`; an entry in STUDIES;
-its name in an item of raffed/experiments/papers; and in analysis/studies/study.py, from the name to figures and tables.
+To add one: a module of this package with `run(work: Work) -> None`, which writes through `record.Recorder`;
+an entry in STUDIES; its name in an item of raffed/experiments/papers; and in analysis/studies/study.py, from
+the name to figures and tables.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ def _silent(what: str, share: float) -> None:
 class Work:
     """One study to be carried out at a scale with a seed, in a folder of its own.
 
-    root: data folder (None: RAFFED_DATA). tell(what, share): what is being done, and the share in [0, 1] of all that is done.
-    device: "cpu" or "cuda"; threads of torch. The same study, scale, seed, device and threads give the same bits.
+    root: data folder (None: RAFFED_DATA). tell(what, share): what is being done, and the share in [0, 1] of
+    all that is done. device: "cpu" or "cuda"; threads of torch. The same study, scale, seed, device and
+    threads give the same bits.
     """
 
     study: str
@@ -42,9 +45,12 @@ class Work:
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """What a study shows; scale → seconds it takes on two slow cores without a GPU; scale → the data sets that it reads.
+    """What a study shows; scale → seconds it takes on two slow cores without a GPU; scale → the data sets
+    that it reads.
 
-    Smoke, and the proxies of MAP's Figs. 5, 6, 8 and of the leakage, were measured; the others are reckoned from their steps."""
+        Smoke, and the proxies of MAP's Figs. 5, 6, 8 and of the leakage, were measured; the others are
+        reckoned from their steps.
+    """
 
     title: str
     seconds: Mapping[str, float]

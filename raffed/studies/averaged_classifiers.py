@@ -1,8 +1,10 @@
-"""What averaging does to classifiers that each know two of three classes: FedMR (Fan et al., TMLR 2023), Fig. 2 and §3.2.
+"""What averaging does to classifiers that each know two of three classes: FedMR (Fan et al., TMLR 2023), Fig.
+2 and §3.2.
 
-Each of three clients misses one class: its classifier has two opposite rows of unit length for the classes it holds and a zero
-row for the other. The direction (−√3/2, ½) is client 1's second class to client 1, 30° from that row; to the mean it is 45° from
-it (docs/papers/fedmr.md §E4). Exact numbers, so nothing is random and every scale is the same.
+Each of three clients misses one class: its classifier has two opposite rows of unit length for the classes it
+holds and a zero row for the other. The direction (−√3/2, ½) is client 1's second class to client 1, 30° from
+that row; to the mean it is 45° from it (docs/papers/fedmr.md §E4). Exact numbers, so nothing is random and
+every scale is the same.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from raffed.studies.record import Recorder
 
 HALF = math.sqrt(3) / 2
 LOCAL = np.array(
-    [[(0.5, -HALF), (-0.5, HALF), (0.0, 0.0)], [(0.5, HALF), (0.0, 0.0), (-0.5, -HALF)], [(0.0, 0.0), (0.0, 1.0), (0.0, -1.0)]]
+    [
+        [(0.5, -HALF), (-0.5, HALF), (0.0, 0.0)],
+        [(0.5, HALF), (0.0, 0.0), (-0.5, -HALF)],
+        [(0.0, 0.0), (0.0, 1.0), (0.0, -1.0)],
+    ]
 )  # [clients, classes, 2], as printed
 DIRECTION = np.array([-HALF, 0.5])
 

@@ -1,4 +1,6 @@
-"""Training in one place, by the kernel's own network, batches and loop: what a figure without a federation is made from."""
+"""Training in one place, by the kernel's own network, batches and loop: what a figure without a
+federation is made from.
+"""
 
 from __future__ import annotations
 
@@ -57,25 +59,38 @@ class Pool:
 
 
 def load_pool(
-    work: Work, dataset: str, style: str, *, per_class: int | None = None, tests: int | None = None, augmented: bool = False
+    work: Work,
+    dataset: str,
+    style: str,
+    *,
+    per_class: int | None = None,
+    tests: int | None = None,
+    augmented: bool = False,
 ) -> Pool:
-    """A data set in a paper's preprocessing, resized to 32x32; of each class at most per_class and tests images, by the seed.
+    """A data set in a paper's preprocessing, resized to 32x32; of each class at most per_class and tests
+    images, by the seed.
 
-    augmented: with the paper's random crops and flips, where it has some."""
+        augmented: with the paper's random crops and flips, where it has some.
+    """
     found = load_dataset(dataset, work.root)
     transform = replace(transform_for(dataset, style), size=32)
     if not augmented:
         transform = replace(transform, crop_padding=0, flip=False, rotation_degrees=0.0, flamby=None)
     rng = seeds.rng(work.seed, "split")
     parts = []
-    for images, labels, most in ((found.x_train, found.y_train, per_class), (found.x_test, found.y_test, tests)):
+    for images, labels, most in (
+        (found.x_train, found.y_train, per_class),
+        (found.x_test, found.y_test, tests),
+    ):
         kept = _at_most(labels, found.num_classes, most, rng)
         parts += [prepare_images(images[kept], transform, found.max_value), torch.from_numpy(labels[kept])]
     x, y, x_test, y_test = (part.to(work.device) for part in parts)
     return Pool(x, y, x_test, y_test, found.num_classes, transform)
 
 
-def _at_most(labels: NDArray[np.int64], classes: int, most: int | None, rng: np.random.Generator) -> NDArray[np.int64]:
+def _at_most(
+    labels: NDArray[np.int64], classes: int, most: int | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
     if most is None:
         return np.arange(len(labels))
     drawn = [rng.permutation(np.flatnonzero(labels == label))[:most] for label in range(classes)]
@@ -83,7 +98,9 @@ def _at_most(labels: NDArray[np.int64], classes: int, most: int | None, rng: np.
 
 
 def network(work: Work, model: str, pool: Pool, *, torch_init: bool = False, **args: Any) -> Network:
-    """The network with its initial weights, as a federation of this seed would have; torch_init: with PyTorch's own instead."""
+    """The network with its initial weights, as a federation of this seed would have; torch_init: with
+    PyTorch's own instead.
+    """
     seed = seeds.seed(work.seed, "weights")
     module = build(model, pool.shape, pool.classes, seed, **args)
     if torch_init:
@@ -95,7 +112,9 @@ def network(work: Work, model: str, pool: Pool, *, torch_init: bool = False, **a
 
 
 class _Watcher:
-    """Looks at the head from inside the loop: its weights when an epoch's last step is done, its gradients at every step."""
+    """Looks at the head from inside the loop: its weights when an epoch's last step is done, its
+    gradients at every step.
+    """
 
     def __init__(self, per_epoch: int, watch: Watch | None, like: Tensor) -> None:
         self.per_epoch, self.watch = per_epoch, watch
@@ -117,8 +136,12 @@ class _Watcher:
         self.total.zero_()
 
 
-def train(net: Network, data: ClientData, local: Local, seed: int, transform: Transform, watch: Watch | None = None) -> State:
-    """The initial network after `local.epochs` whole epochs of cross-entropy, in one stretch: momentum lasts over epochs."""
+def train(
+    net: Network, data: ClientData, local: Local, seed: int, transform: Transform, watch: Watch | None = None
+) -> State:
+    """The initial network after `local.epochs` whole epochs of cross-entropy, in one stretch: momentum
+    lasts over epochs.
+    """
     data = replace(data, x=net.arranged(data.x))
     per_epoch = local.steps(data.n, 1)
     batches = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
@@ -126,7 +149,9 @@ def train(net: Network, data: ClientData, local: Local, seed: int, transform: Tr
     generator = seeds.generator(seed, "augment")
     bend = (lambda x: augment(x, transform, generator)) if transform.augments else None
     watcher = _Watcher(per_epoch, watch, net.initial.w["head.weight"])
-    done = sgd(net, net.initial, watcher.objective, data, batches, solver, correct=watcher.gradient, augment=bend)
+    done = sgd(
+        net, net.initial, watcher.objective, data, batches, solver, correct=watcher.gradient, augment=bend
+    )
     watcher.end(done.state.w)
     return done.state
 

@@ -1,9 +1,10 @@
 """Features of two dimensions and the proxies of missing classes: MAP (Li et al., TKDE 2024), Fig. 5.
 
-LeNet-2d is trained in one place on the first 8, 5 or 2 of ten classes, with and without ReLU on the feature: SGD, momentum 0.9,
-rate 0.01, 50 epochs, batch 64 (docs/papers/map.md §E6, ours). Full scale is MNIST; the proxy is Fashion-MNIST with 1,000 images a class
-and 15 epochs; smoke is digits, resized. Features are those of test images of the observed classes. Departure: weights start as
-PyTorch's layers do. From the N(0, 0.01²) of the paper's other networks all features behind the ReLU were 0 for good.
+LeNet-2d is trained in one place on the first 8, 5 or 2 of ten classes, with and without ReLU on the feature:
+SGD, momentum 0.9, rate 0.01, 50 epochs, batch 64 (docs/papers/map.md §E6, ours). Full scale is MNIST; the
+proxy is Fashion-MNIST with 1,000 images a class and 15 epochs; smoke is digits, resized. Features are those
+of test images of the observed classes. Departure: weights start as PyTorch's layers do. From the N(0, 0.01²)
+of the paper's other networks all features behind the ReLU were 0 for good.
 """
 
 from __future__ import annotations
@@ -45,8 +46,14 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = local(chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=chosen.tests)
-    settings: dict[str, Any] = {**chosen._asdict(), "model": "lenet_2d", "lr": own.lr, "momentum": own.momentum,
-                                "batch_size": own.batch_size, "weight_decay": own.weight_decay}  # fmt: skip
+    settings: dict[str, Any] = {
+        **chosen._asdict(),
+        "model": "lenet_2d",
+        "lr": own.lr,
+        "momentum": own.momentum,
+        "batch_size": own.batch_size,
+        "weight_decay": own.weight_decay,
+    }
     panels = [(relu, count) for relu in (True, False) for count in OBSERVED]
     with Recorder(work, settings) as record:
         for number, (relu, count) in enumerate(panels):

@@ -1,11 +1,12 @@
 """Features of four ways to train, embedded in the plane: MpFedcon (2022), Fig. 4.
 
-CIFAR-10, 10 parties of 5 classes each, all in every round (the paper states no participation for this figure). One network trained
-on all data, SOLO, FedAvg, MpFedcon: the representations z of every party's test images, by the one network, by the party's own,
-by the aggregated one and by the party's personal one. They are embedded by t-SNE (scikit-learn, perplexity 30, PCA start) for
-the picture; beside it, of z itself, the mean distance to the class mean over the mean distance between class means (our
-addition). SOLO and the central network train for as many epochs as FedAvg. Full scale: the paper's network, 100 rounds. Proxy:
-16 channels, 10 rounds, 200 images a class; smoke: digits.
+CIFAR-10, 10 parties of 5 classes each, all in every round (the paper states no participation for this
+figure). One network trained on all data, SOLO, FedAvg, MpFedcon: the representations z of every party's test
+images, by the one network, by the party's own, by the aggregated one and by the party's personal one. They
+are embedded by t-SNE (scikit-learn, perplexity 30, PCA start) for the picture; beside it, of z itself, the
+mean distance to the class mean over the mean distance between class means (our addition). SOLO and the
+central network train for as many epochs as FedAvg. Full scale: the paper's network, 100 rounds. Proxy: 16
+channels, 10 rounds, 200 images a class; smoke: digits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ METHODS = {"SOLO": "solo", "FedAvg": "fedavg", "MpFedcon": "mpfedcon"}
 
 
 class FeaturesTSNESettings(NamedTuple):
-    """Data set, keywords of cnn5, split, rounds, images and tests a class (None: all), test images a party that are embedded."""
+    """Data set, keywords of cnn5, split, rounds, images and tests a class (None: all), test images a
+    party that are embedded.
+    """
 
     dataset: str
     network: dict[str, Any]
@@ -57,14 +60,35 @@ def run(work: Work) -> None:
     """Points of one panel a way of training, and the two distances of z."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
-    pool = load_pool(work, chosen.dataset, style, per_class=chosen.per_class, tests=chosen.tests, augmented=chosen.augmented)
+    pool = load_pool(
+        work,
+        chosen.dataset,
+        style,
+        per_class=chosen.per_class,
+        tests=chosen.tests,
+        augmented=chosen.augmented,
+    )
     parts = divided(pool, chosen.split, work.seed)
     net = network(work, "cnn5", pool, **chosen.network)
     shares = np.linspace(0, 1, len(METHODS) + 2)
-    with Recorder(work, {**chosen._asdict(), "lr": local(1).lr, "momentum": local(1).momentum, "batch_size": local(1).batch_size,
-                         "perplexity": 30}) as record:  # fmt: skip
+    with Recorder(
+        work,
+        {
+            **chosen._asdict(),
+            "lr": local(1).lr,
+            "momentum": local(1).momentum,
+            "batch_size": local(1).batch_size,
+            "perplexity": 30,
+        },
+    ) as record:
         work.tell("Fig. 4, central", 0.0)
-        whole = train(net, pool.data(torch.cat([own for own, _ in parts])), local(chosen.rounds), work.seed, pool.transform)
+        whole = train(
+            net,
+            pool.data(torch.cat([own for own, _ in parts])),
+            local(chosen.rounds),
+            work.seed,
+            pool.transform,
+        )
         look(record, work, pool, net, "Central", dict.fromkeys(range(len(parts)), whole), parts, chosen.shown)
         for (name, key), share in zip(METHODS.items(), shares[1:], strict=False):
             work.tell(f"Fig. 4, {name}", float(share))
@@ -74,12 +98,26 @@ def run(work: Work) -> None:
 
 
 def trained(
-    work: Work, pool: Pool, net: Network, key: str, parts: list[tuple[Tensor, Tensor]], own: Local, rounds: int
+    work: Work,
+    pool: Pool,
+    net: Network,
+    key: str,
+    parts: list[tuple[Tensor, Tensor]],
+    own: Local,
+    rounds: int,
 ) -> dict[int, State]:
-    """Party → the model that its images are shown to: the aggregated one, completed by the layers that the party keeps."""
+    """Party → the model that its images are shown to: the aggregated one, completed by the layers that
+    the party keeps.
+    """
     plan = Federation(rounds, 1.0)
     federation = OpenFederation(
-        build_method(key, {}), net, [pool.data(train) for train, _ in parts], own, work.seed, plan, pool.transform
+        build_method(key, {}),
+        net,
+        [pool.data(train) for train, _ in parts],
+        own,
+        work.seed,
+        plan,
+        pool.transform,
     )
     for _ in range(rounds):
         federation.step()
@@ -87,10 +125,18 @@ def trained(
 
 
 def look(
-    record: Recorder, work: Work, pool: Pool, net: Network, name: str, models: dict[int, State],
-    parts: list[tuple[Tensor, Tensor]], shown: int,
-) -> None:  # fmt: skip
-    """Representations of every party's test images by its model: embedded, and their distances and accuracy."""
+    record: Recorder,
+    work: Work,
+    pool: Pool,
+    net: Network,
+    name: str,
+    models: dict[int, State],
+    parts: list[tuple[Tensor, Tensor]],
+    shown: int,
+) -> None:
+    """Representations of every party's test images by its model: embedded, and their distances and
+    accuracy.
+    """
     found, labels, hits = [], [], []
     for party, (_, test) in enumerate(parts):
         index = test[torch.linspace(0, len(test) - 1, min(shown, len(test))).long()]
@@ -100,8 +146,12 @@ def look(
         hits.append((logits.argmax(1) == labels[-1]).double().mean())
     z, y = torch.cat(found), torch.cat(labels)
     intra, inter = spreads(z, y)
-    for metric, value in (("intra-class distance", intra), ("inter-class distance", inter), ("intra / inter", intra / inter),
-                          ("accuracy", float(torch.stack(hits).mean()))):  # fmt: skip
+    for metric, value in (
+        ("intra-class distance", intra),
+        ("inter-class distance", inter),
+        ("intra / inter", intra / inter),
+        ("accuracy", float(torch.stack(hits).mean())),
+    ):
         record.value(name, "z", 0, metric, value)
     record.points(name, "feature", y.tolist(), embedded(z.cpu().numpy(), work.seed, work.threads))
 
@@ -113,5 +163,7 @@ def embedded(z: NDArray[np.float32], seed: int, threads: int) -> NDArray[np.floa
 
     state = seeds.seed(seed, "server") % 2**32
     with threadpool_limits(threads):
-        made = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), init="pca", random_state=state, n_jobs=threads).fit_transform(z)
+        made = TSNE(
+            perplexity=min(30.0, (len(z) - 1) / 3), init="pca", random_state=state, n_jobs=threads
+        ).fit_transform(z)
     return np.asarray(made, np.float32)

@@ -1,9 +1,11 @@
-"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4 (docs/papers/mpfedcon.md §5).
+"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4
+(docs/papers/mpfedcon.md §5).
 
-Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against the iteration, the
-median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the originals and what each attack of
-Fig. 10 made of them, cut to [0, 1]. On the CPU, whatever the device: the networks are tiny, and second derivatives are not
-deterministic on CUDA. Attacks know nothing of each other, so they take as many processes as there are cores.
+Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against
+the iteration, the median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the
+originals and what each attack of Fig. 10 made of them, cut to [0, 1]. On the CPU, whatever the device: the
+networks are tiny, and second derivatives are not deterministic on CUDA. Attacks know nothing of each other,
+so they take as many processes as there are cores.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class LeakagePlan:
 LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
 
 PLANS = {
-    "smoke": LeakagePlan(("digits",), 1, Effort(iterations=3, restarts=1), processes=1),  # a process takes longer to start
+    "smoke": LeakagePlan(
+        ("digits",), 1, Effort(iterations=3, restarts=1), processes=1
+    ),  # a process takes longer to start
     "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
     "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
 }
@@ -65,15 +69,22 @@ def run(work: Work) -> None:
             x, y, classes = pictures(name, plan.images, work)
             for i, image in enumerate(x[:SHOWN]):
                 record.image(name, "original", str(i + 1), image.numpy())
-            tasks = [(setting, image, label, classes, i, work.seed, plan.effort) for setting in FIGURE_10 + TABLE_4
-                     for i, (image, label) in enumerate(zip(x, y, strict=True))]  # fmt: skip
+            tasks = [
+                (setting, image, label, classes, i, work.seed, plan.effort)
+                for setting in FIGURE_10 + TABLE_4
+                for i, (image, label) in enumerate(zip(x, y, strict=True))
+            ]
             with contextlib.closing(carried_out(tasks, processes, work.threads)) as found:
                 for at, setting in enumerate(FIGURE_10 + TABLE_4):
                     work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
-                    write(record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations)
+                    write(
+                        record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations
+                    )
 
 
-def carried_out(tasks: Sequence[LeakageTask], processes: int, threads: int) -> Generator[AttackOutcome, None, None]:
+def carried_out(
+    tasks: Sequence[LeakageTask], processes: int, threads: int
+) -> Generator[AttackOutcome, None, None]:
     """The outcomes of attacks, in order; more than one process changes no bit."""
     if processes == 1:
         yield from itertools.starmap(attack, tasks)
@@ -86,7 +97,9 @@ def carried_out(tasks: Sequence[LeakageTask], processes: int, threads: int) -> G
 
 
 def _begin(threads: int) -> None:
-    """In a process of attacks: Ctrl-C is the parent's to answer, and without a parent there is nothing left to do."""
+    """In a process of attacks: Ctrl-C is the parent's to answer, and without a parent there is nothing
+    left to do.
+    """
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
@@ -107,11 +120,15 @@ def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]
     return x, [int(label) for label in data.y_train[chosen]], data.num_classes
 
 
-def write(record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int) -> None:
+def write(
+    record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int
+) -> None:
     """The rows of one setting on one data set; an attack that has ended stays where it ended."""
     for iteration in range(1, iterations + 1):
         now = [one.attempt.at(iteration) for one in outcomes]
-        record.value(name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now))
+        record.value(
+            name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now)
+        )
     for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
         record.value(name, setting.name, 0, metric, value)
     if setting in FIGURE_10:

@@ -1,4 +1,6 @@
-"""What the papers measure of classifier rows (proxies), features and models, as pure functions (docs/papers/map.md §E4)."""
+"""What the papers measure of classifier rows (proxies), features and models, as pure functions
+(docs/papers/map.md §E4).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,19 @@ from raffed.core.params import Params
 
 
 def proxy_norm(w: Tensor, classes: Sequence[int]) -> float:
-    """Mean of ‖w_c‖ over some classes; w [C, D], the head's weight. The same of accumulated gradients is the gradient norm:
-    the sum over an epoch's batches first, the norm second. NaN for no class."""
+    """Mean of ‖w_c‖ over some classes; w [C, D], the head's weight. The same of accumulated gradients is the
+    gradient norm: the sum over an epoch's batches first, the norm second. NaN for no class.
+    """
     return float(w[list(classes)].double().norm(dim=1).mean())
 
 
 def mean_distance(w: Tensor, a: Sequence[int], b: Sequence[int] | None = None) -> float:
-    """Mean of ‖w_i − w_j‖ over unordered pairs inside a, or over all pairs of a x b; w [C, D]. NaN where there is no pair."""
-    return float(_pairs(torch.cdist(w.double(), w.double(), compute_mode="donot_use_mm_for_euclid_dist"), a, b).mean())
+    """Mean of ‖w_i − w_j‖ over unordered pairs inside a, or over all pairs of a x b; w [C, D]. NaN where
+    there is no pair.
+    """
+    return float(
+        _pairs(torch.cdist(w.double(), w.double(), compute_mode="donot_use_mm_for_euclid_dist"), a, b).mean()
+    )
 
 
 def mean_log_angle(w: Tensor, a: Sequence[int], b: Sequence[int] | None = None) -> float:
@@ -43,11 +50,14 @@ def mean_cosine(w: Tensor, classes: Sequence[int], direction: Tensor) -> float:
 
 
 def spreads(z: Tensor, y: Tensor) -> tuple[float, float]:
-    """(intra, inter) of features z [n, D] with classes y [n]: the mean over classes of the mean distance to the class's mean, and
-    the mean distance of two class means. NaN where there is no class, no pair."""
+    """(intra, inter) of features z [n, D] with classes y [n]: the mean over classes of the mean distance to
+    the class's mean, and the mean distance of two class means. NaN where there is no class, no pair.
+    """
     present = torch.bincount(y).nonzero()[:, 0]
     means = torch.stack([z[y == label].double().mean(0) for label in present])
-    inside = [(z[y == label].double() - mean).norm(dim=1).mean() for label, mean in zip(present, means, strict=True)]
+    inside = [
+        (z[y == label].double() - mean).norm(dim=1).mean() for label, mean in zip(present, means, strict=True)
+    ]
     return float(torch.stack(inside).mean()), mean_distance(means, range(len(means)))
 
 

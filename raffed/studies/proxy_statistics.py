@@ -1,9 +1,10 @@
 """Norms, gradients and distances of the proxies, epoch by epoch: MAP (Li et al., TKDE 2024), Fig. 6.
 
-Classes 0 to 7 are observed, 8 and 9 missing; trained in one place with SGD, momentum 0.9, rate 0.03, 50 epochs, batch 64. Full
-scale is VGG11-BN on CIFAR-10; the proxy is LeNet-5 with 1,000 images a class and 20 epochs; smoke is digits, resized. The
-published distances' formulas are lost: Euclidean distances, and log(1 − cos) beside them. At full scale images are cropped and
-flipped as in the paper's other CIFAR-10 runs (it says nothing of this one); the smaller scales have no augmentation.
+Classes 0 to 7 are observed, 8 and 9 missing; trained in one place with SGD, momentum 0.9, rate 0.03, 50
+epochs, batch 64. Full scale is VGG11-BN on CIFAR-10; the proxy is LeNet-5 with 1,000 images a class and 20
+epochs; smoke is digits, resized. The published distances' formulas are lost: Euclidean distances, and log(1 −
+cos) beside them. At full scale images are cropped and flipped as in the paper's other CIFAR-10 runs (it says
+nothing of this one); the smaller scales have no augmentation.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def run(work: Work) -> None:
     own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
     net = network(work, chosen.model, pool)
-    with Recorder(work, {**chosen._asdict(), "lr": own.lr, "momentum": own.momentum, "batch_size": own.batch_size}) as record:
+    with Recorder(
+        work, {**chosen._asdict(), "lr": own.lr, "momentum": own.momentum, "batch_size": own.batch_size}
+    ) as record:
 
         def watch(epoch: int, w: Tensor, gradient: Tensor) -> None:
             work.tell(f"Fig. 6, epoch {epoch}", (epoch - 1) / chosen.epochs)

@@ -1,10 +1,14 @@
 """The folder of a study: study.json and up to three Parquet files of long rows.
 
-    values.parquet   panel, series, x, metric, value     curves and single numbers (x: epoch, round, …; 0 where it means nothing)
-    points.parquet   panel, kind, label, x, y            what is scattered: kind feature, proxy, …; label: the class
-    images.parquet   panel, row, column, height, width, channels, pixels     pixels [channels · height · width] in [0, 1]
+    values.parquet   panel, series, x, metric, value     curves and single numbers (x: epoch, round, …; 0
+                     where it means nothing)
+    points.parquet   panel, kind, label, x, y            what is scattered: kind feature, proxy, …; label: the
+                     class
+    images.parquet   panel, row, column, height, width, channels, pixels     pixels [channels · height ·
+                     width] in [0, 1]
 
-Rows keep the order in which they were written. study.json says "finished" last of all: what is not finished is made anew.
+Rows keep the order in which they were written. study.json says "finished" last of all: what is not finished
+is made anew.
 """
 
 from __future__ import annotations
@@ -32,10 +36,17 @@ SCHEMAS: dict[str, pa.Schema] = {
     "values": pa.schema({"panel": _TEXT, "series": _TEXT, "x": _REAL, "metric": _TEXT, "value": _REAL}),
     "points": pa.schema({"panel": _TEXT, "kind": _TEXT, "label": _WHOLE, "x": _REAL, "y": _REAL}),
     "images": pa.schema(
-        {"panel": _TEXT, "row": _TEXT, "column": _TEXT, "height": _WHOLE, "width": _WHOLE, "channels": _WHOLE,
-         "pixels": pa.list_(pa.float32())}
+        {
+            "panel": _TEXT,
+            "row": _TEXT,
+            "column": _TEXT,
+            "height": _WHOLE,
+            "width": _WHOLE,
+            "channels": _WHOLE,
+            "pixels": pa.list_(pa.float32()),
+        }
     ),
-}  # fmt: skip
+}
 
 
 class Recorder:
@@ -49,9 +60,16 @@ class Recorder:
         self._folder, self._began = work.folder, time.monotonic()
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
         self._about: dict[str, Any] = {
-            "schema": 1, "name": work.study, "scale": work.scale, "seed": work.seed, "settings": dict(settings),
-            "versions": versions(), "device": work.device, "threads": work.threads, "state": "running",
-        }  # fmt: skip
+            "schema": 1,
+            "name": work.study,
+            "scale": work.scale,
+            "seed": work.seed,
+            "settings": dict(settings),
+            "versions": versions(),
+            "device": work.device,
+            "threads": work.threads,
+            "state": "running",
+        }
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +78,9 @@ class Recorder:
             self._path(name).unlink(missing_ok=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             state = "failed" if isinstance(error, Exception) else "stopped"
             self._write(state=state, error=f"{type(error).__name__}: {error}")
@@ -98,15 +118,18 @@ class Recorder:
 
 
 def rows_sha256(table: pa.Table) -> str:
-    """SHA-256 (hex) of the rows of a table of SCHEMAS in their order: words by their letters, numbers by their bits.
+    """SHA-256 (hex) of the rows of a table of SCHEMAS in their order: words by their letters, numbers by
+    their bits.
 
-    Independent of compression, row groups and dictionaries; all NaNs are one.
+        Independent of compression, row groups and dictionaries; all NaNs are one.
     """
     digest = hashlib.sha256()
     for name in table.column_names:
         column = table[name].combine_chunks()
         many = pa.types.is_list(column.type)
-        kind = f"list of {column.type.value_type}" if many else str(column.type)  # Parquet renames a list's items
+        kind = (
+            f"list of {column.type.value_type}" if many else str(column.type)
+        )  # Parquet renames a list's items
         digest.update(json.dumps([name, kind, len(column)]).encode())
         if many:
             digest.update(np.diff(column.offsets.to_numpy()).astype("<i8").tobytes())
@@ -122,4 +145,6 @@ def rows_sha256(table: pa.Table) -> str:
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True)
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+    )

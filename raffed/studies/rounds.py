@@ -1,7 +1,8 @@
-"""A federation in one process, seen from inside: after every round each participant's models can be looked at.
+"""A federation in one process, seen from inside: after every round each participant's models can be looked
+at.
 
-The rounds are the kernel's (client_rounds, Fold, server_round) with the streams of a run of the same seed; what is left out is
-what a run adds around them: actors, vaults on disk, checkpoints, metric rows.
+The rounds are the kernel's (client_rounds, Fold, server_round) with the streams of a run of the same seed;
+what is left out is what a run adds around them: actors, vaults on disk, checkpoints, metric rows.
 """
 
 from __future__ import annotations
@@ -26,18 +27,28 @@ from raffed.data.transforms import Transform, augment_by, augment_draws
 
 
 class OpenFederation:
-    """A method on the clients' data; `step` is a round, `server` and `vaults` are what is remembered of it."""
+    """A method on the clients' data; `step` is a round, `server` and `vaults` are what is remembered of
+    it.
+    """
 
     def __init__(
-        self, method: Method, net: Network, data: Sequence[ClientData], local: Local, seed: int, plan: Federation,
+        self,
+        method: Method,
+        net: Network,
+        data: Sequence[ClientData],
+        local: Local,
+        seed: int,
+        plan: Federation,
         transform: Transform,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.method, self.net, self.plan, self.seed = method, net, plan, seed
         self.data = [ClientData(net.arranged(own.x), own.y, own.class_counts) for own in data]
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
         samples = sum(own.n for own in data)
         spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
-        bend = Augmentation(lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws))
+        bend = Augmentation(
+            lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
+        )
         self.session = TrainingSession(net, local, seed, spec, bend if transform.augments else None)
         self.server: ServerState = server_init(method, brought_back(net.initial), spec)
         self.vaults: dict[int, ClientState] = {}
@@ -48,7 +59,9 @@ class OpenFederation:
         return sorted(int(client) for client in order[: self.plan.participants(len(self.data))])
 
     def model(self, client: int) -> State:
-        """What a client would start the next round from: the aggregated model, completed by its own layers."""
+        """What a client would start the next round from: the aggregated model, completed by its own
+        layers.
+        """
         return joined(self.method, self.server.broadcast(), self.vaults.get(client), self.net)
 
     def step(self) -> dict[int, ClientRound]:
@@ -59,17 +72,25 @@ class OpenFederation:
         for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
             guest = Participant(client, self.vaults.get(client), self.data[client])
             (done[client],) = client_rounds(self.method, sent, [guest], self.session)
-            fold.add(client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}")
+            fold.add(
+                client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}"
+            )
         for client, one in done.items():
             self.vaults[client] = one.vault
         mean_w, mean_b, received = fold.finish(self.server)
         told = (self.session.spec, self.server.round, len(chosen), sum(sizes), received, self.seed, mean_b)
-        self.server = server_round(self.method, self.server, mean_w, mean_b, ServerContext(*told, self.net.differentiable))
+        self.server = server_round(
+            self.method, self.server, mean_w, mean_b, ServerContext(*told, self.net.differentiable)
+        )
         return done
 
 
-def parts(y: Tensor, owned: Sequence[Sequence[int]], seed: int, local_test: float) -> list[tuple[Tensor, Tensor]]:
-    """(train, test) indices of clients that hold whole classes: each client's images shuffled, the first share for its test."""
+def parts(
+    y: Tensor, owned: Sequence[Sequence[int]], seed: int, local_test: float
+) -> list[tuple[Tensor, Tensor]]:
+    """(train, test) indices of clients that hold whole classes: each client's images shuffled, the first
+    share for its test.
+    """
     found = []
     for client, classes in enumerate(owned):
         index = [i for i, label in enumerate(y.tolist()) if label in set(classes)]

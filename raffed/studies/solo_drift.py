@@ -1,11 +1,12 @@
 """How far parties that train alone drift from FedAvg: MpFedcon (2022), Fig. 3.
 
-The same parties, batches and rounds under SOLO and under FedAvg, for several numbers of local epochs E. Every round: the mean
-accuracy of its participants on their own test images, and the mean over them of ‖w_SOLO − w_FedAvg‖² / P, with w_SOLO the
-party's own model after the round and w_FedAvg the aggregated one; and beside it the distance to the party's own trained FedAvg
-model, since the paper does not say which is meant. Full scale: CIFAR-10, (100, 5), a tenth of the parties, 100 rounds, the
-paper's network, E = 1, 5, 10, 20 as in its Fig. 7, crops and flips as in FedRep's code. Proxy: 10 parties, all in every round,
-SimpleCNN, 200 images a class, E = 1, 5, 10 rounds.
+The same parties, batches and rounds under SOLO and under FedAvg, for several numbers of local epochs E. Every
+round: the mean accuracy of its participants on their own test images, and the mean over them of ‖w_SOLO −
+w_FedAvg‖² / P, with w_SOLO the party's own model after the round and w_FedAvg the aggregated one; and beside
+it the distance to the party's own trained FedAvg model, since the paper does not say which is meant. Full
+scale: CIFAR-10, (100, 5), a tenth of the parties, 100 rounds, the paper's network, E = 1, 5, 10, 20 as in its
+Fig. 7, crops and flips as in FedRep's code. Proxy: 10 parties, all in every round, SimpleCNN, 200 images a
+class, E = 1, 5, 10 rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from raffed.studies.rounds import OpenFederation
 
 
 class SoloDriftSettings(NamedTuple):
-    """Data set, network, split, participation, rounds, the values of E, images a class and tests a class (None: all)."""
+    """Data set, network, split, participation, rounds, the values of E, images a class and tests a class
+    (None: all).
+    """
 
     dataset: str
     model: str
@@ -64,9 +67,21 @@ def run(work: Work) -> None:
     """One panel a value of E."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
-    pool = load_pool(work, chosen.dataset, style, per_class=chosen.per_class, tests=chosen.tests, augmented=chosen.augmented)
-    facts = {**chosen._asdict(), "epochs": list(chosen.epochs), "lr": local(1).lr, "momentum": local(1).momentum,
-             "batch_size": local(1).batch_size}  # fmt: skip
+    pool = load_pool(
+        work,
+        chosen.dataset,
+        style,
+        per_class=chosen.per_class,
+        tests=chosen.tests,
+        augmented=chosen.augmented,
+    )
+    facts = {
+        **chosen._asdict(),
+        "epochs": list(chosen.epochs),
+        "lr": local(1).lr,
+        "momentum": local(1).momentum,
+        "batch_size": local(1).batch_size,
+    }
     whole, spent = sum(chosen.epochs) * chosen.rounds, 0
     with Recorder(work, facts) as record:
         for epochs in chosen.epochs:
@@ -81,7 +96,9 @@ def run(work: Work) -> None:
 class ClientPair:
     """SOLO and FedAvg side by side."""
 
-    def __init__(self, record: Recorder, work: Work, pool: Pool, chosen: SoloDriftSettings, epochs: int) -> None:
+    def __init__(
+        self, record: Recorder, work: Work, pool: Pool, chosen: SoloDriftSettings, epochs: int
+    ) -> None:
         self.record, self.pool, self.panel = record, pool, f"E = {epochs}"
         self.parts = divided(pool, chosen.split, work.seed)
         data = [pool.data(train) for train, _ in self.parts]
@@ -95,8 +112,11 @@ class ClientPair:
         """A round of both; the participants are the same."""
         alone, together = self.alone.step(), self.together.step()
         aggregated = self.together.model(0)
-        models = {"SOLO": {c: one.trained for c, one in alone.items()}, "FedAvg": dict.fromkeys(together, aggregated),
-                  "FedAvg, trained locally": {c: one.trained for c, one in together.items()}}  # fmt: skip
+        models = {
+            "SOLO": {c: one.trained for c, one in alone.items()},
+            "FedAvg": dict.fromkeys(together, aggregated),
+            "FedAvg, trained locally": {c: one.trained for c, one in together.items()},
+        }
         for name, states in models.items():
             scores = [self._accuracy(client, state) for client, state in states.items()]
             self.record.value(self.panel, name, round, "accuracy", mean(scores))

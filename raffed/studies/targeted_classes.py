@@ -1,10 +1,10 @@
 """Networks for n targeted classes against one for all: MAP (Li et al., TKDE 2024), Fig. 7.
 
-M1 is trained on the first n classes and has n outputs; M2 on all classes. Both are tested on the test images of the n classes;
-M2 predicts among all classes, and in a variant among the n alone, which tells the size of the label space from the features.
-SGD, momentum 0.9, rate 0.03, 50 epochs, batch 64. Full scale is VGG16-BN on CIFAR-100, n = 10, 20, …, 80, cropped and flipped
-as in the paper's other runs on it; the proxy LeNet-5 on CIFAR-10 with 1,000 images a class, n = 2, 4, 6, 8 and 15 epochs; smoke
-is digits.
+M1 is trained on the first n classes and has n outputs; M2 on all classes. Both are tested on the test images
+of the n classes; M2 predicts among all classes, and in a variant among the n alone, which tells the size of
+the label space from the features. SGD, momentum 0.9, rate 0.03, 50 epochs, batch 64. Full scale is VGG16-BN
+on CIFAR-100, n = 10, 20, …, 80, cropped and flipped as in the paper's other runs on it; the proxy LeNet-5 on
+CIFAR-10 with 1,000 images a class, n = 2, 4, 6, 8 and 15 epochs; smoke is digits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ PANEL = "targeted classes"
 
 
 class TargetedClassesSettings(NamedTuple):
-    """Data set, network, images a class (None: all), epochs, the values of n, whether images are augmented."""
+    """Data set, network, images a class (None: all), epochs, the values of n, whether images are
+    augmented.
+    """
 
     dataset: str
     model: str

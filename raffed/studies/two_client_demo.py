@@ -1,11 +1,11 @@
 """Two clients with five classes each, seen from inside: FedAvg against MAP (Li et al., TKDE 2024), Fig. 8.
 
-LeNet-2d without ReLU, 10 rounds of 5 epochs, both clients in every round, MAP's restricted softmax in mode `counts` (the
-authors' observer). At round 5 the first client's features and all proxies are kept of three models: downloaded, after
-personalization (FedAvg: after training; MAP: its private model) and aggregated. The class sets are {0-4} and {5-9}, where the
-paper has the sizes alone; rate, batch and decay are MAP's common ones. Full scale is MNIST, the proxy Fashion-MNIST with 1,000
-images a class, smoke is digits.
-Weights start as PyTorch's layers do, as in Fig. 5.
+LeNet-2d without ReLU, 10 rounds of 5 epochs, both clients in every round, MAP's restricted softmax in mode
+`counts` (the authors' observer). At round 5 the first client's features and all proxies are kept of three
+models: downloaded, after personalization (FedAvg: after training; MAP: its private model) and aggregated. The
+class sets are {0-4} and {5-9}, where the paper has the sizes alone; rate, batch and decay are MAP's common
+ones. Full scale is MNIST, the proxy Fashion-MNIST with 1,000 images a class, smoke is digits. Weights start
+as PyTorch's layers do, as in Fig. 5.
 """
 
 from __future__ import annotations
@@ -49,13 +49,24 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=chosen.epochs, min_steps=5)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=0)
-    facts = {**chosen._asdict(), "model": "lenet_2d", "lr": own.lr, "momentum": own.momentum, "weight_decay": own.weight_decay,
-             "batch_size": own.batch_size, "shown_round": min(SHOWN_ROUND, chosen.rounds)}  # fmt: skip
+    facts = {
+        **chosen._asdict(),
+        "model": "lenet_2d",
+        "lr": own.lr,
+        "momentum": own.momentum,
+        "weight_decay": own.weight_decay,
+        "batch_size": own.batch_size,
+        "shown_round": min(SHOWN_ROUND, chosen.rounds),
+    }
     with Recorder(work, facts) as record:
         for number, (name, (key, args)) in enumerate(METHODS.items()):
-            demo = Demo(record, work, pool, own, Federation(chosen.rounds, 1.0), name, build_method(key, args))
+            demo = Demo(
+                record, work, pool, own, Federation(chosen.rounds, 1.0), name, build_method(key, args)
+            )
             for round in range(1, chosen.rounds + 1):
-                work.tell(f"Fig. 8, {name}, round {round}", (number + (round - 1) / chosen.rounds) / len(METHODS))
+                work.tell(
+                    f"Fig. 8, {name}, round {round}", (number + (round - 1) / chosen.rounds) / len(METHODS)
+                )
                 demo.step(round, shown=round == facts["shown_round"])
     work.tell("Fig. 8", 1.0)
 
@@ -63,7 +74,16 @@ def run(work: Work) -> None:
 class Demo:
     """One method on the two clients."""
 
-    def __init__(self, record: Recorder, work: Work, pool: Pool, own: Local, plan: Federation, name: str, method: Method) -> None:
+    def __init__(
+        self,
+        record: Recorder,
+        work: Work,
+        pool: Pool,
+        own: Local,
+        plan: Federation,
+        name: str,
+        method: Method,
+    ) -> None:
         self.record, self.pool, self.name = record, pool, name
         self.parts = parts(pool.y, OWNED, work.seed, LOCAL_TEST)
         self.net = network(work, "lenet_2d", pool, torch_init=True, relu=False)
@@ -75,14 +95,22 @@ class Demo:
         done = self.federation.step()
         for client, one in done.items():
             personal = one.personal_state(self.federation.method)
-            models = {"downloaded": one.start, "trained": one.trained, "personalized": personal,
-                      "aggregated": self.federation.model(client)}  # fmt: skip
+            models = {
+                "downloaded": one.start,
+                "trained": one.trained,
+                "personalized": personal,
+                "aggregated": self.federation.model(client),
+            }
             for what, state in models.items():
                 self._value(client, round, f"accuracy, {what}", self._accuracy(client, state))
             missing = [label for label in range(self.pool.classes) if label not in OWNED[client]]
             for what, classes in (("missing", missing), ("observed", list(OWNED[client]))):
-                self._value(client, round, f"norm of {what} proxies after training",
-                            proxy_norm(one.trained.w["head.weight"], classes))  # fmt: skip
+                self._value(
+                    client,
+                    round,
+                    f"norm of {what} proxies after training",
+                    proxy_norm(one.trained.w["head.weight"], classes),
+                )
             if shown and client == 0:
                 for what in ("downloaded", "personalized", "aggregated"):
                     self._points(what, models[what])

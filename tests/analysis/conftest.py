@@ -18,50 +18,102 @@ WriteRun = Callable[..., Path]
 SERVER_BYTES = (2_000_000, 4_000_000)
 
 
-def rows_of_round(round: int, accuracy: float, personal: float | None, classes: int, seconds: float) -> list[Row]:
-    """What a round of two clients writes, by the conventions of raffed/results/schema.py (as far as analysis reads)."""
+def rows_of_round(
+    round: int, accuracy: float, personal: float | None, classes: int, seconds: float
+) -> list[Row]:
+    """What a round of two clients writes, by the conventions of raffed/results/schema.py (as far as
+    analysis reads).
+    """
     up, down = SERVER_BYTES
     rows = [
-        Row(round, "global", "train", "loss", 1 / round, n=100, bytes_up=up, bytes_down=down, seconds=seconds),
+        Row(
+            round, "global", "train", "loss", 1 / round, n=100, bytes_up=up, bytes_down=down, seconds=seconds
+        ),
         Row(round, "global", "test", "accuracy", accuracy, n=1000),
         Row(round, "global", "test", "loss", 1 - accuracy, n=1000),
     ]
     for client in (0, 1):
-        rows.append(Row(round, "local", "train", "loss", 2 / round, client=client, n=50, bytes_up=up // 2, seconds=0.1))
+        rows.append(
+            Row(
+                round, "local", "train", "loss", 2 / round, client=client, n=50, bytes_up=up // 2, seconds=0.1
+            )
+        )
     for c in range(classes):
-        rows.append(Row(round, "global", "test", "accuracy", min(1.0, accuracy * (0.6 + 0.8 * c / classes)), class_=c, n=100))
+        rows.append(
+            Row(
+                round,
+                "global",
+                "test",
+                "accuracy",
+                min(1.0, accuracy * (0.6 + 0.8 * c / classes)),
+                class_=c,
+                n=100,
+            )
+        )
     if personal is not None:
         for client, shift in ((0, -0.02), (1, 0.02)):
-            rows.append(Row(round, "personal", "local_test", "accuracy", personal + shift, client=client, n=40))
+            rows.append(
+                Row(round, "personal", "local_test", "accuracy", personal + shift, client=client, n=40)
+            )
         rows.append(Row(round, "personal", "local_test", "accuracy", personal, n=2))
     return rows
 
 
 def runs_into(parent: Path) -> WriteRun:
-    """A function (name, accuracies, …) that writes the run `parent`/name and returns it; one round for each accuracy."""
+    """A function (name, accuracies, …) that writes the run `parent`/name and returns it; one round for
+    each accuracy.
+    """
 
     def write(
-        name: str, accuracies: list[float], *, personal: list[float] | None = None, method: str = "fedavg", seed: int = 0,
-        state: str = "finished", split: str = "p10c2", dataset: str = "digits", planned: int | None = None,
-        args: dict[str, Any] | None = None, seconds: float = 0.5, classes: int = 3, **more: Any,
-    ) -> Path:  # fmt: skip
+        name: str,
+        accuracies: list[float],
+        *,
+        personal: list[float] | None = None,
+        method: str = "fedavg",
+        seed: int = 0,
+        state: str = "finished",
+        split: str = "p10c2",
+        dataset: str = "digits",
+        planned: int | None = None,
+        args: dict[str, Any] | None = None,
+        seconds: float = 0.5,
+        classes: int = 3,
+        **more: Any,
+    ) -> Path:
         folder = parent / name
         writer = MetricsWriter(folder, name, method, dataset, split, seed)
         for round, accuracy in enumerate(accuracies, start=1):
-            writer.add(rows_of_round(round, accuracy, personal[round - 1] if personal else None, classes, seconds))
+            writer.add(
+                rows_of_round(round, accuracy, personal[round - 1] if personal else None, classes, seconds)
+            )
             if round % 5 == 0:
                 writer.flush()
         writer.flush()
         config = {
-            "method": method, "method_args": args or {}, "seed": seed, "data": {"dataset": dataset, "split": split},
-            "model": {"name": "mlp", "args": {}}, "local": {"lr": 0.05, "momentum": 0.9, "epochs": 1},
-            "federation": {"rounds": planned or len(accuracies), "participation": 1.0}, "runtime": {"actors": seed},
-        }  # fmt: skip
+            "method": method,
+            "method_args": args or {},
+            "seed": seed,
+            "data": {"dataset": dataset, "split": split},
+            "model": {"name": "mlp", "args": {}},
+            "local": {"lr": 0.05, "momentum": 0.9, "epochs": 1},
+            "federation": {"rounds": planned or len(accuracies), "participation": 1.0},
+            "runtime": {"actors": seed},
+        }
         run = {
-            "schema": 1, "run_id": name, "state": state, "config": config, "versions": {"torch": "2.11.0", "ray": "2.54.0"},
-            "hashes": {"weights": "ab" * 32, "metrics": "cd" * 32}, "rounds_done": len(accuracies), "seconds": 12.3,
-            "commit": "0123abc", "partition_sha256": "ef" * 32, "hardware": {"cpus": 2}, "execution": "ray", "error": None,
-        }  # fmt: skip
+            "schema": 1,
+            "run_id": name,
+            "state": state,
+            "config": config,
+            "versions": {"torch": "2.11.0", "ray": "2.54.0"},
+            "hashes": {"weights": "ab" * 32, "metrics": "cd" * 32},
+            "rounds_done": len(accuracies),
+            "seconds": 12.3,
+            "commit": "0123abc",
+            "partition_sha256": "ef" * 32,
+            "hardware": {"cpus": 2},
+            "execution": "ray",
+            "error": None,
+        }
         write_json(folder / "run.json", run | more)
         return folder
 

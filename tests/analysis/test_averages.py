@@ -20,14 +20,28 @@ from raffed.results import MetricsWriter, Row, write_json
 def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
     """A run of one round."""
     writer = MetricsWriter(parent / name, name, "m", "d", "s", 0)
-    writer.add([Row(1, "global", "test", "accuracy", accuracy, n=1), Row(1, "personal", "local_test", "accuracy", personal, n=1)])
+    writer.add(
+        [
+            Row(1, "global", "test", "accuracy", accuracy, n=1),
+            Row(1, "personal", "local_test", "accuracy", personal, n=1),
+        ]
+    )
     writer.flush()
-    write_json(parent / name / "run.json", {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1})
+    write_json(
+        parent / name / "run.json",
+        {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1},
+    )
     return parent / name
 
 
 def test_the_front_is_what_nobody_beats_in_both() -> None:
-    pairs = {"a": ScorePair(0.5, 0.9), "b": ScorePair(0.9, 0.5), "c": ScorePair(0.5, 0.8), "d": ScorePair(0.6, 0.6), "e": ScorePair(0.6, 0.6)}
+    pairs = {
+        "a": ScorePair(0.5, 0.9),
+        "b": ScorePair(0.9, 0.5),
+        "c": ScorePair(0.5, 0.8),
+        "d": ScorePair(0.6, 0.6),
+        "e": ScorePair(0.6, 0.6),
+    }
     assert front(pairs) == {"a", "b", "d", "e"}
 
 
@@ -54,21 +68,35 @@ def figure(tmp_path: Path) -> Reproduction:
     return load_item(path)
 
 
-def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(figure: Reproduction) -> None:
+def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(
+    figure: Reproduction,
+) -> None:
     """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
     drawn, sheets = averages_view(figure, load_runs([]))
     (sheet,) = sheets.values()
     assert len(drawn) == 1
     assert len(sheet.lines) == 21
     assert {line[0] for line in sheet.lines if line[3] == "yes"} == {"MAP", "ScaMAP"}
-    assert next(line for line in sheet.lines if line[0] == "FedAvg")[1:] == ["64.0", "71.3", "", "–", "–", "–"]
+    assert next(line for line in sheet.lines if line[0] == "FedAvg")[1:] == [
+        "64.0",
+        "71.3",
+        "",
+        "–",
+        "–",
+        "–",
+    ]
     assert "ScaMAP" in svg(drawn[0].figure)
 
 
-def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(figure: Reproduction, tmp_path: Path) -> None:
+def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(
+    figure: Reproduction, tmp_path: Path
+) -> None:
     for cell in figure.about["cells"]:
-        at = {("FedAvg", "FaMnist LeNet"): (0.8, 0.9), ("FedAvg", "FaMnist MLPNet"): (0.6, 0.7),
-              ("MAP", "FaMnist LeNet"): (0.7, 1.0)}.get((cell["row"], cell["column"]))  # fmt: skip
+        at = {
+            ("FedAvg", "FaMnist LeNet"): (0.8, 0.9),
+            ("FedAvg", "FaMnist MLPNet"): (0.6, 0.7),
+            ("MAP", "FaMnist LeNet"): (0.7, 1.0),
+        }.get((cell["row"], cell["column"]))
         if at is None:
             continue
         cell["runs"].append(str(written(tmp_path, f"{cell['row']}-{cell['column']}".replace(" ", "-"), *at)))

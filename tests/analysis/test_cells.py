@@ -19,10 +19,32 @@ from raffed.cli.tables import show, show_pairs
 from raffed.results.visible import visible
 
 WriteRun = Callable[..., Path]
-HOSTILE = ["=HYPERLINK(\"http://evil\")", "+1+cmd|'/C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", " =1+1",
-           "＝1+1", "a;=1+1", "\x1b[2J\x1b]0;owned\x07", "\x9b31m", "a\u202egnp", "[bold red]x[/]", "[link=http://evil]x[/link]",
-           "<script>alert(1)</script>", "\\input{/etc/passwd}", "[12pt] x", "*x", "a & b \\\\ \\hline", "$x$ % c", "![x](http://evil)",
-           "a|b\n|c", "`x`", "x\x00y"]  # fmt: skip
+HOSTILE = [
+    '=HYPERLINK("http://evil")',
+    "+1+cmd|'/C calc'!A0",
+    "-2+3",
+    "@SUM(1)",
+    "\t=1",
+    "\r=1",
+    " =1+1",
+    "＝1+1",
+    "a;=1+1",
+    "\x1b[2J\x1b]0;owned\x07",
+    "\x9b31m",
+    "a\u202egnp",
+    "[bold red]x[/]",
+    "[link=http://evil]x[/link]",
+    "<script>alert(1)</script>",
+    "\\input{/etc/passwd}",
+    "[12pt] x",
+    "*x",
+    "a & b \\\\ \\hline",
+    "$x$ % c",
+    "![x](http://evil)",
+    "a|b\n|c",
+    "`x`",
+    "x\x00y",
+]
 
 
 def obeyed(text: str) -> list[str]:
@@ -55,7 +77,9 @@ def test_analysis_and_the_command_line_show_every_character_alike() -> None:
 
 
 def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRun) -> None:
-    names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]  # drawn text needs a font that has its letters
+    names = [
+        name for name in HOSTILE if name.isascii() or not name.isprintable()
+    ]  # drawn text needs a font that has its letters
     for i, name in enumerate(names):
         write_run(f"r{i}", [0.5], method=name, split=f"p{name}", dataset=name, state=name)
     runs = load_runs([tmp_path])
@@ -66,7 +90,10 @@ def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRu
         rows = list(csv.DictReader(file))
     assert len(rows) == len(names)
     for row in rows:
-        assert all(row[name].lstrip()[:1] not in tuple("=+-@＝\t\r") for name in ("method", "dataset", "partition", "state"))
+        assert all(
+            row[name].lstrip()[:1] not in tuple("=+-@＝\t\r")
+            for name in ("method", "dataset", "partition", "state")
+        )
         assert float(row["accuracy_last"]) == 0.5
     pages = ((tmp_path / "out" / "report.html").read_text(encoding="utf-8"), to_html(table))
     for page in pages:
@@ -77,7 +104,9 @@ def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRu
     assert len(to_markdown(table).splitlines()) == len(names) + 2
 
 
-def test_tables_of_the_terminal_read_no_markup_and_pass_no_escape_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_of_the_terminal_read_no_markup_and_pass_no_escape_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for name in HOSTILE:
         show((name, "b"), [(name, "x")], title=name)
         show_pairs([(name, name)], title=name)
@@ -91,8 +120,11 @@ def test_an_error_s_message_is_text(tmp_path: Path, capsys: pytest.CaptureFixtur
     from raffed.cli import main
 
     (tmp_path / "run.json").write_text(json.dumps({"run_id": "x", "hashes": {"\x1b[2J": 1}}))
-    for argv in (["verify", str(tmp_path)], ["report", f"{tmp_path}/\x1b[2J", "--out", str(tmp_path / "out")],
-                 ["resume", f"{tmp_path}/\x1b]0;x\x07"]):  # fmt: skip
+    for argv in (
+        ["verify", str(tmp_path)],
+        ["report", f"{tmp_path}/\x1b[2J", "--out", str(tmp_path / "out")],
+        ["resume", f"{tmp_path}/\x1b]0;x\x07"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == 2, sys.argv

@@ -18,28 +18,48 @@ WriteRun = Callable[..., Path]
 
 @pytest.mark.parametrize(
     ("values", "word"),
-    [([], "not run"), ([1.0], "one seed"), ([1.0, 1.1, 0.9], "holds"), ([-1.0, -1.1, -0.9], "fails"),
-     ([1.0, -1.0, 0.5], "not separated"), ([0.0, 0.0], "not separated")],
-)  # fmt: skip
+    [
+        ([], "not run"),
+        ([1.0], "one seed"),
+        ([1.0, 1.1, 0.9], "holds"),
+        ([-1.0, -1.1, -0.9], "fails"),
+        ([1.0, -1.0, 0.5], "not separated"),
+        ([0.0, 0.0], "not separated"),
+    ],
+)
 def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
     assert Judged("", values).verdict == word
 
 
 @pytest.mark.parametrize(
     ("given", "word"),
-    [([1.0, 1.1, 0.9], "holds"), ([], "holds"), ([-1.0, -1.1, -0.9], "says nothing: its premise does not hold"),
-     ([5.0, -1.0, 2.0], "says nothing: its premise does not hold")],
-)  # fmt: skip
+    [
+        ([1.0, 1.1, 0.9], "holds"),
+        ([], "holds"),
+        ([-1.0, -1.1, -0.9], "says nothing: its premise does not hold"),
+        ([5.0, -1.0, 2.0], "says nothing: its premise does not hold"),
+    ],
+)
 def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float], word: str) -> None:
     assert Judged("", [1.0, 1.1, 0.9], given).verdict == word
 
 
 @pytest.mark.parametrize(
     ("values", "within", "word"),
-    [([0.0], 0.0, "holds"), ([0.0, 0.0], 0.0, "holds"), ([0.0, 1e-9], 0.0, "fails"), ([1e-9], 0.0, "fails"), ([], 0.0, "not run"),
-     ([0.1], 0.3, "one seed"), ([0.1, 0.1], 0.3, "holds"), ([-0.1, -0.1], 0.3, "holds"), ([0.4, 0.4], 0.3, "fails"),
-     ([-0.4, -0.4], 0.3, "fails"), ([0.0, 0.1], 0.3, "not separated")],
-)  # fmt: skip
+    [
+        ([0.0], 0.0, "holds"),
+        ([0.0, 0.0], 0.0, "holds"),
+        ([0.0, 1e-9], 0.0, "fails"),
+        ([1e-9], 0.0, "fails"),
+        ([], 0.0, "not run"),
+        ([0.1], 0.3, "one seed"),
+        ([0.1, 0.1], 0.3, "holds"),
+        ([-0.1, -0.1], 0.3, "holds"),
+        ([0.4, 0.4], 0.3, "fails"),
+        ([-0.4, -0.4], 0.3, "fails"),
+        ([0.0, 0.1], 0.3, "not separated"),
+    ],
+)
 def test_what_is_near_holds_where_the_whole_interval_is_and_what_is_equal_in_every_seed(
     values: list[float], within: float, word: str
 ) -> None:
@@ -60,13 +80,20 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
     for row, seed, value in (("a", 0, 0.8), ("a", 1, 0.7), ("b", 0, 0.5), ("b", 1, 0.6), ("b", 2, 0.1)):
         folder = write_run(f"{row}{seed}", [value], method=row, seed=seed)
         runs[row].append(folder.name)
-    claims = [{"text": "a above b", "terms": [[1.0, "a", "c"], [-1.0, "b", "c"]]},
-              {"text": "half of a above b", "terms": [[0.5, "a", "c"], [-1.0, "b", "c"]]}]  # fmt: skip
+    claims = [
+        {"text": "a above b", "terms": [[1.0, "a", "c"], [-1.0, "b", "c"]]},
+        {"text": "half of a above b", "terms": [[0.5, "a", "c"], [-1.0, "b", "c"]]},
+    ]
     about: dict[str, Any] = {
-        "paper": "map", "name": "x", "title": "X", "measure": "accuracy_last", "scale": "proxy", "baseline": "b",
+        "paper": "map",
+        "name": "x",
+        "title": "X",
+        "measure": "accuracy_last",
+        "scale": "proxy",
+        "baseline": "b",
         "claims": claims,
         "cells": [{"row": row, "column": "c", "printed": {}, "runs": names} for row, names in runs.items()],
-    }  # fmt: skip
+    }
     (tmp_path / "item.json").write_text(json.dumps(about))
     return load_item(tmp_path / "item.json")
 
@@ -79,15 +106,24 @@ def test_seeds_that_all_cells_have_are_paired(item: Reproduction) -> None:
 
 def test_a_premise_is_read_off_the_same_seeds(item: Reproduction) -> None:
     claims = [{"text": "", "terms": [[1.0, "b", "c"]], "given": [[1.0, "a", "c"], [-1.0, "b", "c"]]}]
-    (found,) = judged(Reproduction(item.folder, {**item.about, "claims": claims}), load_runs(run_folders(item)))
+    (found,) = judged(
+        Reproduction(item.folder, {**item.about, "claims": claims}), load_runs(run_folders(item))
+    )
     assert found.values == pytest.approx([50.0, 60.0])  # of seeds 0 and 1
     assert found.given == pytest.approx([30.0, 10.0])
 
 
-def test_terms_may_be_of_averages_and_of_another_measure_and_a_number_is_taken_off(item: Reproduction) -> None:
-    """The column m is the mean of c alone; the last accuracy is the best one here, so that their difference is 0."""
+def test_terms_may_be_of_averages_and_of_another_measure_and_a_number_is_taken_off(
+    item: Reproduction,
+) -> None:
+    """The column m is the mean of c alone; the last accuracy is the best one here, so that their
+    difference is 0.
+    """
     terms = [[1.0, "a", "m"], [-1.0, "b", "c", "accuracy_best"]]
-    claims = [{"text": "", "terms": terms, "minus": 20.0, "within": 15.0}, {"text": "", "terms": [[1.0, "a", "nowhere"]]}]
+    claims = [
+        {"text": "", "terms": terms, "minus": 20.0, "within": 15.0},
+        {"text": "", "terms": [[1.0, "a", "nowhere"]]},
+    ]
     averages = [{"column": "m", "of": ["c"], "whole": 1, "printed": {}}]
     about = {**item.about, "claims": claims, "averages": averages}
     found, absent = judged(Reproduction(item.folder, about), load_runs(run_folders(item)))

@@ -1,4 +1,6 @@
-"""Runs are compared only where all but the method is equal; what differs is named wherever they stand side by side."""
+"""Runs are compared only where all but the method is equal; what differs is named wherever they stand
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,25 @@ def change(folder: Path, where: str, value: object) -> None:
     (folder / "run.json").write_text(json.dumps(file))
 
 
-def pair(write_run: WriteRun, where: str = "", value: object = None, seeds: int = 3, other_split: str = "p10c2") -> None:
+def pair(
+    write_run: WriteRun, where: str = "", value: object = None, seeds: int = 3, other_split: str = "p10c2"
+) -> None:
     """fedavg and fedprox, three seeds; in fedprox's runs one thing is another."""
     for method, best, split in (("fedavg", 0.5, "p10c2"), ("fedprox", 0.7, other_split)):
         for seed in range(seeds):
             config = copy.deepcopy(RunConfig(method=method, seed=seed).as_dict())
             config["data"]["split"] = split
             scores = [best, best + 0.01 * seed]
-            folder = write_run(f"{method}{seed}", scores, personal=scores, method=method, seed=seed, split=split, config=config,
-                               partition_sha256=ONE)  # fmt: skip
+            folder = write_run(
+                f"{method}{seed}",
+                scores,
+                personal=scores,
+                method=method,
+                seed=seed,
+                split=split,
+                config=config,
+                partition_sha256=ONE,
+            )
             change(folder, "config.federation.rounds", 2)
             if where and method == "fedprox":
                 change(folder, where, value)
@@ -73,7 +85,7 @@ UNLIKE: list[tuple[str, Any, str]] = [
     ("config.numerics.cohort", 8, "numerics.cohort differs (8 / none)"),
     ("config.privacy.noise", 1.5, "privacy.noise differs (1.5 / none)"),
     ("config.faults.drop", 0.5, "faults.drop differs (0.5 / none)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("where", "value", "said"), UNLIKE, ids=[where for where, _, _ in UNLIKE])
@@ -96,7 +108,9 @@ def test_what_differs_is_named_in_every_form_and_is_never_tested(
     assert "p (" not in task_sections(runs, groups(runs))
 
 
-def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(tmp_path: Path, write_run: WriteRun) -> None:
+def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     pair(write_run)
     runs = load_runs([tmp_path])
     assert "comparable" not in summary(runs)
@@ -109,9 +123,14 @@ def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("where", "value"),
-    [("config.args", {"mu": 0.5}), ("config.federation.survey", 2), ("config.federation.eval_every", 2),
-     ("config.runtime.actors", 9), ("config.data.root", "/elsewhere")],
-)  # fmt: skip
+    [
+        ("config.args", {"mu": 0.5}),
+        ("config.federation.survey", 2),
+        ("config.federation.eval_every", 2),
+        ("config.runtime.actors", 9),
+        ("config.data.root", "/elsewhere"),
+    ],
+)
 def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
     tmp_path: Path, write_run: WriteRun, where: str, value: object
 ) -> None:
@@ -120,7 +139,9 @@ def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
     assert all(not one.against for one in judge(runs, groups(runs)).values())
 
 
-def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     pair(write_run, "config.numerics.cohort", 8)
     for seed in range(3):
         change(tmp_path / f"fedprox{seed}", "auto", {"cohort": 8})
@@ -130,7 +151,9 @@ def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(tmp_path: P
 def test_a_stopped_run_is_not_compared_with_finished_ones(tmp_path: Path, write_run: WriteRun) -> None:
     pair(write_run)
     for seed in range(3):
-        write_run(f"map{seed}", [0.9], method="map", seed=seed, state="running", planned=2, partition_sha256=ONE)
+        write_run(
+            f"map{seed}", [0.9], method="map", seed=seed, state="running", planned=2, partition_sha256=ONE
+        )
         config = RunConfig(method="map", seed=seed).as_dict()
         change(tmp_path / f"map{seed}", "config", config)
         change(tmp_path / f"map{seed}", "config.federation.rounds", 2)
@@ -138,14 +161,19 @@ def test_a_stopped_run_is_not_compared_with_finished_ones(tmp_path: Path, write_
     assert "the number of rounds done differs (1 / 2)" in told
 
 
-def test_one_partition_under_two_names_is_one_task_and_is_compared(tmp_path: Path, write_run: WriteRun) -> None:
+def test_one_partition_under_two_names_is_one_task_and_is_compared(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     pair(write_run, seeds=2, other_split="file:a/my.npz")
     runs = load_runs([tmp_path])
     assert list(tasks(runs)) == [("digits", "p10c2 = file:a/my.npz")]
     sheet = comparison_sheet(runs, groups(runs))
     assert sheet is not None
     assert len(sheet.lines) == 1
-    assert any("the partition has two names (" in cell and "is the same" in cell for cell in summary(runs)["comparable"])
+    assert any(
+        "the partition has two names (" in cell and "is the same" in cell
+        for cell in summary(runs)["comparable"]
+    )
 
 
 def test_runs_from_before_the_hash_was_recorded_are_compared_by_name_and_that_is_said(
@@ -157,21 +185,29 @@ def test_runs_from_before_the_hash_was_recorded_are_compared_by_name_and_that_is
     assert summary(runs)["comparable"].str.contains("hash is not recorded").any()
 
 
-def test_no_mean_is_over_partitions_that_only_share_a_file_s_name(tmp_path: Path, write_run: WriteRun) -> None:
+def test_no_mean_is_over_partitions_that_only_share_a_file_s_name(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     """Seed 0 is of one partition, seeds 1 and 2 of another: two experiments, told apart by their hashes."""
     for seed in range(3):
         write_run(f"s{seed}", [0.5], seed=seed, split="file:my.npz", partition_sha256=OTHER if seed else ONE)
     found = groups(load_runs([tmp_path]))
     assert {group.label: group.used for group in found} == {
-        "fedavg partition=a1b2c3d4": ("s0",), "fedavg partition=c3d4e5f6": ("s1", "s2"),
-    }  # fmt: skip
+        "fedavg partition=a1b2c3d4": ("s0",),
+        "fedavg partition=c3d4e5f6": ("s1", "s2"),
+    }
     for group in found:
-        (curve,) = (one for one in task_curves(load_runs([tmp_path]), found[0].task, "Aggregation accuracy")
-                    if one.label.removesuffix(MARK) == group.label)  # fmt: skip
+        (curve,) = (
+            one
+            for one in task_curves(load_runs([tmp_path]), found[0].task, "Aggregation accuracy")
+            if one.label.removesuffix(MARK) == group.label
+        )
         assert curve.mean.tolist() == [0.5]
 
 
-def test_a_drawn_partition_of_one_seed_with_two_hashes_is_two_experiments(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_drawn_partition_of_one_seed_with_two_hashes_is_two_experiments(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for name, seed, digest in (("a0", 0, ONE), ("a1", 1, "e" * 64), ("b0", 0, OTHER)):
         write_run(name, [0.5], seed=seed, partition_sha256=digest)
     assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("a0", "a1"), ("b0",)]
@@ -183,8 +219,15 @@ def three(write_run: WriteRun, tmp_path: Path) -> Runs:
         for method, score, digest in (("fedavg", 0.5, ONE), ("fedprox", 0.6, ONE), ("map", 0.9, OTHER)):
             for seed in range(2):
                 name = f"{split[0]}-{method}{seed}"
-                write_run(name, [score - 0.1, score], personal=[score, score], method=method, seed=seed, split=split,
-                          partition_sha256=digest)  # fmt: skip
+                write_run(
+                    name,
+                    [score - 0.1, score],
+                    personal=[score, score],
+                    method=method,
+                    seed=seed,
+                    split=split,
+                    partition_sha256=digest,
+                )
     return load_runs([tmp_path])
 
 
@@ -208,27 +251,40 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
     assert "<strong>90.00" not in best
 
 
-def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(tmp_path: Path, write_run: WriteRun) -> None:
+def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for rounds, digest in ((1, ONE), (2, ONE)):
         for method, score in (("fedavg", 0.5), ("fedprox", 0.6)):
             for seed in range(2):
-                write_run(f"{method}{rounds}-{seed}", [score] * rounds, method=method, seed=seed, partition_sha256=digest)
+                write_run(
+                    f"{method}{rounds}-{seed}",
+                    [score] * rounds,
+                    method=method,
+                    seed=seed,
+                    partition_sha256=digest,
+                )
     runs = load_runs([tmp_path])
     sheet = comparison_sheet(runs, groups(runs))
     assert sheet is not None
     assert {(line[0], line[1]) for line in sheet.lines} == {
-        ("fedavg rounds=1", "fedprox rounds=1"), ("fedavg rounds=2", "fedprox rounds=2"),
-    }  # fmt: skip
+        ("fedavg rounds=1", "fedprox rounds=1"),
+        ("fedavg rounds=2", "fedprox rounds=2"),
+    }
 
 
-def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     about: dict[str, Any] = {
         "request": {"protocol": "validation", "select": "global", "grid": {"local.lr": [0.1, 0.5]}},
         "methods": {},
     }
     for method, rate in (("fedavg", 0.1), ("map", 0.5)):
         for seed in (1, 2):
-            folder = write_run(f"{method}/final/seed-{seed}", [0.5], method=method, seed=seed, partition_sha256=ONE)
+            folder = write_run(
+                f"{method}/final/seed-{seed}", [0.5], method=method, seed=seed, partition_sha256=ONE
+            )
             change(folder, "config.local.lr", rate)
         final = [{"folder": f"{method}/final/seed-{seed}"} for seed in (1, 2)]
         about["methods"][method] = {
@@ -248,14 +304,29 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(tmp_pat
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(sheet)
 
 
-def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     cells = []
     for row in ("FedAvg", "FedMR", "FedProx"):
         names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
         cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
     change(tmp_path / "FedMR1", "partition_sha256", OTHER)
-    about = {"schema": 1, "paper": "fedmr", "name": "x", "title": "t", "measure": "accuracy_last", "scale": "proxy", "unit": "%",
-             "tolerance": 0.5, "baseline": "FedAvg", "note": "", "cells": cells, "averages": [], "left_out": []}  # fmt: skip
+    about = {
+        "schema": 1,
+        "paper": "fedmr",
+        "name": "x",
+        "title": "t",
+        "measure": "accuracy_last",
+        "scale": "proxy",
+        "unit": "%",
+        "tolerance": 0.5,
+        "baseline": "FedAvg",
+        "note": "",
+        "cells": cells,
+        "averages": [],
+        "left_out": [],
+    }
     (tmp_path / "item.json").write_text(json.dumps(about))
     item = load_item(tmp_path / "item.json")
     runs = load_runs(run_folders(item))
@@ -266,7 +337,9 @@ def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(tmp_
 
 
 def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
-    """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs may be compared."""
+    """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs
+    may be compared.
+    """
     for dataset in {name for name, _ in TRANSFORMS}:
         styles: dict[Any, list[str]] = {}
         for (name, style), transform in TRANSFORMS.items():

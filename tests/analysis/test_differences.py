@@ -1,4 +1,6 @@
-"""Gains, distances to the best other method and costs: as printed, as the printed numbers give them, and ours."""
+"""Gains, distances to the best other method and costs: as printed, as the printed numbers give them, and
+ours.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NO_RUN = "–"
 
 
 def item(folder: Path, key: str, cells: Mapping[tuple[str, str], Sequence[Row]]) -> tuple[Reproduction, Runs]:
-    """An item at full scale; behind its cells (row, column) runs of these rows, a seed each; one client takes part."""
+    """An item at full scale; behind its cells (row, column) runs of these rows, a seed each; one client
+    takes part.
+    """
     whole = find_item(key)
     found = load_item(write_item(whole, "full", folder, planned_runs(whole, "full", folder, [], 1)))
     for cell in found.about["cells"]:
@@ -32,7 +36,10 @@ def item(folder: Path, key: str, cells: Mapping[tuple[str, str], Sequence[Row]])
             writer.add([row])
             writer.flush()
             config = {"method": "m", "seed": seed, "federation": {"participation": 1.0}}
-            write_json(folder / name / "run.json", {"run_id": name, "state": "finished", "config": config, "clients": 1})
+            write_json(
+                folder / name / "run.json",
+                {"run_id": name, "state": "finished", "config": config, "clients": 1},
+            )
             cell["runs"].append(str(folder / name))
     return found, read_runs([folder])
 
@@ -60,10 +67,16 @@ def test_differences_are_of_the_seeds_that_both_have() -> None:
 
 
 def test_the_best_other_has_the_highest_mean_and_is_not_the_baseline() -> None:
-    """c has the best single seed, b the higher mean (5 to 4.5) over the two seeds that all have; d never ran."""
+    """c has the best single seed, b the higher mean (5 to 4.5) over the two seeds that all have; d never
+    ran.
+    """
     scores: dict[str, dict[int, float]] = {
-        "a": {0: 8.0, 1: 9.0}, "base": {0: 7.0, 1: 7.0}, "b": {0: 5.0, 1: 5.0, 2: 0.0}, "c": {0: 6.0, 1: 3.0}, "d": {},
-    }  # fmt: skip
+        "a": {0: 8.0, 1: 9.0},
+        "base": {0: 7.0, 1: 7.0},
+        "b": {0: 5.0, 1: 5.0, 2: 0.0},
+        "c": {0: 6.0, 1: 3.0},
+        "d": {},
+    }
     assert to_best_other(scores, "a", "base") == ([3.0, 4.0], "b (2 of 3 ran)")
     del scores["d"]
     assert to_best_other(scores, "a", "base").to == "b"
@@ -72,65 +85,122 @@ def test_the_best_other_has_the_highest_mean_and_is_not_the_baseline() -> None:
 
 
 def test_table_1_s_wrong_gain_stands_beside_what_the_printed_accuracies_give_and_ours(tmp_path: Path) -> None:
-    """CIFAR-10 P10C2: 2.23 is printed for 73.32 − 67.27. Ours: gains 11 and 8, t(1) = 12.706; MOON has the best mean but FedMR's,
-    71 − 66 and 70 − 66."""
+    """CIFAR-10 P10C2: 2.23 is printed for 73.32 − 67.27. Ours: gains 11 and 8, t(1) = 12.706; MOON has the
+    best mean but FedMR's, 71 − 66 and 70 − 66.
+    """
     column = "CIFAR10 P10C2"
-    rows = {"FedAvg": scored(0.60, 0.62), "FedProx": scored(0.70, 0.60), "MOON": scored(0.66, 0.66), "FedMR": scored(0.71, 0.70)}
+    rows = {
+        "FedAvg": scored(0.60, 0.62),
+        "FedProx": scored(0.70, 0.60),
+        "MOON": scored(0.66, 0.66),
+        "FedMR": scored(0.71, 0.70),
+    }
     found, runs = item(tmp_path, "fedmr/table1", {(row, column): values for row, values in rows.items()})
     told = lines(item_view(found, runs).tables["Differences that the paper prints"])
     of_fedavg, of_best = told[column, "gain"], told[column, "Δ"]
-    assert [of_fedavg[title] for title in ("Method", "What", "Paper", "From its numbers", "Ours", "Seeds")] == [
-        "FedMR", "gain over FedAvg", "+2.23", "+6.05", "+9.50 ± 19.06", "2",
-    ]  # fmt: skip
-    assert [of_best[title] for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")] == [
-        "+2.23", "+2.23", "+4.50 ± 6.35", "FedProx", "MOON (2 of 6 ran)",
-    ]  # fmt: skip
+    assert [
+        of_fedavg[title] for title in ("Method", "What", "Paper", "From its numbers", "Ours", "Seeds")
+    ] == [
+        "FedMR",
+        "gain over FedAvg",
+        "+2.23",
+        "+6.05",
+        "+9.50 ± 19.06",
+        "2",
+    ]
+    assert [
+        of_best[title]
+        for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")
+    ] == [
+        "+2.23",
+        "+2.23",
+        "+4.50 ± 6.35",
+        "FedProx",
+        "MOON (2 of 6 ran)",
+    ]
     assert told["CIFAR10 P5C2", "gain"]["Ours"] == NO_RUN
 
 
 def test_what_the_paper_s_numbers_give_is_of_all_its_methods_whatever_was_run(tmp_path: Path) -> None:
     """In FMNIST P5C2 the best other is FedDyn, 71.01, of which there is no cell: 75.51 − 71.01."""
     column = "FMNIST P5C2"
-    found, runs = item(tmp_path, "fedmr/table1", {("FedMR", column): scored(0.7), ("MOON", column): scored(0.6)})
+    found, runs = item(
+        tmp_path, "fedmr/table1", {("FedMR", column): scored(0.7), ("MOON", column): scored(0.6)}
+    )
     few = [cell for cell in found.about["cells"] if cell["row"] in ("FedMR", "MOON")]
-    told = lines(difference_sheet(Reproduction(found.folder, {**found.about, "cells": few}), runs))[column, "Δ"]
-    assert [told[title] for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")] == [
-        "+4.50", "+4.50", "+10.00", "FedDyn", "MOON (1 of 6 ran)",
-    ]  # fmt: skip
+    told = lines(difference_sheet(Reproduction(found.folder, {**found.about, "cells": few}), runs))[
+        column, "Δ"
+    ]
+    assert [
+        told[title]
+        for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")
+    ] == [
+        "+4.50",
+        "+4.50",
+        "+10.00",
+        "FedDyn",
+        "MOON (1 of 6 ran)",
+    ]
 
 
 def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> None:
-    """docs/papers/fedmr.md §E6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells, CIFAR-100's Δ +0.44 is +0.64."""
+    """docs/papers/fedmr.md §E6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells,
+    CIFAR-100's Δ +0.44 is +0.64.
+    """
     splits = [f"FMNIST {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
-    cells = {(row, split): scored(value + 0.05 * i) for row, value in (("FedAvg", 0.5), ("FedMR", 0.6))
-             for i, split in enumerate(splits)}  # fmt: skip
+    cells = {
+        (row, split): scored(value + 0.05 * i)
+        for row, value in (("FedAvg", 0.5), ("FedMR", 0.6))
+        for i, split in enumerate(splits)
+    }
     found, runs = item(tmp_path, "fedmr/table1", cells)
     told = lines(difference_sheet(found, runs))
-    assert [told["FMNIST avg", "gain"][title] for title in ("Paper", "From its numbers", "Ours")] == ["+4.10", "+3.90", "+10.00"]
-    assert [told["FMNIST avg", "Δ"][title] for title in ("Paper", "From its numbers", "Ours")] == ["+3.19", "+2.99", NO_RUN]
+    assert [told["FMNIST avg", "gain"][title] for title in ("Paper", "From its numbers", "Ours")] == [
+        "+4.10",
+        "+3.90",
+        "+10.00",
+    ]
+    assert [told["FMNIST avg", "Δ"][title] for title in ("Paper", "From its numbers", "Ours")] == [
+        "+3.19",
+        "+2.99",
+        NO_RUN,
+    ]
     assert [told["CIFAR100 avg", "Δ"][title] for title in ("Paper", "From its numbers")] == ["+0.44", "+0.64"]
     found.about["averages"][0]["of"].pop()  # as where a scale lacks one of its columns
     assert ("FMNIST avg", "gain") not in lines(difference_sheet(found, runs))
 
 
 def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
-    """docs/papers/fedmr.md §4: C·d of prototypes over weights and statistics of BatchNorm, 0.0458 % for ResNet-18; here with the counts of
-    classes and of samples. Printed are digits cut off numbers that were rounded before."""
-    sizes = {"CIFAR10": (11_183_562, 10 * 512, 10), "CIFAR100": (36_564_932, 100 * 640, 100), "ISIC2019": (4_874_532, 8 * 640, 8)}
+    """docs/papers/fedmr.md §4: C·d of prototypes over weights and statistics of BatchNorm, 0.0458 % for
+    ResNet-18; here with the counts of classes and of samples. Printed are digits cut off numbers that were
+    rounded before.
+    """
+    sizes = {
+        "CIFAR10": (11_183_562, 10 * 512, 10),
+        "CIFAR100": (36_564_932, 100 * 640, 100),
+        "ISIC2019": (4_874_532, 8 * 640, 8),
+    }
     cells: dict[tuple[str, str], list[Row]] = {}
     for name, (model, prototypes, classes) in sizes.items():
         cells["without_prototypes", f"{name} -"] = sends(model + 1)
         cells["with_prototypes", f"{name} -"] = sends(model + prototypes + classes + 1)
     found, runs = item(tmp_path, "fedmr/table3", cells)
     told = lines(difference_sheet(found, runs))
-    assert {column: [line[title] for title in ("Paper", "From its numbers", "Ours")] for (column, _), line in told.items()} == {
-        "FMNIST -": ["+0.044", "+0.045", NO_RUN], "SVHN -": ["+0.044", "+0.045", NO_RUN],
-        "CIFAR10 -": ["+0.044", "+0.045", "+0.046"], "CIFAR100 -": ["+0.175", "+0.175", "+0.175"],
+    assert {
+        column: [line[title] for title in ("Paper", "From its numbers", "Ours")]
+        for (column, _), line in told.items()
+    } == {
+        "FMNIST -": ["+0.044", "+0.045", NO_RUN],
+        "SVHN -": ["+0.044", "+0.045", NO_RUN],
+        "CIFAR10 -": ["+0.044", "+0.045", "+0.046"],
+        "CIFAR100 -": ["+0.175", "+0.175", "+0.175"],
         "ISIC2019 -": ["+0.102", "+0.103", "+0.105"],
-    }  # fmt: skip
+    }
 
 
-@pytest.mark.parametrize(("key", "table"), [("fedmr/table1", "Table1"), ("fedmr/table2", "Table2"), ("fedmr/table3", "Table3")])
+@pytest.mark.parametrize(
+    ("key", "table"), [("fedmr/table1", "Table1"), ("fedmr/table2", "Table2"), ("fedmr/table3", "Table3")]
+)
 def test_every_difference_that_is_printed_is_shown(key: str, table: str, tmp_path: Path) -> None:
     frame = printed_values("fedmr")
     wanted = frame[(frame["table"] == table) & frame["metric"].isin(list(KINDS))]
@@ -146,5 +216,10 @@ def test_where_no_difference_is_printed_there_is_no_table_of_them(key: str, tmp_
 
 def test_what_is_compared_is_all_that_the_paper_prints_besides() -> None:
     """The other metrics are items' own, or of table 4's speed."""
-    own = {"global_test_acc_pct", "params_per_round_millions", "rounds_to_fedavg_best_acc", "top50_eigenvalue_variance"}
+    own = {
+        "global_test_acc_pct",
+        "params_per_round_millions",
+        "rounds_to_fedavg_best_acc",
+        "top50_eigenvalue_variance",
+    }
     assert set(printed_values("fedmr")["metric"]) == {*KINDS, *own, "speedup_x"}

@@ -19,11 +19,20 @@ def study(known: float = 0.002, guessed: float = 5.0, variance: float = 1.0) -> 
         ends |= {f"{name} (variance)": variance * error, f"{name} (scale)": error}
     rows: list[tuple[str, str, float, str, float]] = []
     for name, end in ends.items():
-        rows += [("cifar10", name, 1, "trace", 1.3), ("cifar10", name, 2, "trace", end), ("cifar10", name, 0, "mse", end)]
+        rows += [
+            ("cifar10", name, 1, "trace", 1.3),
+            ("cifar10", name, 2, "trace", end),
+            ("cifar10", name, 0, "mse", end),
+        ]
     images = [("cifar10", row, "1", 2, 2, 3, [0.5] * 12) for row in ("original", "DLG")]
     about = {"name": "leakage", "scale": "proxy", "seed": 0, "settings": {"images": 2}}
     none = pd.DataFrame(columns=COLUMNS["points"])
-    return Study(about, pd.DataFrame(rows, columns=COLUMNS["values"]), none, pd.DataFrame(images, columns=COLUMNS["images"]))
+    return Study(
+        about,
+        pd.DataFrame(rows, columns=COLUMNS["values"]),
+        none,
+        pd.DataFrame(images, columns=COLUMNS["images"]),
+    )
 
 
 def holds(one: Study) -> list[bool]:
@@ -58,7 +67,12 @@ def test_the_marks_are_those_of_the_papers_table_4() -> None:
         printed = printed[printed[name] == value]
     marks = dict(zip(printed["method"], printed["value"], strict=True))
     assert marks == {"Original": "n/a", **PRINTED, "MpFedcon": "yes"}
-    assert PRINTED == {"Gaussian 1e-4": "no", "Gaussian 1e-2": "yes", "Laplace 1e-4": "no", "Laplace 1e-2": "yes"}
+    assert PRINTED == {
+        "Gaussian 1e-4": "no",
+        "Gaussian 1e-2": "yes",
+        "Laplace 1e-4": "no",
+        "Laplace 1e-2": "yes",
+    }
 
 
 def test_what_was_not_measured_is_a_dash_and_what_was_is_in_the_table_of_attacks() -> None:
@@ -72,7 +86,10 @@ def test_what_was_not_measured_is_a_dash_and_what_was_is_in_the_table_of_attacks
 
 def test_the_figures_are_the_curves_and_the_pictures() -> None:
     curves, pictures = (one.figure for one in painted(study()).figures)
-    assert [len(axes.get_lines()) for axes in curves.axes] == [2 * 4 + 1, 2 * 9 + 1]  # a line and a mark each, and 0.03
+    assert [len(axes.get_lines()) for axes in curves.axes] == [
+        2 * 4 + 1,
+        2 * 9 + 1,
+    ]  # a line and a mark each, and 0.03
     assert max(max(line.get_ydata()) for axes in curves.axes for line in axes.get_lines()) <= 10.0  # type: ignore[arg-type]
     assert len(pictures.axes) == 2
     assert check_sheet([study()]) is not None

@@ -43,7 +43,11 @@ def test_paths_without_a_run_are_named_with_the_reason(tmp_path: Path) -> None:
 def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [0.5, 0.6], args={"mu": 0.1}, planned=9)
     row = load_runs([tmp_path]).runs.loc["a"]
-    assert (row["config.local.lr"], row["config.method_args.mu"], row["versions.ray"]) == (0.05, 0.1, "2.54.0")
+    assert (row["config.local.lr"], row["config.method_args.mu"], row["versions.ray"]) == (
+        0.05,
+        0.1,
+        "2.54.0",
+    )
     assert (row["rounds_done"], row["rounds_planned"]) == (2, 9)
 
 
@@ -74,7 +78,7 @@ def test_a_damaged_part_is_named_and_the_others_are_read(tmp_path: Path, write_r
 
 @pytest.mark.parametrize(
     ("lost", "told"), [([1], "1-5"), ([2], "6-10"), ([1, 3], "1-5, 11-12"), ([1, 2, 3], "1-12")]
-)  # fmt: skip
+)
 def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
     tmp_path: Path, write_run: WriteRun, lost: list[int], told: str
 ) -> None:
@@ -83,7 +87,9 @@ def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
     for number in lost:
         parts[number - 1].unlink()
     runs = load_runs([tmp_path])
-    assert dict(runs.unreadable) == {str(folder / "metrics"): f"no part has the rows of rounds {told}; put them back"}
+    assert dict(runs.unreadable) == {
+        str(folder / "metrics"): f"no part has the rows of rounds {told}; put them back"
+    }
     assert len(runs.runs) == 1
 
 
@@ -108,7 +114,9 @@ def test_a_run_json_that_says_almost_nothing_is_enough(tmp_path: Path, write_run
     assert (row["method"], row["seed"], row["dataset"], row["state"]) == ("map", 3, "digits", "")
 
 
-def test_a_run_before_its_first_flush_is_described_by_its_configuration(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_run_before_its_first_flush_is_described_by_its_configuration(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [], method="fedmr", state="running", planned=5)
     row = load_runs([tmp_path]).runs.loc["a"]
     assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
@@ -123,7 +131,9 @@ def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> No
     }
 
 
-def test_runs_that_differ_in_seed_and_execution_only_are_one_group(tmp_path: Path, write_run: WriteRun) -> None:
+def test_runs_that_differ_in_seed_and_execution_only_are_one_group(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for seed in (0, 1):
         write_run(f"s{seed}", [0.5], seed=seed)  # the fixture varies runtime.actors with the seed
     (group,) = groups(load_runs([tmp_path]))
@@ -131,16 +141,34 @@ def test_runs_that_differ_in_seed_and_execution_only_are_one_group(tmp_path: Pat
     assert group.label == "fedavg"
 
 
-def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(tmp_path: Path, write_run: WriteRun) -> None:
-    """Nor does a setting at none, or one that asks for nothing and that a run of an older version does not have."""
-    for seed, (epochs, data, federation) in enumerate([
-        (5, {"root": None, "local_test": None}, {"rounds": 9}),
-        (5.0, {"root": "/data", "download": True, "samples": 0}, {"rounds": 9.0, "weighting": "", "survey": 0}),
-    ]):  # fmt: skip
-        write_run(f"s{seed}", [0.5], seed=seed, config={
-            "method": "fedavg", "seed": seed, "data": {"dataset": "digits", "split": "p10c2", **data},
-            "local": {"epochs": epochs}, "federation": federation,
-        })  # fmt: skip
+def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Nor does a setting at none, or one that asks for nothing and that a run of an older version does
+    not have.
+    """
+    for seed, (epochs, data, federation) in enumerate(
+        [
+            (5, {"root": None, "local_test": None}, {"rounds": 9}),
+            (
+                5.0,
+                {"root": "/data", "download": True, "samples": 0},
+                {"rounds": 9.0, "weighting": "", "survey": 0},
+            ),
+        ]
+    ):
+        write_run(
+            f"s{seed}",
+            [0.5],
+            seed=seed,
+            config={
+                "method": "fedavg",
+                "seed": seed,
+                "data": {"dataset": "digits", "split": "p10c2", **data},
+                "local": {"epochs": epochs},
+                "federation": federation,
+            },
+        )
     (group,) = groups(load_runs([tmp_path]))
     assert (group.label, group.used) == ("fedavg", ("s0", "s1"))
 
@@ -148,11 +176,15 @@ def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(t
 def test_no_two_groups_of_a_task_share_a_label(tmp_path: Path, write_run: WriteRun) -> None:
     """Tables go by labels. Here the settings differ where labels do not look: in what the task is."""
     for name, split in (("a", "p10c2"), ("b", "P10C2")):
-        write_run(name, [0.5], config={"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}})
+        write_run(
+            name, [0.5], config={"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}}
+        )
     assert {group.label for group in groups(load_runs([tmp_path]))} == {"fedavg", "fedavg (2)"}
 
 
-def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [0.5], method="fedprox", args={"mu": 0.1})
     write_run("b", [0.5], method="fedprox", args={"mu": 1.0})
     write_run("c", [0.5])
@@ -160,7 +192,9 @@ def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(tmp_p
     assert labels == {"fedprox mu=0.1", "fedprox mu=1", "fedavg"}
 
 
-def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(tmp_path: Path, write_run: WriteRun) -> None:
+def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [0.5, 0.5], seed=0)
     write_run("again", [0.5, 0.5], seed=0)
     write_run("killed", [0.5], seed=1, state="running", planned=2)

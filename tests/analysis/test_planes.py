@@ -1,4 +1,6 @@
-"""Features and proxies in the plane: true angles, ten classes told apart, every proxy to be seen; what lines mean."""
+"""Features and proxies in the plane: true angles, ten classes told apart, every proxy to be seen; what
+lines mean.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from raffed.analysis.studies.map import targeted_classes, two_client_demo
 from raffed.analysis.studies.study import COLUMNS, Study
 
 
-def study(points: list[tuple[str, str, int, float, float]], values: list[tuple[str, str, float, str, float]]) -> Study:
+def study(
+    points: list[tuple[str, str, int, float, float]], values: list[tuple[str, str, float, str, float]]
+) -> Study:
     frames = {name: pd.DataFrame(columns=columns) for name, columns in COLUMNS.items()}
     frames["points"] = pd.DataFrame(points, columns=COLUMNS["points"])
     frames["values"] = pd.DataFrame(values, columns=COLUMNS["values"])
@@ -22,7 +26,12 @@ def test_ten_classes_have_ten_colours_and_markers_on_both_backgrounds() -> None:
         looks = [class_look(label, theme) for label in range(10)]
         assert [len(set(part)) for part in zip(*looks, strict=True)] == [10, 10]
         colours = [to_rgb(colour) for colour, _ in looks]
-        apart = [sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5 for a in colours for b in colours if a != b]
+        apart = [
+            sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5
+            for a in colours
+            for b in colours
+            if a != b
+        ]
         assert min(apart) > 0.15
     for label in range(10):
         assert in_the_dark(class_look(label, LIGHT)[0]) == class_look(label, DARK)[0]
@@ -41,23 +50,42 @@ def test_a_unit_is_as_long_to_the_right_as_upwards() -> None:
 
 def test_proxies_lie_on_top_of_features_with_an_edge_of_the_paper_s_colour() -> None:
     points = [("p", "proxy", 7, 0.1, 0.1), ("p", "missing proxy", 8, 0.2, 0.1), ("p", "feature", 7, 1.0, 1.0)]
-    lines = {line.get_zorder(): line for line in planes(study(points, []), [["p"]], range(10)).axes[0].get_lines()
-             if list(line.get_xdata()) == [1.0]}  # fmt: skip
+    lines = {
+        line.get_zorder(): line
+        for line in planes(study(points, []), [["p"]], range(10)).axes[0].get_lines()
+        if list(line.get_xdata()) == [1.0]
+    }
     proxy = lines[max(lines)]
     assert max(lines) > min(lines)
-    assert (proxy.get_markeredgecolor(), proxy.get_markerfacecolor()) == (LIGHT.paper, class_look(7, LIGHT)[0])
+    assert (proxy.get_markeredgecolor(), proxy.get_markerfacecolor()) == (
+        LIGHT.paper,
+        class_look(7, LIGHT)[0],
+    )
 
 
 def test_targeted_classes_are_labelled_where_networks_were_trained() -> None:
-    values = [("targeted classes", name, n, "accuracy", 0.5) for name in ("M1", "M2", "M2 among n") for n in (10.0, 20.0, 80.0)]
+    values = [
+        ("targeted classes", name, n, "accuracy", 0.5)
+        for name in ("M1", "M2", "M2 among n")
+        for n in (10.0, 20.0, 80.0)
+    ]
     axes = targeted_classes(study([], values)).figures[0].figure.axes[0]
     assert list(axes.get_xticks()) == [10, 20, 80]
 
 
 def test_the_saw_says_what_solid_and_dotted_lines_are() -> None:
-    metrics = ("accuracy, downloaded", "accuracy, personalized", "accuracy, aggregated", "norm of missing proxies after training")
-    values = [(method, "client 1", float(round), metric, 0.5) for method in ("FedAvg", "MAP") for round in (1, 2)
-              for metric in metrics]  # fmt: skip
+    metrics = (
+        "accuracy, downloaded",
+        "accuracy, personalized",
+        "accuracy, aggregated",
+        "norm of missing proxies after training",
+    )
+    values = [
+        (method, "client 1", float(round), metric, 0.5)
+        for method in ("FedAvg", "MAP")
+        for round in (1, 2)
+        for metric in metrics
+    ]
     drawn = svg(two_client_demo(study([], values)).figures[1].figure)
     assert ">within a round<" in drawn
     assert ">between rounds, to the next download<" in drawn

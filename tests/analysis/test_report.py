@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from raffed.analysis import NoRunsError, class_heat_map, curves, load_runs, write_report
 from raffed.analysis import report as report_module
 from raffed.analysis.__main__ import main
-from raffed.analysis.figures.curves import DARK, LIGHT, class_accuracy, in_the_dark, panel_figure, spread, svg, task_curves
+from raffed.analysis.figures.curves import (
+    DARK,
+    LIGHT,
+    class_accuracy,
+    in_the_dark,
+    panel_figure,
+    spread,
+    svg,
+    task_curves,
+)
 from raffed.analysis.runs.groups import Group
 from raffed.analysis.runs.load import Runs
 
@@ -56,9 +65,23 @@ def report(some_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_has_its_page_its_tables_and_its_picture(report: Path) -> None:
     page = report
     assert page.name == "report.html"
-    assert sorted(path.name for path in page.parent.iterdir()) == ["curves.png", "report.html", "summary.csv", "summary.md"]
+    assert sorted(path.name for path in page.parent.iterdir()) == [
+        "curves.png",
+        "report.html",
+        "summary.csv",
+        "summary.md",
+    ]
     text = page.read_text(encoding="utf-8")
-    for said in ("50.00 ± ", "Configuration", "2.54.0", "ab" * 32, "cd" * 32, "ef" * 32, "0123abc", "local.lr"):
+    for said in (
+        "50.00 ± ",
+        "Configuration",
+        "2.54.0",
+        "ab" * 32,
+        "cd" * 32,
+        "ef" * 32,
+        "0123abc",
+        "local.lr",
+    ):
         assert said in text
     assert (page.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
     outline = Outline(text)
@@ -68,7 +91,12 @@ def test_a_report_has_its_page_its_tables_and_its_picture(report: Path) -> None:
 
 def test_nothing_in_a_page_is_fetched_or_run(report: Path) -> None:
     outline = Outline(report.read_text(encoding="utf-8"))
-    links = [value for _, attrs in outline.tags for name, value in attrs.items() if name in {"src", "srcset", "href"}]
+    links = [
+        value
+        for _, attrs in outline.tags
+        for name, value in attrs.items()
+        if name in {"src", "srcset", "href"}
+    ]
     assert links
     assert all(str(link).startswith("data:image/svg+xml;base64,") for link in links)
     assert not [tag for tag, _ in outline.tags if tag in {"script", "link", "iframe", "object"}]
@@ -77,14 +105,27 @@ def test_nothing_in_a_page_is_fetched_or_run(report: Path) -> None:
 def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run: WriteRun) -> None:
     evil = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
     folder = write_run(
-        "a", [0.5], personal=[0.5], method=evil, dataset=f"d{evil}", split="$\\frac{" + evil, args={evil: evil},
-        state=evil, error=evil, versions={evil: evil}, hashes={evil: [evil]}, commit=evil, hardware={evil: {evil: evil}},
-    )  # fmt: skip
+        "a",
+        [0.5],
+        personal=[0.5],
+        method=evil,
+        dataset=f"d{evil}",
+        split="$\\frac{" + evil,
+        args={evil: evil},
+        state=evil,
+        error=evil,
+        versions={evil: evil},
+        hashes={evil: [evil]},
+        commit=evil,
+        hardware={evil: {evil: evil}},
+    )
     (folder / "metrics" / f"part-{'<b>'}.parquet").write_bytes(evil.encode())
     write_run("b", [0.5], method="$\\frac{", dataset=f"d{evil}", split="$\\frac{" + evil)
     text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
     outline = Outline(text)
-    assert not [tag for tag, attrs in outline.tags if tag == "script" or "onerror" in attrs or attrs.get("src") == "x"]
+    assert not [
+        tag for tag, attrs in outline.tags if tag == "script" or "onerror" in attrs or attrs.get("src") == "x"
+    ]
     assert text.count("&lt;script&gt;") > 10
     assert "<script" not in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
 
@@ -102,9 +143,16 @@ def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run
 
 @pytest.mark.parametrize(
     ("counts", "shown"),
-    [({}, True), ({"samples": None}, False), ({"samples": [5, None, 3]}, False), ({"samples": [5, [4], 3]}, False),
-     ({"holders": [2, 2]}, False), ({"holders": [2, 2, -1]}, False), ({"holders": "222"}, False)],
-)  # fmt: skip
+    [
+        ({}, True),
+        ({"samples": None}, False),
+        ({"samples": [5, None, 3]}, False),
+        ({"samples": [5, [4], 3]}, False),
+        ({"holders": [2, 2]}, False),
+        ({"holders": [2, 2, -1]}, False),
+        ({"holders": "222"}, False),
+    ],
+)
 def test_counts_of_classes_that_are_none_leave_their_columns_out(
     counts: dict[str, Any], shown: bool, tmp_path: Path, write_run: WriteRun
 ) -> None:
@@ -135,14 +183,27 @@ def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
     assert "cifar10 · p10c2</h2>" in text
 
 
-def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(tmp_path: Path, write_run: WriteRun) -> None:
+def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     """pandas raises NotImplementedError of a comparison with an object."""
     write_run("a", [0.5])
     item = {
-        "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full",
-        "meaning": "x", "unit": "%", "tolerance": 1.0, "baseline": "FedAvg", "note": "", "left_out": [], "averages": [],
+        "schema": 1,
+        "paper": "map",
+        "name": "table1",
+        "title": "Table",
+        "measure": "accuracy_last",
+        "scale": "full",
+        "meaning": "x",
+        "unit": "%",
+        "tolerance": 1.0,
+        "baseline": "FedAvg",
+        "note": "",
+        "left_out": [],
+        "averages": [],
         "cells": [{"row": "FedAvg", "column": "a", "printed": {"table": {"a": 1}}, "runs": ["a"]}],
-    }  # fmt: skip
+    }
     (tmp_path / "item.json").write_text(json.dumps(item))
     loaded = load_runs([tmp_path])
     page = report_module.write_loaded(loaded, tmp_path / "out", report_module.find_items([tmp_path]))
@@ -150,7 +211,9 @@ def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(tmp_path: Pa
     assert f"{tmp_path / 'item.json'}</code>: damaged (NotImplementedError" in text
 
 
-def test_nothing_to_report_on_is_an_error_that_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_report_on_is_an_error_that_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(NoRunsError, match="missing: no such folder"):
         write_report([tmp_path / "missing"], tmp_path / "out")
     assert main([str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
@@ -170,18 +233,24 @@ def test_the_command_prints_the_table_and_names_what_it_left_out(
     assert f"left out {tmp_path / 'runs' / 'b'}: run.json is damaged" in said.err
 
 
-def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for seed, accuracies in enumerate([[0.2, 0.4], [0.4, 0.8, 0.9]]):
         write_run(f"s{seed}", accuracies, seed=seed, planned=3)
     (curve,) = task_curves(load_runs([tmp_path]), TASK, "Aggregation accuracy")
-    assert curve.rounds.tolist() == [1, 2], "only rounds that every seed has, so the mean is over the same seeds throughout"
+    assert curve.rounds.tolist() == [1, 2], (
+        "only rounds that every seed has, so the mean is over the same seeds throughout"
+    )
     assert curve.mean.tolist() == pytest.approx([0.3, 0.6])
     assert curve.low.tolist() == [0.2, 0.4]
     assert curve.high.tolist() == [0.4, 0.8]
 
 
 def test_the_class_view_shows_the_last_round_s_global_model(tmp_path: Path, write_run: WriteRun) -> None:
-    """The fixture gives class c of 3 the accuracy a·(0.6 + 0.8·c/3); a = 0.6 and 0.3 in the last rounds, mean 0.45."""
+    """The fixture gives class c of 3 the accuracy a·(0.6 + 0.8·c/3); a = 0.6 and 0.3 in the last rounds,
+    mean 0.45.
+    """
     write_run("s0", [0.1, 0.6], seed=0)
     write_run("s1", [0.1, 0.3], seed=1)
     table = class_accuracy(load_runs([tmp_path]), TASK)
@@ -209,7 +278,10 @@ def test_a_drawing_in_the_dark_is_the_one_the_dark_theme_draws(tmp_path: Path, w
     assert dark is not None
     light_svg = svg(light)
     # Matplotlib makes ids of what they style; they differ, and nothing looks at them.
-    drawn = [re.sub(r"\b[mp][0-9a-f]{10}\b", "id", drawing) for drawing in (light_svg, in_the_dark(light_svg), svg(dark))]
+    drawn = [
+        re.sub(r"\b[mp][0-9a-f]{10}\b", "id", drawing)
+        for drawing in (light_svg, in_the_dark(light_svg), svg(dark))
+    ]
     assert drawn[0] != drawn[1] == drawn[2]
 
 
@@ -230,7 +302,9 @@ def test_analysis_imports_of_raffed_what_reads_results_alone_and_neither_torch_n
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in names if re.match(r"(raffed(?!\.results)|torch|ray)(\.|$)", name)], file.name
+            assert not [name for name in names if re.match(r"(raffed(?!\.results)|torch|ray)(\.|$)", name)], (
+                file.name
+            )
 
 
 def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
@@ -240,7 +314,9 @@ def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: 
     assert "no run.json at or below it" in done.stderr
 
 
-def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(tmp_path: Path, write_run: WriteRun) -> None:
+def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for seed in range(130):  # of a method without personal models: nothing measured them
         write_run(f"run-{seed}", [0.25, 0.5], seed=seed)
     page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")

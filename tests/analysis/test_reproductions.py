@@ -1,4 +1,6 @@
-"""Paper beside ours: which numbers agree, in which order methods stand, and that a proxy is never compared by its level."""
+"""Paper beside ours: which numbers agree, in which order methods stand, and that a proxy is never
+compared by its level.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ WriteRun = Callable[..., Path]
 NAN = math.nan
 
 
-def line(ours: list[float], printed: float = NAN, gain: float = NAN, gains: tuple[float, ...] = (), target: bool = True) -> Line:
+def line(
+    ours: list[float],
+    printed: float = NAN,
+    gain: float = NAN,
+    gains: tuple[float, ...] = (),
+    target: bool = True,
+) -> Line:
     return Line("a", "b", printed, ours, gain, list(gains), target)
 
 
@@ -54,12 +62,16 @@ def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(foun
         (NAN, (), "–"),
     ],
 )
-def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(gain: float, gains: tuple[float, ...], word: str) -> None:
+def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(
+    gain: float, gains: tuple[float, ...], word: str
+) -> None:
     assert verdict(line([50.0], 90.0, gain, gains), "proxy", 0.5) == word
     assert verdict(line([50.0], 90.0, gain, gains), "smoke", 0.5) == "–"
 
 
-@pytest.mark.parametrize(("gain", "gains", "word"), [(2.0, (-3.0, -3.1, -2.9), "no target"), (NAN, (), "–"), (2.0, (), "–")])
+@pytest.mark.parametrize(
+    ("gain", "gains", "word"), [(2.0, (-3.0, -3.1, -2.9), "no target"), (NAN, (), "–"), (2.0, (), "–")]
+)
 def test_what_is_no_target_is_in_no_order_either(gain: float, gains: tuple[float, ...], word: str) -> None:
     found = line([50.0], 90.0, gain, gains, target=False)
     assert verdict(found, "proxy", 0.5) == word
@@ -68,19 +80,39 @@ def test_what_is_no_target_is_in_no_order_either(gain: float, gains: tuple[float
 
 @pytest.fixture
 def item_file(tmp_path: Path, write_run: WriteRun) -> Path:
-    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56... ours 60/62 and 70/71 over two seeds."""
+    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56... ours 60/62 and 70/71 over two
+    seeds.
+    """
     cells: list[dict[str, Any]] = []
     for row, scores in {"FedAvg": (0.60, 0.62), "FedMR": (0.70, 0.71)}.items():
         names = []
         for seed, score in enumerate(scores):
-            names.append(write_run(f"{row}-{seed}", [0.2, score, score - 0.1], seed=seed, method=row.lower()).name)
-        where = {"table": "Table1", "dataset": "FMNIST", "split": "P5C2", "method": row, "metric": "global_test_acc_pct"}
+            names.append(
+                write_run(f"{row}-{seed}", [0.2, score, score - 0.1], seed=seed, method=row.lower()).name
+            )
+        where = {
+            "table": "Table1",
+            "dataset": "FMNIST",
+            "split": "P5C2",
+            "method": row,
+            "metric": "global_test_acc_pct",
+        }
         cells.append({"row": row, "column": "FMNIST P5C2", "printed": where, "runs": names})
     about = {
-        "schema": 1, "paper": "fedmr", "name": "table1", "title": "t", "measure": "accuracy_best", "scale": "full", "unit": "%",
-        "tolerance": 0.5, "baseline": "FedAvg", "note": "<b>", "cells": cells, "averages": [],
+        "schema": 1,
+        "paper": "fedmr",
+        "name": "table1",
+        "title": "t",
+        "measure": "accuracy_best",
+        "scale": "full",
+        "unit": "%",
+        "tolerance": 0.5,
+        "baseline": "FedAvg",
+        "note": "<b>",
+        "cells": cells,
+        "averages": [],
         "left_out": ["MOON, x: missing: method moon"],
-    }  # fmt: skip
+    }
     (tmp_path / "item.json").write_text(json.dumps(about))
     return tmp_path / "item.json"
 
@@ -111,11 +143,17 @@ def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_fil
     assert sheet.lines[1][-2:] == ["+9.50 ± 6.35", "same order"]
 
 
-def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_file: Path, write_run: WriteRun) -> None:
-    """FedMR scores 70 and 71 with its default; another setting has the best single run (74), a third none yet."""
+def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(
+    item_file: Path, write_run: WriteRun
+) -> None:
+    """FedMR scores 70 and 71 with its default; another setting has the best single run (74), a third none
+    yet.
+    """
     about = json.loads(item_file.read_text())
     scores = enumerate((0.74, 0.60))
-    wild = [write_run(f"wild-{seed}", [0.2, 0.3, score], seed=seed, method="fedmr").name for seed, score in scores]
+    wild = [
+        write_run(f"wild-{seed}", [0.2, 0.3, score], seed=seed, method="fedmr").name for seed, score in scores
+    ]
     fedavg, fedmr = about["cells"]
     fedavg["settings"] = [{"setting": "defaults", "runs": fedavg["runs"]}]
     tried = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}
@@ -132,20 +170,41 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(item_fil
 
 def scored(write_run: WriteRun, name: str, by_seed: dict[int, tuple[float, float]]) -> dict[str, Any]:
     """A setting whose runs have an aggregation and a personalization accuracy by seed."""
-    runs = [write_run(f"{name}-{seed}", [a], personal=[b], seed=seed).name for seed, (a, b) in by_seed.items()]
+    runs = [
+        write_run(f"{name}-{seed}", [a], personal=[b], seed=seed).name for seed, (a, b) in by_seed.items()
+    ]
     return {"setting": name, "runs": runs}
 
 
 def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduction:
-    cell = {"row": "FedAvg", "column": "c", "printed": {}, "runs": [run for one in settings for run in one["runs"]],
-            "settings": list(settings)}  # fmt: skip
-    about = {"paper": "map", "name": "n", "title": "t", "measure": measure, "scale": "full", "unit": "%", "tolerance": 2,
-             "baseline": "FedAvg", "note": "", "cells": [cell], "averages": [], "left_out": []}  # fmt: skip
+    cell = {
+        "row": "FedAvg",
+        "column": "c",
+        "printed": {},
+        "runs": [run for one in settings for run in one["runs"]],
+        "settings": list(settings),
+    }
+    about = {
+        "paper": "map",
+        "name": "n",
+        "title": "t",
+        "measure": measure,
+        "scale": "full",
+        "unit": "%",
+        "tolerance": 2,
+        "baseline": "FedAvg",
+        "note": "",
+        "cells": [cell],
+        "averages": [],
+        "left_out": [],
+    }
     (folder / "item.json").write_text(json.dumps(about))
     return load_item(folder / "item.json")
 
 
-def test_settings_are_compared_over_the_seeds_that_all_of_them_have(tmp_path: Path, write_run: WriteRun) -> None:
+def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     """One setting has only the seed that is easy for all: 78 there, where the other has 80."""
     one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.70, 0.5), 2: (0.72, 0.5)})
     other = scored(write_run, "b", {0: (0.78, 0.5)})
@@ -155,9 +214,15 @@ def test_settings_are_compared_over_the_seeds_that_all_of_them_have(tmp_path: Pa
     assert "a (others: 78.00)" in paper_sheet(item, runs).lines[0]
 
 
-def test_without_a_common_seed_the_setting_with_most_of_them_counts(tmp_path: Path, write_run: WriteRun) -> None:
-    item = table_of(tmp_path, "accuracy_last", scored(write_run, "a", {0: (0.9, 0.5)}),
-                    scored(write_run, "b", {1: (0.7, 0.5), 2: (0.7, 0.5)}))  # fmt: skip
+def test_without_a_common_seed_the_setting_with_most_of_them_counts(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    item = table_of(
+        tmp_path,
+        "accuracy_last",
+        scored(write_run, "a", {0: (0.9, 0.5)}),
+        scored(write_run, "b", {1: (0.7, 0.5), 2: (0.7, 0.5)}),
+    )
     assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "b"
 
 
@@ -173,19 +238,41 @@ def test_each_measure_has_its_own_best_setting(tmp_path: Path, write_run: WriteR
 
 def test_a_cell_that_never_ran_has_no_best_setting(item_file: Path) -> None:
     about = json.loads(item_file.read_text())
-    about["cells"][1] |= {"runs": [], "settings": [{"setting": "a", "runs": []}, {"setting": "b", "runs": []}]}
+    about["cells"][1] |= {
+        "runs": [],
+        "settings": [{"setting": "a", "runs": []}, {"setting": "b", "runs": []}],
+    }
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
     sheet = paper_sheet(item, load_runs(run_folders(item)))
     assert sheet.lines[1][sheet.titles.index("Best setting")] == "–"
 
 
-def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:
-    runs = {"FedAvg": [0.1, 0.5, 0.4], "Quick": [0.6, 0.7, 0.7], "Late": [0.1, 0.2, 0.5], "Never": [0.1, 0.2, 0.49]}
+def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    runs = {
+        "FedAvg": [0.1, 0.5, 0.4],
+        "Quick": [0.6, 0.7, 0.7],
+        "Late": [0.1, 0.2, 0.5],
+        "Never": [0.1, 0.2, 0.49],
+    }
     names = {row: write_run(row, scores, method=row.lower()).name for row, scores in runs.items()}
     cells = [{"row": row, "column": "c", "printed": {}, "runs": [name]} for row, name in names.items()]
-    about = {"paper": "fedmr", "name": "n", "title": "t", "measure": "rounds_to_baseline", "scale": "full", "unit": "rounds",
-             "tolerance": 1, "baseline": "FedAvg", "note": "", "cells": cells, "averages": [], "left_out": []}  # fmt: skip
+    about = {
+        "paper": "fedmr",
+        "name": "n",
+        "title": "t",
+        "measure": "rounds_to_baseline",
+        "scale": "full",
+        "unit": "rounds",
+        "tolerance": 1,
+        "baseline": "FedAvg",
+        "note": "",
+        "cells": cells,
+        "averages": [],
+        "left_out": [],
+    }
     (tmp_path / "item.json").write_text(json.dumps(about))
     item = load_item(tmp_path / "item.json")
     found = {one.row: one.ours for one in result_lines(item, load_runs(run_folders(item)))}
@@ -207,17 +294,23 @@ def test_the_average_needs_every_column_of_a_seed(item_file: Path) -> None:
     assert found["FedMR", "avg"].printed == 83.45
 
 
-def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_number_compares_with_none(item_file: Path) -> None:
+def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_number_compares_with_none(
+    item_file: Path,
+) -> None:
     about = json.loads(item_file.read_text())
     about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2"], "whole": 5, "printed": {}}]
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
-    lines = {line[1]: line for line in paper_sheet(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"}
+    lines = {
+        line[1]: line for line in paper_sheet(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"
+    }
     assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00 ± 12.71"]
     assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
 
 
-def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(item_file: Path, tmp_path: Path) -> None:
+def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(
+    item_file: Path, tmp_path: Path
+) -> None:
     """A file without the word, as all were before it, is of targets."""
     about = json.loads(item_file.read_text())
     where = {"table": "Table1", "dataset": "FMNIST", "split": "avg", "metric": "global_test_acc_pct"}
@@ -227,8 +320,11 @@ def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(i
     (item,) = find_items([item_file.parent])
     runs = load_runs(run_folders(item))
     assert [(one.row, one.column, one.target) for one in result_lines(item, runs)] == [
-        ("FedAvg", "FMNIST P5C2", True), ("FedMR", "FMNIST P5C2", False), ("FedAvg", "avg", True), ("FedMR", "avg", False),
-    ]  # fmt: skip
+        ("FedAvg", "FMNIST P5C2", True),
+        ("FedMR", "FMNIST P5C2", False),
+        ("FedAvg", "avg", True),
+        ("FedMR", "avg", False),
+    ]
     assert [one[-1] for one in paper_sheet(item, runs).lines] == ["agrees", "no target", "lower", "no target"]
     assert "<em>No target</em>" in write_loaded(runs, tmp_path / "report", [item]).read_text()
 

@@ -16,26 +16,53 @@ from raffed.analysis.runs.load import Runs, load_runs
 from raffed.results import MetricsWriter, Row, write_json
 
 
-def written(folder: Path, rows: Sequence[Row], split: str = "stages:3:2:2:if5", rounds: int = 4, method: str = "fedavg") -> Runs:
+def written(
+    folder: Path,
+    rows: Sequence[Row],
+    split: str = "stages:3:2:2:if5",
+    rounds: int = 4,
+    method: str = "fedavg",
+) -> Runs:
     """The run of these rows, loaded."""
     writer = MetricsWriter(folder / "run", "run", method, "digits", split, 0)
     writer.add(sorted(rows, key=lambda row: row.round))
     writer.flush()
-    config: dict[str, Any] = {"method": method, "data": {"dataset": "digits", "split": split}, "federation": {"rounds": rounds}}
-    write_json(folder / "run" / "run.json", {"run_id": "run", "state": "finished", "config": config, "clients": 3})
+    config: dict[str, Any] = {
+        "method": method,
+        "data": {"dataset": "digits", "split": split},
+        "federation": {"rounds": rounds},
+    }
+    write_json(
+        folder / "run" / "run.json", {"run_id": "run", "state": "finished", "config": config, "clients": 3}
+    )
     return load_runs([folder])
 
 
 def own(
-    round: int, stage: int | None, client: int | None, value: float, metric: str = "accuracy", model: str = "personal"
+    round: int,
+    stage: int | None,
+    client: int | None,
+    value: float,
+    metric: str = "accuracy",
+    model: str = "personal",
 ) -> Row:
     return Row(round, model, "local_test", metric, value, client=client, stage=stage, n=10)
 
 
 def test_a_loc_is_the_mean_of_each_client_s_last_score_on_all_stages_tests(tmp_path: Path) -> None:
-    """Client 0: 0.4 in round 4, not 0.9 in round 2; client 1: 0.6 of round 2; client 2 was in stage 1 alone."""
-    rows = [own(1, 0, 0, 0.95), own(2, 1, 0, 0.9), own(1, 0, 1, 0.7), own(2, 1, 1, 0.6), own(3, 0, 0, 0.8), own(4, 1, 0, 0.4),
-            own(3, 0, 2, 0.1), own(4, 1, None, 0.123)]  # fmt: skip
+    """Client 0: 0.4 in round 4, not 0.9 in round 2; client 1: 0.6 of round 2; client 2 was in stage 1
+    alone.
+    """
+    rows = [
+        own(1, 0, 0, 0.95),
+        own(2, 1, 0, 0.9),
+        own(1, 0, 1, 0.7),
+        own(2, 1, 1, 0.6),
+        own(3, 0, 0, 0.8),
+        own(4, 1, 0, 0.4),
+        own(3, 0, 2, 0.1),
+        own(4, 1, None, 0.123),
+    ]
     runs = written(tmp_path, rows)
     assert a_loc(runs).loc["run"].to_dict() == {"value": pytest.approx(0.5), "clients": 2}
     assert measures(runs).loc["run", "a_loc"] == pytest.approx(0.5)
@@ -55,7 +82,11 @@ def test_the_number_of_stages_is_the_split_s_even_if_the_run_did_not_get_there(t
 def surveyed(values: dict[str, float], rounds: range, stages: int = 2) -> list[Row]:
     """Per round r the reading's value + r/100; in earlier stages it is 0.99."""
     between = "accuracy_between"
-    models = {"global": ("global", between), "oracle": ("global", "accuracy_oracle"), "own": ("personal", between)}
+    models = {
+        "global": ("global", between),
+        "oracle": ("global", "accuracy_oracle"),
+        "own": ("personal", between),
+    }
     rows = []
     for r in rounds:
         stage = (r - 1) % stages
@@ -76,14 +107,18 @@ def surveyed(values: dict[str, float], rounds: range, stages: int = 2) -> list[R
 def test_a_glo_takes_the_global_model_else_the_oracle_else_the_clients_own_answer(
     readings: dict[str, float], chosen: str, value: float, tmp_path: Path
 ) -> None:
-    """Rounds 2, 4, … 40 are at the last stage; the last ten of them are 22 … 40, whose mean is 31: value + 0.31."""
+    """Rounds 2, 4, … 40 are at the last stage; the last ten of them are 22 … 40, whose mean is 31: value
+    + 0.31.
+    """
     runs = written(tmp_path, surveyed(readings, range(1, 41)), rounds=40)
     found = a_glo(runs).loc["run"]
     assert (found["reading"], found["value"]) == (chosen, pytest.approx(value + 0.31))
 
 
 def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path) -> None:
-    """Visits of stage 1 are the odd rounds, of stage 2 the even ones; 40 rounds: the last ten are 21 … 39 and 22 … 40."""
+    """Visits of stage 1 are the odd rounds, of stage 2 the even ones; 40 rounds: the last ten are 21 … 39
+    and 22 … 40.
+    """
     rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 41)]
     runs = written(tmp_path, rows, rounds=40)
     assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.30, 0.31])
@@ -92,9 +127,12 @@ def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path
 
 
 def test_a_short_run_is_judged_by_its_second_half(tmp_path: Path) -> None:
-    """Five visits of each of two stages: the last two, not all, whose first is of an untrained model; surveys that were taken in
-    the last rounds alone are all read: the half is of the visits planned."""
-    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 11)] + surveyed({"global": 0.5}, range(7, 11))
+    """Five visits of each of two stages: the last two, not all, whose first is of an untrained model; surveys
+    that were taken in the last rounds alone are all read: the half is of the visits planned.
+    """
+    rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 11)] + surveyed(
+        {"global": 0.5}, range(7, 11)
+    )
     runs = written(tmp_path, rows, rounds=10)
     assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.08, 0.09])
     assert measures(runs).loc["run", "a_sel_drop"] == pytest.approx(-0.01)
@@ -112,24 +150,37 @@ def test_methods_without_models_at_the_clients_are_read_off_the_global_one(tmp_p
 def test_forgetting_is_the_sheet_s_example() -> None:
     """docs/papers/gldp.md §10 no. 16: a = [[.9], [.6, .8], [.5, .7, .9]] → ((.9 − .5) + (.8 − .7))/2."""
     nan = math.nan
-    assert stage_forgetting(np.array([[0.9, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(0.25)
-    assert stage_forgetting(np.array([[nan, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(0.1)
+    assert stage_forgetting(np.array([[0.9, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(
+        0.25
+    )
+    assert stage_forgetting(np.array([[nan, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(
+        0.1
+    )
     assert math.isnan(stage_forgetting(np.array([[0.9, nan], [nan, nan]])))
     assert math.isnan(stage_forgetting(np.array([[0.9]])))
 
 
 def test_a_run_s_forgetting_is_the_mean_over_clients_at_their_last_visits(tmp_path: Path) -> None:
     """Client 0: 0.9 → 0.5, of its last visits; client 1: 0.6 → 0.7; client 2 never came to the last stage."""
-    rows = [own(1, 0, 0, 1.0, "accuracy_stage0"), own(2, 1, 0, 0.0, "accuracy_stage0"), own(3, 0, 0, 0.9, "accuracy_stage0"),
-            own(4, 1, 0, 0.5, "accuracy_stage0"), own(4, 1, 0, 0.8, "accuracy_stage1"), own(1, 0, 1, 0.6, "accuracy_stage0"),
-            own(2, 1, 1, 0.7, "accuracy_stage0"), own(1, 0, 2, 0.3, "accuracy_stage0")]  # fmt: skip
+    rows = [
+        own(1, 0, 0, 1.0, "accuracy_stage0"),
+        own(2, 1, 0, 0.0, "accuracy_stage0"),
+        own(3, 0, 0, 0.9, "accuracy_stage0"),
+        own(4, 1, 0, 0.5, "accuracy_stage0"),
+        own(4, 1, 0, 0.8, "accuracy_stage1"),
+        own(1, 0, 1, 0.6, "accuracy_stage0"),
+        own(2, 1, 1, 0.7, "accuracy_stage0"),
+        own(1, 0, 2, 0.3, "accuracy_stage0"),
+    ]
     assert forgetting(written(tmp_path, rows))["run"] == pytest.approx((0.4 - 0.1) / 2)
 
 
 def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_path: Path) -> None:
-    """docs/papers/mpfedcon.md §6 no. 9: N = 4, T = 12. Party i of 4 has i/4 + r/100 after round r when it is asked; two take part a round.
+    """docs/papers/mpfedcon.md §6 no. 9: N = 4, T = 12. Party i of 4 has i/4 + r/100 after round r when it is
+    asked; two take part a round.
 
-    All four over rounds 3 … 12: mean i/4 = 0.375, mean r/100 = 0.075. Participants (parties 2 and 3) alone: 0.625 + 0.075.
+        All four over rounds 3 … 12: mean i/4 = 0.375, mean r/100 = 0.075. Participants (parties 2 and 3)
+        alone: 0.625 + 0.075.
     """
     rows = []
     for r in range(1, 13):
@@ -144,19 +195,34 @@ def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_pat
 
 
 def test_what_a_run_was_asked_to_measure_is_read_off_its_last_round(tmp_path: Path) -> None:
-    rows = [Row(4, "global", "test", f"eigenvalue_variance{kind}", value, n=78)
-            for kind, value in {"": 100.0, "_class": 50.0, "_raw": 7.0}.items()]  # fmt: skip
-    rows += [Row(4, "local", "train", "eigenvalue_variance", value, client=client, n=3) for client, value in ((0, 1.0), (1, 3.0))]
-    rows += [Row(4, "local", "train", "eigenvalue_variance", 2.0, n=2), Row(4, "local", "train", "floats_training", 3e6)]
+    rows = [
+        Row(4, "global", "test", f"eigenvalue_variance{kind}", value, n=78)
+        for kind, value in {"": 100.0, "_class": 50.0, "_raw": 7.0}.items()
+    ]
+    rows += [
+        Row(4, "local", "train", "eigenvalue_variance", value, client=client, n=3)
+        for client, value in ((0, 1.0), (1, 3.0))
+    ]
+    rows += [
+        Row(4, "local", "train", "eigenvalue_variance", 2.0, n=2),
+        Row(4, "local", "train", "floats_training", 3e6),
+    ]
     found = measures(written(tmp_path, rows, "p5c2")).loc["run"]
-    names = ["eigenvalue_variance", "eigenvalue_variance_class", "eigenvalue_variance_client", "eigenvalue_variance_raw"]
+    names = [
+        "eigenvalue_variance",
+        "eigenvalue_variance_class",
+        "eigenvalue_variance_client",
+        "eigenvalue_variance_raw",
+    ]
     assert found[names].tolist() == [100.0, 50.0, 2.0, 7.0]
     assert found["floats_training"] == 3.0
 
 
 def test_a_client_s_seconds_are_the_median_without_the_first_round(tmp_path: Path) -> None:
-    rows = [Row(r, "local", "train", "loss", 1.0, client=c, n=10 * (c + 1), seconds=seconds)
-            for r, c, seconds in ((1, 0, 9.0), (1, 1, 9.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, 3.0))]  # fmt: skip
+    rows = [
+        Row(r, "local", "train", "loss", 1.0, client=c, n=10 * (c + 1), seconds=seconds)
+        for r, c, seconds in ((1, 0, 9.0), (1, 1, 9.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, 3.0))
+    ]
     found = written(tmp_path, rows).runs.loc["run"]
     assert found["client_seconds"] == 2.0  # of 1, 2, 3
     assert found["client_sample_seconds"] == pytest.approx(0.1)  # of 1/10, 2/20, 3/10

@@ -7,7 +7,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from raffed.analysis.studies.map import _demo_checks, angular_spread, drops, features_2d, proxy_statistics, targeted_classes
+from raffed.analysis.studies.map import (
+    _demo_checks,
+    angular_spread,
+    drops,
+    features_2d,
+    proxy_statistics,
+    targeted_classes,
+)
 from raffed.analysis.studies.painters import check_sheet, painted
 from raffed.analysis.studies.study import COLUMNS, Study
 
@@ -24,8 +31,11 @@ def study(name: str, values: Rows, scale: str = "proxy", seed: int = 0, **settin
 def targeted(m1: tuple[float, float], m2: tuple[float, float], seed: int = 0) -> Study:
     rows: Rows = []
     for x, first, second in zip((2, 4), m1, m2, strict=True):
-        rows += [("targeted classes", "M1", x, "accuracy", first), ("targeted classes", "M2", x, "accuracy", second),
-                 ("targeted classes", "M2 among n", x, "accuracy", first + 0.01)]  # fmt: skip
+        rows += [
+            ("targeted classes", "M1", x, "accuracy", first),
+            ("targeted classes", "M2", x, "accuracy", second),
+            ("targeted classes", "M2 among n", x, "accuracy", first + 0.01),
+        ]
     return study("targeted_classes", rows, seed=seed)
 
 
@@ -45,11 +55,15 @@ def test_seeds_are_counted_claim_by_claim() -> None:
 
 
 def test_a_drop_is_what_is_lost_between_two_rounds_and_a_gain_what_is_won_within_one() -> None:
-    """a^down = 0.1, 0.4, 0.5 and a^pers = 0.8, 0.9, 0.7: drops 0.8 − 0.4 and 0.9 − 0.5, gains 0.7, 0.5, 0.2."""
+    """a^down = 0.1, 0.4, 0.5 and a^pers = 0.8, 0.9, 0.7: drops 0.8 − 0.4 and 0.9 − 0.5, gains 0.7, 0.5,
+    0.2.
+    """
     rows: Rows = []
     for round, (down, personal) in enumerate(((0.1, 0.8), (0.4, 0.9), (0.5, 0.7)), start=1):
-        rows += [("MAP", "client 1", round, "accuracy, downloaded", down),
-                 ("MAP", "client 1", round, "accuracy, personalized", personal)]  # fmt: skip
+        rows += [
+            ("MAP", "client 1", round, "accuracy, downloaded", down),
+            ("MAP", "client 1", round, "accuracy, personalized", personal),
+        ]
     ((drop, gain),) = drops(study("two_client_demo", rows), "MAP").values()
     assert drop.to_dict() == pytest.approx({2: 0.4, 3: 0.4})
     assert gain.to_dict() == pytest.approx({1: 0.7, 2: 0.5, 3: 0.2})
@@ -65,7 +79,10 @@ def proxies(missing_norm: float, gradients: tuple[float, float], within: tuple[f
                 rows.append(("proxies", series, epoch, "accumulated gradient norm", value))
         for series in ("O-O", "O-M", "M-M"):
             value = within[epoch - 1] if series == "M-M" and epoch else 1.0
-            rows += [("proxies", series, epoch, "distance", value), ("proxies", series, epoch, "log(1 − cos)", 0.0)]
+            rows += [
+                ("proxies", series, epoch, "distance", value),
+                ("proxies", series, epoch, "log(1 − cos)", 0.0),
+            ]
     return study("proxy_statistics", rows)
 
 
@@ -83,17 +100,25 @@ def test_the_claims_on_proxies_are_read_off_the_curves(made: Study, wanted: list
     assert [check.holds for check in proxy_statistics(made).checks] == wanted
 
 
-def panels(missing: float = 0.5, cosine: float = -0.2, spreads: tuple[float, float, float] = (1.0, 2.0, 3.0)) -> Study:
-    """Fig. 5: six panels, 8, 5 and 2 classes with and without ReLU; features of class 0 at ±10, ±20 and ±30 degrees."""
+def panels(
+    missing: float = 0.5, cosine: float = -0.2, spreads: tuple[float, float, float] = (1.0, 2.0, 3.0)
+) -> Study:
+    """Fig. 5: six panels, 8, 5 and 2 classes with and without ReLU; features of class 0 at ±10, ±20 and
+    ±30 degrees.
+    """
     values: Rows = []
     points = []
     for word in ("ReLU", "no ReLU"):
         for count, spread, degrees in zip((8, 5, 2), spreads, (10, 20, 30), strict=True):
             name = f"{count} classes, {word}"
-            values += [(name, "missing", 0, "proxy norm", missing), (name, "observed", 0, "proxy norm", 1.0),
-                       (name, "missing", 0, "cosine to the mean feature", cosine),
-                       (name, "observed", 0, "within-class spread", spread), (name, "observed", 0, "accuracy", 0.9),
-                       (name, "observed", 0, "between classes", 1.0)]  # fmt: skip
+            values += [
+                (name, "missing", 0, "proxy norm", missing),
+                (name, "observed", 0, "proxy norm", 1.0),
+                (name, "missing", 0, "cosine to the mean feature", cosine),
+                (name, "observed", 0, "within-class spread", spread),
+                (name, "observed", 0, "accuracy", 0.9),
+                (name, "observed", 0, "between classes", 1.0),
+            ]
             x, y = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
             points += [(name, "feature", 0, x, y), (name, "feature", 0, x, -y), (name, "proxy", 0, 1.0, 0.0)]
     return study("features_2d", values)._replace(points=pd.DataFrame(points, columns=COLUMNS["points"]))
@@ -108,20 +133,25 @@ def panels(missing: float = 0.5, cosine: float = -0.2, spreads: tuple[float, flo
         (panels(spreads=(1.0, 3.0, 2.0)), [True, True, False, True, False, True]),
     ],
 )
-def test_the_claims_on_features_in_two_dimensions_are_read_off_the_panels(made: Study, wanted: list[bool]) -> None:
+def test_the_claims_on_features_in_two_dimensions_are_read_off_the_panels(
+    made: Study, wanted: list[bool]
+) -> None:
     """Norms, cosines; then with and without ReLU the spread, and the same by angles."""
     assert [check.holds for check in features_2d(made).checks] == wanted
 
 
 def demo(fedavg: tuple[float, float, float], map_: float, norms: tuple[float, float]) -> Study:
-    """Fig. 8, one client, four rounds that end at 0.9: what FedAvg loses before rounds 2 to 4, MAP before each of them; norms of
-    missing proxies under FedAvg and under MAP."""
+    """Fig. 8, one client, four rounds that end at 0.9: what FedAvg loses before rounds 2 to 4, MAP before
+    each of them; norms of missing proxies under FedAvg and under MAP.
+    """
     rows: Rows = []
     for method, lost, norm in (("FedAvg", fedavg, norms[0]), ("MAP", (map_,) * 3, norms[1])):
         for round, drop in enumerate((0.0, *lost), start=1):
-            rows += [(method, "client 1", round, "accuracy, downloaded", 0.9 - drop),
-                     (method, "client 1", round, "accuracy, personalized", 0.9),
-                     (method, "client 1", round, "norm of missing proxies after training", norm)]  # fmt: skip
+            rows += [
+                (method, "client 1", round, "accuracy, downloaded", 0.9 - drop),
+                (method, "client 1", round, "accuracy, personalized", 0.9),
+                (method, "client 1", round, "norm of missing proxies after training", norm),
+            ]
     return study("two_client_demo", rows)
 
 
@@ -135,12 +165,16 @@ def demo(fedavg: tuple[float, float, float], map_: float, norms: tuple[float, fl
     ],
 )
 def test_the_claims_on_two_clients_are_read_off_their_rounds(made: Study, wanted: list[bool]) -> None:
-    """FedAvg drops in most rounds; MAP's mean drop is smaller (FedAvg's is 0.13); missing proxies are longer under MAP."""
+    """FedAvg drops in most rounds; MAP's mean drop is smaller (FedAvg's is 0.13); missing proxies are
+    longer under MAP.
+    """
     assert [check.holds for check in _demo_checks(made, ("FedAvg", "MAP"))] == wanted
 
 
 def test_the_angular_spread_is_a_mean_angle_whatever_the_lengths() -> None:
-    """Class 0: directions ±30° about x, lengths equal: 30°. Class 1: one direction, lengths 1 and 9: 0°. Mean 15°."""
+    """Class 0: directions ±30° about x, lengths equal: 30°. Class 1: one direction, lengths 1 and 9: 0°.
+    Mean 15°.
+    """
     c, s = 3**0.5 / 2, 0.5
     features = [(0, 2 * c, 2 * s), (0, 2 * c, -2 * s), (1, 0.0, 1.0), (1, 0.0, 9.0)]
     rows = [("p", "feature", *one) for one in features] + [("p", "proxy", 0, -1.0, 0.0)]

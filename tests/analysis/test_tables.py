@@ -14,9 +14,10 @@ WriteRun = Callable[..., Path]
 
 
 def test_the_interval_of_three_values_is_4_303_standard_errors() -> None:
-    """For ν = 2 the t distribution has a closed form: P(|T| <= t) = t/√(2 + t²), so t = √(2·0.95²/(1 - 0.95²)).
+    """For ν = 2 the t distribution has a closed form: P(|T| <= t) = t/√(2 + t²), so t = √(2·0.95²/(1 -
+    0.95²)).
 
-    1, 2, 3 have s = 1, so the half width is t/√3.
+        1, 2, 3 have s = 1, so the half width is t/√3.
     """
     t = math.sqrt(2 * 0.95**2 / (1 - 0.95**2))
     assert t == pytest.approx(4.30265, abs=1e-5)
@@ -28,7 +29,9 @@ def test_the_interval_of_two_values_is_that_of_a_cauchy_distribution() -> None:
     assert t_interval([0.0, 2.0]) == pytest.approx(math.tan(0.95 * math.pi / 2), rel=1e-9)
 
 
-@pytest.mark.parametrize(("freedom", "printed"), [(3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (29, 2.045), (120, 1.980)])
+@pytest.mark.parametrize(
+    ("freedom", "printed"), [(3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (29, 2.045), (120, 1.980)]
+)
 def test_the_quantiles_are_those_of_every_textbook_s_table(freedom: int, printed: float) -> None:
     assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
 
@@ -68,8 +71,10 @@ def test_without_grouping_every_run_has_a_row_of_its_own(tmp_path: Path, write_r
     write_run("c", [0.7], seed=2, state="failed")
     table = summary(load_runs([tmp_path]), over_seeds=False)
     assert list(zip(table["run"], table["seed"], table["state"], strict=True)) == [
-        ("c", 2, "failed"), ("b", 1, "finished"), ("a", 0, "finished"),
-    ]  # fmt: skip
+        ("c", 2, "failed"),
+        ("b", 1, "finished"),
+        ("a", 0, "finished"),
+    ]
 
 
 def test_a_run_without_rows_has_dashes_and_not_zeros(tmp_path: Path, write_run: WriteRun) -> None:
@@ -96,7 +101,9 @@ def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write
     assert "<td>a|b_c &amp; &lt;b&gt; \\x</td>" in to_html(table)
 
 
-def test_every_line_of_a_markdown_and_a_latex_table_has_as_many_cells(tmp_path: Path, write_run: WriteRun) -> None:
+def test_every_line_of_a_markdown_and_a_latex_table_has_as_many_cells(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for seed in (0, 1):
         write_run(f"s{seed}", [0.5], seed=seed)
     table = summary(load_runs([tmp_path]))

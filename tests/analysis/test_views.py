@@ -15,7 +15,13 @@ from matplotlib.figure import Figure
 from raffed.analysis.__main__ import main
 from raffed.analysis.figures.curves import plain_decades, svg
 from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter, setting_map
-from raffed.analysis.metrics.classes import class_curves, class_groups, class_sheet, forgetting, held_and_missing
+from raffed.analysis.metrics.classes import (
+    class_curves,
+    class_groups,
+    class_sheet,
+    forgetting,
+    held_and_missing,
+)
 from raffed.analysis.metrics.compare import Ranking
 from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.targets import first_reaching, target_sheet
@@ -49,14 +55,19 @@ def test_held_and_missing_weigh_classes_by_the_clients_that_have_or_lack_them() 
 def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [0.5, 0.25], classes=2)
     runs = load_runs([tmp_path])
-    assert class_curves(runs, "a").to_numpy().tolist() == [[0.3, 0.5], [0.15, 0.25]]  # accuracy · (0.6 + 0.8 c / 2)
+    assert class_curves(runs, "a").to_numpy().tolist() == [
+        [0.3, 0.5],
+        [0.15, 0.25],
+    ]  # accuracy · (0.6 + 0.8 c / 2)
     sheet = class_sheet(runs, groups(runs))
     assert sheet is not None
     assert sheet.lines == [["fedavg", "20.0"]]
     assert sheet.titles[-1] == "forgetting, points"
 
 
-def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [0.5], classes=3, clients=4)
     file = tmp_path / "a" / "run.json"
     about = json.loads(file.read_text())
@@ -87,7 +98,9 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, writ
     assert sheet.lines == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
 
 
-def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [0.1, 0.1], personal=[0.4, 0.5], method="fedavg")
     write_run("m", [0.1, 0.1], personal=[0.4, 0.75], method="map")
     write_run("n", [0.1, 0.1], personal=[0.4, 0.9], method="fedmr", partition_sha256="another split")
@@ -103,7 +116,14 @@ def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:
 
 
 def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
-    drawn = svg(scatter([PlotPoint("fedavg", 0.5, 0.6, 0.01, math.nan, 0), PlotPoint("map", 0.7, 0.6, math.nan, math.nan, 1)]))
+    drawn = svg(
+        scatter(
+            [
+                PlotPoint("fedavg", 0.5, 0.6, 0.01, math.nan, 0),
+                PlotPoint("map", 0.7, 0.6, math.nan, math.nan, 1),
+            ]
+        )
+    )
     assert ">fedavg<" in drawn
     assert ">map<" in drawn
     drawn = svg(rank_diagram(Ranking({"a1": 1.25, "b2": 1.75, "c3": 3.0}, 1.2, 4)))
@@ -115,7 +135,9 @@ def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
 
 
 def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_in_a_square() -> None:
-    """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10 points: a bar of 1.5."""
+    """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10
+    points: a bar of 1.5.
+    """
     figure = gains({"map": [[0.11, -0.1, 0.11], [-0.1, -0.1, 0.11]]}, "fedavg")
     drawn = svg(figure)
     assert "map: 1.5 of 3 lose" in drawn
@@ -126,7 +148,9 @@ def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_i
 
 
 def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> None:
-    frame = pd.DataFrame([{"mu1": a, "mu2": b, "score": 0.5 + a + b / 100} for a in (0.001, 0.01) for b in (0.1, 1.0)])
+    frame = pd.DataFrame(
+        [{"mu1": a, "mu2": b, "score": 0.5 + a + b / 100} for a in (0.001, 0.01) for b in (0.1, 1.0)]
+    )
     figure = setting_map(frame)
     assert figure is not None
     drawn = svg(figure)
@@ -143,19 +167,33 @@ def write_sweep(folder: Path, protocol: str, about: dict[str, Any]) -> dict[str,
     return whole
 
 
-def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     for seed, last in ((1, 0.6), (2, 0.8)):
         write_run(f"fedmr/final/seed-{seed}", [0.1, last], seed=seed, method="fedmr")
-    trials = [{"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5},
-              {"name": "mu1=9.0", "settings": {"mu1": 9.0}, "state": "failed", "score": None}]  # fmt: skip
+    trials = [
+        {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5},
+        {"name": "mu1=9.0", "settings": {"mu1": 9.0}, "state": "failed", "score": None},
+    ]
     finals = [{"seed": seed, "folder": f"fedmr/final/seed-{seed}", "state": "finished"} for seed in (1, 2)]
-    about = write_sweep(tmp_path, "validation", {
-        "trials": trials, "chosen": trials[0], "budget": 2, "cost": {"trials": 2, "rounds": 7, "seconds": 1800},
-        "final": finals})  # fmt: skip
+    about = write_sweep(
+        tmp_path,
+        "validation",
+        {
+            "trials": trials,
+            "chosen": trials[0],
+            "budget": 2,
+            "cost": {"trials": 2, "rounds": 7, "seconds": 1800},
+            "final": finals,
+        },
+    )
     (sweep,) = find_sweeps([tmp_path])
     sheet = tuning_sheet(sweep)
     # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
-    assert sheet.lines == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]]
+    assert sheet.lines == [
+        ["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]
+    ]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
 
 
@@ -165,14 +203,19 @@ def sweep_of(folder: Path, protocol: str) -> None:
 
 
 def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: WriteRun) -> None:
-    """The trial with the best test accuracy, 0.9, was not chosen; only the final run and a run outside the sweep count."""
+    """The trial with the best test accuracy, 0.9, was not chosen; only the final run and a run outside
+    the sweep count.
+    """
     write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr", args={"mu1": 0.1})
     write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr", args={"mu1": 9.0})
     write_run("alone", [0.4], seed=1)
     runs = {protocol: tmp_path / protocol for protocol in ("validation", "paper")}
     sweep_of(tmp_path / "sweep", "paper")
     page = write_loaded(load_runs([tmp_path]), runs["paper"], sweeps=find_sweeps([tmp_path])).parent
-    assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [0.4, 0.5]  # the chosen trial is the result
+    assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [
+        0.4,
+        0.5,
+    ]  # the chosen trial is the result
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
     sweep_of(tmp_path / "sweep", "validation")
     page = write_loaded(load_runs([tmp_path]), runs["validation"], sweeps=find_sweeps([tmp_path])).parent
@@ -186,9 +229,14 @@ def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run:
 
 
 DAMAGES = {
-    "cut off": '{"schema": 1', "no methods": '{"schema": 1, "request": {}, "state": "finished", "methods": null}',
-    "not UTF-8": "\udcff", "no object": "[]", "deeply nested": "[" * 100_000, "a folder": None, "missing": "",
-}  # fmt: skip
+    "cut off": '{"schema": 1',
+    "no methods": '{"schema": 1, "request": {}, "state": "finished", "methods": null}',
+    "not UTF-8": "\udcff",
+    "no object": "[]",
+    "deeply nested": "[" * 100_000,
+    "a folder": None,
+    "missing": "",
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -210,7 +258,9 @@ def test_with_a_damaged_sweep_json_a_report_says_so_and_trials_are_still_no_resu
 
 
 @pytest.mark.parametrize("named", [["fedmr"], ["fedmr/trials", "fedmr/final"], ["."]])
-def test_trials_are_known_wherever_in_the_sweep_a_report_begins(named: list[str], tmp_path: Path, write_run: WriteRun) -> None:
+def test_trials_are_known_wherever_in_the_sweep_a_report_begins(
+    named: list[str], tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr")
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
     sweep_of(tmp_path / "sweep", "validation")
@@ -218,7 +268,9 @@ def test_trials_are_known_wherever_in_the_sweep_a_report_begins(named: list[str]
     assert trials_of(load_runs(paths), find_sweeps(paths)) == ["mu1=9.0"]
 
 
-def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_said(tmp_path: Path, write_run: WriteRun) -> None:
+def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [0.5])
     write_run("b", [0.6, 0.7], method="fedmr", args={"mu1": 0.1})
     runs = load_runs([tmp_path])
@@ -227,7 +279,9 @@ def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_s
     assert "Not the same for all of these" in page
 
 
-def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(tmp_path: Path, write_run: WriteRun) -> None:
+def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     """A run of before a setting existed and one of today are the same experiment."""
     usual = RunConfig().as_dict()
     write_run("old", [0.5], seed=0)
@@ -236,8 +290,11 @@ def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(tmp_
     for name in ("numerics", "faults", "privacy"):
         file["config"][name] = usual[name]
     for name in ("data", "federation"):
-        younger = {key: usual[name][key] for key in ("validation", "samples", "transform", "survey", "measures", "weighting")
-                   if key in usual[name]}  # fmt: skip
+        younger = {
+            key: usual[name][key]
+            for key in ("validation", "samples", "transform", "survey", "measures", "weighting")
+            if key in usual[name]
+        }
         file["config"][name] |= younger
     (tmp_path / "new" / "run.json").write_text(json.dumps(file))
     (group,) = groups(load_runs([tmp_path]))
@@ -245,7 +302,9 @@ def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(tmp_
 
 
 def test_a_logarithmic_axis_has_plain_numbers_and_no_tex() -> None:
-    """SVG text is never parsed as TeX here, so that a power of ten would stand there as `$\\mathdefault{10^{-2}}$`."""
+    """SVG text is never parsed as TeX here, so that a power of ten would stand there as
+    `$\\mathdefault{10^{-2}}$`.
+    """
     figure = Figure()
     axes = figure.subplots()
     axes.plot([0.001, 0.1], [1, 2])

@@ -32,7 +32,9 @@ def test_of_two_flat_pictures_only_the_luminance_counts() -> None:
 
 
 def test_a_picture_turned_into_its_negative_about_the_mean_has_a_negative_likeness() -> None:
-    """At one position (side 11): structure (c₂ − 2 v)/(2 v + c₂) with v the window's variance, luminance 1 at equal means."""
+    """At one position (side 11): structure (c₂ − 2 v)/(2 v + c₂) with v the window's variance, luminance
+    1 at equal means.
+    """
     x = X[:1, :11, :11].double()
     at = torch.arange(11).double() - 5
     bell = torch.exp(-(at**2) / 4.5)

@@ -1,4 +1,6 @@
-"""The attacks themselves (docs/papers/mpfedcon.md §5.3, §6 item 11), on a small picture from which L-BFGS converges in a few iterations."""
+"""The attacks themselves (docs/papers/mpfedcon.md §5.3, §6 item 11), on a small picture from which L-BFGS
+converges in a few iterations.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.leakage import Attempt, Effort, dummies, feature_distance, gradient_distance, reconstruct
-from raffed.attacks.protocol import DEFENDED, MARKS, RECOGNISABLE, AttackOutcome, attack, chosen_images, summary, victim
+from raffed.attacks.protocol import (
+    DEFENDED,
+    MARKS,
+    RECOGNISABLE,
+    AttackOutcome,
+    attack,
+    chosen_images,
+    summary,
+    victim,
+)
 from raffed.attacks.settings import FIGURE_10, PAIRS, TABLE_4, Setting
 from raffed.core.params import Params
 from raffed.errors import UsageError
@@ -36,7 +47,9 @@ def done(name: str) -> AttackOutcome:
 
 
 @pytest.mark.parametrize("name", ["DLG", "iDLG", "known_head"])
-def test_who_knows_the_weights_of_the_head_gets_the_image_whether_its_gradient_is_sent_or_not(name: str) -> None:
+def test_who_knows_the_weights_of_the_head_gets_the_image_whether_its_gradient_is_sent_or_not(
+    name: str,
+) -> None:
     """11. Masking the gradient of the head alone protects nothing."""
     one = done(name)
     assert one.attempt.trace[-1] < 0.001
@@ -74,7 +87,9 @@ def test_idlg_infers_the_label_and_does_not_optimise_it() -> None:
 
 def test_idlg_s_label_is_the_one_that_the_sign_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """§5.3: also where it is wrong; the attacker does not know the true one, and DLG asks no rule."""
-    monkeypatch.setattr("raffed.attacks.protocol.inferred", lambda g: {"sign": 7, "bias": 6, "inner product": 5})
+    monkeypatch.setattr(
+        "raffed.attacks.protocol.inferred", lambda g: {"sign": 7, "bias": 6, "inner product": 5}
+    )
     once = Effort(iterations=1, restarts=1)
     assert attack(BY_NAME["iDLG"], SMALL, LABEL, 10, 0, SEED, once).said["attack"] == 7
     told = attack(BY_NAME["DLG"], SMALL, LABEL, 10, 0, SEED, once)
@@ -82,8 +97,9 @@ def test_idlg_s_label_is_the_one_that_the_sign_rule_says(monkeypatch: pytest.Mon
 
 
 def test_the_protocol_is_the_sheet_s() -> None:
-    """§5.3: 300 outer iterations of L-BFGS with rate 1, 5 restarts, D < 1e-6, mean(x'²) > 30; MSE at 10, 50, 100, 300; below 0.03
-    is recognised, above 0.06 defended; CIFAR-10 and CIFAR-100, at least 20 images."""
+    """§5.3: 300 outer iterations of L-BFGS with rate 1, 5 restarts, D < 1e-6, mean(x'²) > 30; MSE at 10, 50,
+    100, 300; below 0.03 is recognised, above 0.06 defended; CIFAR-10 and CIFAR-100, at least 20 images.
+    """
     full = PLANS["full"]
     assert full.effort == Effort() == Effort(iterations=300, restarts=5, done=1e-6, limit=30.0, lr=1.0)
     assert full.images >= 20
@@ -97,11 +113,17 @@ def test_the_distance_is_the_squared_difference_of_the_gradients_and_0_at_the_tr
     names = dict(net.named_parameters())
     g = Params(dict(zip(names, torch.autograd.grad(loss, list(names.values())), strict=True)))
     weights, u = Params({n: p.detach() for n, p in names.items()}), torch.zeros(10)
-    assert float(gradient_distance(net, weights, g, LABEL)(SMALL[None], u).detach()) == pytest.approx(0.0, abs=1e-10)
+    assert float(gradient_distance(net, weights, g, LABEL)(SMALL[None], u).detach()) == pytest.approx(
+        0.0, abs=1e-10
+    )
     wanted = float(g.sq_norm())
-    assert float(gradient_distance(net, weights, g * 2.0, LABEL)(SMALL[None], u).detach()) == pytest.approx(wanted, rel=1e-4)
+    assert float(gradient_distance(net, weights, g * 2.0, LABEL)(SMALL[None], u).detach()) == pytest.approx(
+        wanted, rel=1e-4
+    )
     certain = 100.0 * (torch.arange(10) == LABEL)
-    assert float(gradient_distance(net, weights, g)(SMALL[None], certain).detach()) == pytest.approx(0.0, abs=1e-10)
+    assert float(gradient_distance(net, weights, g)(SMALL[None], certain).detach()) == pytest.approx(
+        0.0, abs=1e-10
+    )
 
 
 def test_a_representation_is_matched_by_its_squared_distance() -> None:
@@ -115,7 +137,9 @@ def scripted(ends: list[float]) -> Attempt:
     """`reconstruct` on a distance that keeps every start where it is: D = the start's own first number."""
     start = [(torch.full((1, 2, 2), end), torch.zeros(3)) for end in ends]
     frozen = lambda x, u: x.detach().mean() + 0 * x.sum()  # noqa: E731
-    return reconstruct(frozen, start, Effort(iterations=2, restarts=len(ends)), lambda x: 9.0 - float(x.mean()))
+    return reconstruct(
+        frozen, start, Effort(iterations=2, restarts=len(ends)), lambda x: 9.0 - float(x.mean())
+    )
 
 
 def test_the_restart_with_the_smallest_distance_is_kept_and_not_that_with_the_smallest_error() -> None:
@@ -134,14 +158,20 @@ def test_a_restart_far_away_or_not_a_number_is_given_up_and_never_preferred() ->
 
 
 def test_every_attack_starts_from_the_same_numbers_and_every_restart_and_image_from_others() -> None:
-    one, again, other = dummies((1, 4, 4), 3, 2, 0, 5), dummies((1, 4, 4), 3, 2, 0, 5), dummies((1, 4, 4), 3, 2, 0, 6)
+    one, again, other = (
+        dummies((1, 4, 4), 3, 2, 0, 5),
+        dummies((1, 4, 4), 3, 2, 0, 5),
+        dummies((1, 4, 4), 3, 2, 0, 6),
+    )
     assert all(torch.equal(a, b) for x, y in zip(one, again, strict=True) for a, b in zip(x, y, strict=True))
     assert not torch.equal(one[0][0], one[1][0])
     assert not torch.equal(one[0][0], other[0][0])
 
 
 def test_the_victims_convolutions_are_the_same_for_every_number_of_layers_above() -> None:
-    states = [victim((1, 8, 8), 10, 0, layers).body.get_submodule("encoder").state_dict() for layers in (1, 2, 3)]
+    states = [
+        victim((1, 8, 8), 10, 0, layers).body.get_submodule("encoder").state_dict() for layers in (1, 2, 3)
+    ]
     for name, t in states[0].items():
         assert torch.equal(t, states[1][name])
         assert torch.equal(t, states[2][name])
@@ -155,8 +185,13 @@ def outcome(errors: list[float], diverged: bool = False, said: int = 0) -> Attac
 
 
 def test_the_summary_has_medians_at_the_marks_and_shares_over_images() -> None:
-    """Three images: final errors 0.01, 0.04, 5 (given up after 2 iterations): median 0.04, a third recognised, a third gone."""
-    found = summary([outcome([1.0, 0.5, 0.01]), outcome([2.0, 0.04, 0.04], said=1), outcome([3.0, 5.0], True)], marks=(1, 2, 300))
+    """Three images: final errors 0.01, 0.04, 5 (given up after 2 iterations): median 0.04, a third
+    recognised, a third gone.
+    """
+    found = summary(
+        [outcome([1.0, 0.5, 0.01]), outcome([2.0, 0.04, 0.04], said=1), outcome([3.0, 5.0], True)],
+        marks=(1, 2, 300),
+    )
     assert found["mse@1"] == 2.0
     assert found["mse@2"] == 0.5
     assert found["mse@300"] == found["mse"] == 0.04
@@ -186,13 +221,15 @@ def test_images_are_drawn_from_the_seed_and_more_of_them_begin_with_the_same() -
 
 @pytest.mark.slow
 def test_on_a_larger_coloured_picture_too() -> None:
-    """§6 no. 11, with 3 × 16 × 16 and the bounds stated there; DLG has no label to be told, MpFedcon's optimised label is chance.
+    """§6 no. 11, with 3 × 16 × 16 and the bounds stated there; DLG has no label to be told, MpFedcon's
+    optimised label is chance.
 
-    The five restarts of §5.3: whether a single one of L-BFGS converges hangs on the processor's rounding.
+        The five restarts of §5.3: whether a single one of L-BFGS converges hangs on the processor's rounding.
     """
     large, effort = picture(16, 3), Effort(iterations=100, restarts=5)
     ends = {
-        name: attack(BY_NAME[name], large, LABEL, 10, 0, SEED, effort).attempt for name in ("DLG", "known_head", "MpFedcon 1/1")
+        name: attack(BY_NAME[name], large, LABEL, 10, 0, SEED, effort).attempt
+        for name in ("DLG", "known_head", "MpFedcon 1/1")
     }
     assert ends["DLG"].trace[-1] < 0.03
     assert ends["known_head"].trace[-1] < 0.03

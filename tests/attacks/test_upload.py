@@ -21,8 +21,11 @@ X = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
 ENCODER = {f"body.encoder.conv{i}.{part}" for i in (1, 2, 3) for part in ("weight", "bias")}
 HEAD = {"head.weight", "head.bias"}
 ONE_STEP = {
-    "fedavg": {}, "fedper": {}, "fedrep": {"body_epochs": 1.0, "head_epochs": 0.0}, "mpfedcon": {"head_epochs": 0.0},
-}  # fmt: skip
+    "fedavg": {},
+    "fedper": {},
+    "fedrep": {"body_epochs": 1.0, "head_epochs": 0.0},
+    "mpfedcon": {"head_epochs": 0.0},
+}
 
 
 def seen(method: str, layers: int = 1, lr: float = 0.1, **args: float) -> tuple[Observed, Network]:
@@ -33,7 +36,9 @@ def seen(method: str, layers: int = 1, lr: float = 0.1, **args: float) -> tuple[
 def true_gradient(layers: int = 1) -> dict[str, torch.Tensor]:
     net = victim(SHAPE, 10, 0, layers)
     loss = torch.nn.functional.cross_entropy(net(X[None])[0], torch.tensor([4]))
-    return dict(zip(dict(net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True))
+    return dict(
+        zip(dict(net.named_parameters()), torch.autograd.grad(loss, list(net.parameters())), strict=True)
+    )
 
 
 @pytest.mark.parametrize("method", ONE_STEP)
@@ -51,24 +56,37 @@ def test_the_difference_of_download_and_upload_is_the_gradient_of_what_is_sent_a
 
 
 def test_nothing_of_the_client_can_be_reached_from_what_was_observed() -> None:
-    """Walks every object that the record refers to: no tensor is the image, the head or anything else that was not sent."""
+    """Walks every object that the record refers to: no tensor is the image, the head or anything else
+    that was not sent.
+    """
     found, net = seen("mpfedcon")
     reached, todo = {}, [found.broadcast, found.upload]
     while todo:
         one = todo.pop()
-        if id(one) in reached or isinstance(one, type) or (type(one).__module__ == "builtins" and callable(one)):
+        if (
+            id(one) in reached
+            or isinstance(one, type)
+            or (type(one).__module__ == "builtins" and callable(one))
+        ):
             continue
         reached[id(one)] = one
         todo += [child for child in gc.get_referents(one) if not isinstance(child, type(pickle))]
     tensors = [one for one in reached.values() if isinstance(one, torch.Tensor)]
     assert len(tensors) >= 2 * len(ENCODER)
-    held = {X.untyped_storage().data_ptr(), *(t.untyped_storage().data_ptr() for t in net.leaves("all").values())}
+    held = {
+        X.untyped_storage().data_ptr(),
+        *(t.untyped_storage().data_ptr() for t in net.leaves("all").values()),
+    }
     assert not held & {t.untyped_storage().data_ptr() for t in tensors}
     allowed = {tuple(net.initial.w[name].shape) for name in ENCODER}
-    flat = {tuple(one.w.flat.shape) for one in (found.upload, found.broadcast)} | {(0,)}  # no BatchNorm statistics
+    flat = {tuple(one.w.flat.shape) for one in (found.upload, found.broadcast)} | {
+        (0,)
+    }  # no BatchNorm statistics
     sums = {tuple(t.shape) for t in [*leaves(found.upload.slots), *leaves(found.broadcast.slots)]}
     assert {tuple(t.shape) for t in tensors} <= allowed | flat | sums
-    assert max(t.untyped_storage().nbytes() for t in tensors) == 4 * found.upload.w.layout.size  # nor behind a view
+    assert (
+        max(t.untyped_storage().nbytes() for t in tensors) == 4 * found.upload.w.layout.size
+    )  # nor behind a view
     assert set(found.upload.w.names) == set(found.broadcast.w.names) == ENCODER
 
 

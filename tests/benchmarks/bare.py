@@ -1,4 +1,6 @@
-"""The floor: the same steps by a bare PyTorch loop in forked processes, weights and partial sums in shared memory."""
+"""The floor: the same steps by a bare PyTorch loop in forked processes, weights and partial sums in
+shared memory.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.benchmarks.workloads import initial_net
 def client_tensors(setup: Setup, client: int) -> tuple[Tensor, Tensor]:
     """A client's prepared images [n, C, H, W] and labels [n]."""
     dataset, part = setup.dataset, setup.partition.train[client]
-    return prepare_images(dataset.x_train[part], setup.transform, dataset.max_value), torch.from_numpy(dataset.y_train[part])
+    return prepare_images(dataset.x_train[part], setup.transform, dataset.max_value), torch.from_numpy(
+        dataset.y_train[part]
+    )
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor, local: Local, fused: bool = False) -> int:

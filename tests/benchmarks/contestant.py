@@ -3,7 +3,8 @@
     python -m tests.benchmarks.contestant NAME WORKLOAD
 
 Says {"ready": true} or {"absent": "why"} first, then answers
-{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers]}: a wall time and SGD steps a round;
+{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers]}: a wall time and SGD steps a
+                              round;
 {"do": "accuracy"}            with {"accuracy": fraction of the test set};
 {"do": "quit"}, or the end of its input, by ending.
 """

@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.endurance [--rounds 5000] [--method map] [--samples 20] [--out FILE.json]
 
-Digits, ten clients, five a round, a private model each, two actors; a checkpoint every 100 rounds. At equal distances it writes
-down the memory of all processes (PSS), of the driver and the client actors alone, open files and sockets, threads, processes,
-bytes in Ray's object store, live actors, files in the run's folder, and seconds a round. The last column says how much a quantity
-grew from the end of the first fifth, when everything is warm, to the end.
+Digits, ten clients, five a round, a private model each, two actors; a checkpoint every 100 rounds. At equal
+distances it writes down the memory of all processes (PSS), of the driver and the client actors alone, open
+files and sockets, threads, processes, bytes in Ray's object store, live actors, files in the run's folder,
+and seconds a round. The last column says how much a quantity grew from the end of the first fifth, when
+everything is warm, to the end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def quantities(folder: Path) -> dict[str, float]:
     for process in tree(os.getpid()):
         try:
             pss = process.memory_full_info().pss / 2**20
-            actor = process.cmdline()[:1] != ["ray::IDLE"] and "".join(process.cmdline()[:1]).startswith("ray::")
+            actor = process.cmdline()[:1] != ["ray::IDLE"] and "".join(process.cmdline()[:1]).startswith(
+                "ray::"
+            )
             found["open_files"] += process.num_fds()
             found["threads"] += process.num_threads()
         except psutil.Error:  # ended since it was listed
@@ -57,10 +60,13 @@ def quantities(folder: Path) -> dict[str, float]:
 def endured(method: str, rounds: int, samples: int) -> list[dict[str, float]]:
     """The quantities after equal numbers of rounds."""
     config = RunConfig(
-        method, data=Data("digits", "p10c2", local_test=0.2), model=Model("mlp", {"hidden": [16]}),
+        method,
+        data=Data("digits", "p10c2", local_test=0.2),
+        model=Model("mlp", {"hidden": [16]}),
         local=Local(lr=0.05, batch_size=32, epochs=1),
-        federation=Federation(rounds, participation=0.5, eval_every=50), runtime=Runtime(actors=2, checkpoint_every=100),
-    )  # fmt: skip
+        federation=Federation(rounds, participation=0.5, eval_every=50),
+        runtime=Runtime(actors=2, checkpoint_every=100),
+    )
     setup, every, found = prepare_run(config), max(rounds // samples, 1), []
     with tempfile.TemporaryDirectory() as folder, RaySession(None) as session:
         session.wait()
@@ -76,7 +82,9 @@ def endured(method: str, rounds: int, samples: int) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--method", default="map")
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--samples", type=int, default=20)
@@ -84,7 +92,13 @@ def main() -> None:
     options = parser.parse_args()
     found = endured(options.method, options.rounds, options.samples)
     warm = next(row for row in found if row["round"] >= WARM * options.rounds)
-    table = Table("quantity", "first", f"round {warm['round']:.0f}", f"round {found[-1]['round']:.0f}", "grown since then")
+    table = Table(
+        "quantity",
+        "first",
+        f"round {warm['round']:.0f}",
+        f"round {found[-1]['round']:.0f}",
+        "grown since then",
+    )
     for name in found[0]:
         first, before, after = (row[name] for row in (found[0], warm, found[-1]))
         if name != "round":

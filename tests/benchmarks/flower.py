@@ -1,8 +1,9 @@
 """Flower as a contestant: its simulation on Ray, one CPU a client, its message API and its FedAvg.
 
-The ServerApp's loop is what serves the benchmark, so that one simulation lives as long as the contestant. A round is
-FedAvg's own three calls (configure_train, send_and_receive, aggregate_train). Which client a node plays comes with the
-message, so that everybody trains the same participants. Tensors and network are kept by each worker; no DataLoader.
+The ServerApp's loop is what serves the benchmark, so that one simulation lives as long as the contestant. A
+round is FedAvg's own three calls (configure_train, send_and_receive, aggregate_train). Which client a node
+plays comes with the message, so that everybody trains the same participants. Tensors and network are kept by
+each worker; no DataLoader.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def _train(message: Message, _context: Context) -> Message:
     x, y = _tensors(config["workload"], config["client"])
     steps = train(net, x, y, setup.config.local)
     metrics = MetricRecord({"num-examples": len(y), "steps": steps})
-    return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message
+    )
 
 
 class Chosen(FedAvg):
@@ -61,7 +64,9 @@ class Chosen(FedAvg):
         super().__init__(fraction_train=setup.config.federation.participation, fraction_evaluate=0.0)
         self._setup, self._name = setup, name
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message, client in zip(messages, draw_participants(self._setup, server_round), strict=True):
             told = ConfigRecord({"workload": self._name, "client": client})
@@ -104,7 +109,11 @@ def run(lines: Lines, chosen: Workload) -> None:
     def _main(grid: Grid, _context: Context) -> None:
         serve(lines, setup, Flower(setup, chosen.name, grid))
 
-    os.environ.update({"FLWR_TELEMETRY_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"})
-    backend: Any = {"init_args": {"num_cpus": CPUS, "include_dashboard": False},
-                    "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}  # fmt: skip
+    os.environ.update(
+        {"FLWR_TELEMETRY_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    )
+    backend: Any = {
+        "init_args": {"num_cpus": CPUS, "include_dashboard": False},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
     run_simulation(server_app, client_app, setup.partition.num_clients, backend_config=backend)

@@ -1,14 +1,18 @@
-"""Rounds on one GPU: client actors of 1/k of it one by one and in stacks, against a bare PyTorch loop in one process.
+"""Rounds on one GPU: client actors of 1/k of it one by one and in stacks, against a bare PyTorch loop in one
+process.
 
-    python -m tests.benchmarks.gpu [--only W6] [--contestants bare,actors-1,actors-4,stacks-1] [--repetitions 3] [--out FILE.json]
+    python -m tests.benchmarks.gpu [--only W6] [--contestants bare,actors-1,actors-4,stacks-1] [--repetitions
+    3] [--out FILE.json]
 
-W2 and W4 are those of round_time; W6 is a ResNet-18 on CIFAR-10, ten clients of 5,000 images, batch 64. One contestant after the
-other, each in a process of its own and alone on the card: a round to warm up, then blocks. For each: seconds a round, its ratio
-to the bare loop's, images trained on a second, the card's memory above what it was before (nvidia-smi), and the share of the
-card's peak: floating-point operations of the passes (torch counts them, for one image, forwards and backwards) a second, over
-those of a product of two 8192 x 8192 matrices, measured first: in bf16, or in TF32 for fp32, as torch lets convolutions do. The
-bare loop takes whatever kernels cuDNN likes, raffed the deterministic ones. `--device cpu` rehearses it where there is no GPU.
-Names: bare, actors-K and stacks-K for K actors of 1/K each (stacks of 10/K clients); any of them with -bf16.
+W2 and W4 are those of round_time; W6 is a ResNet-18 on CIFAR-10, ten clients of 5,000 images, batch 64. One
+contestant after the other, each in a process of its own and alone on the card: a round to warm up, then
+blocks. For each: seconds a round, its ratio to the bare loop's, images trained on a second, the card's memory
+above what it was before (nvidia-smi), and the share of the card's peak: floating-point operations of the
+passes (torch counts them, for one image, forwards and backwards) a second, over those of a product of two
+8192 x 8192 matrices, measured first: in bf16, or in TF32 for fp32, as torch lets convolutions do. The bare
+loop takes whatever kernels cuDNN likes, raffed the deterministic ones. `--device cpu` rehearses it where
+there is no GPU. Names: bare, actors-K and stacks-K for K actors of 1/K each (stacks of 10/K clients); any of
+them with -bf16.
 """
 
 from __future__ import annotations
@@ -45,15 +49,32 @@ from tests.benchmarks.round_time import machine
 from tests.benchmarks.workloads import WORKLOADS, BenchmarkSetup, Workload, initial_net, started
 
 CIFAR = Data("cifar10", "iid:10", transform="plain", local_test=0.0)
-RESNET = Workload("W6", "CIFAR-10, 10 of 10 clients of 5,000 images, 1 epoch of batch 64, ResNet-18",
-                  started(CIFAR, Model("resnet18"), 1, 64, 1.0), 1, 10)  # fmt: skip
+RESNET = Workload(
+    "W6",
+    "CIFAR-10, 10 of 10 clients of 5,000 images, 1 epoch of batch 64, ResNet-18",
+    started(CIFAR, Model("resnet18"), 1, 64, 1.0),
+    1,
+    10,
+)
 KNOWN = {w.name: w for w in (*WORKLOADS, RESNET)}
-NAMES = ("bare", "actors-1", "actors-2", "actors-4", "stacks-1", "stacks-2", "bare-bf16", "actors-4-bf16", "stacks-1-bf16")
+NAMES = (
+    "bare",
+    "actors-1",
+    "actors-2",
+    "actors-4",
+    "stacks-1",
+    "stacks-2",
+    "bare-bf16",
+    "actors-4-bf16",
+    "stacks-1-bf16",
+)
 SIDE = 8192  # of the matrices whose product is the peak
 
 
 class Floor(Contestant):
-    """The bare loop on a device: data there from the start, plain torch.optim.SGD, a client after the other."""
+    """The bare loop on a device: data there from the start, plain torch.optim.SGD, a client after the
+    other.
+    """
 
     def __init__(self, setup: Setup, device: str, low: bool) -> None:
         self.setup, self.device, self.low = setup, device, low
@@ -73,7 +94,9 @@ class Floor(Contestant):
             torch.nn.utils.vector_to_parameters(self.vector.clone(), self.net.parameters())
             with torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.low):
                 steps += train(self.net, x, y, self.setup.config.local)
-            summed += len(y) / total * torch.nn.utils.parameters_to_vector(self.net.parameters()).detach().double()
+            summed += (
+                len(y) / total * torch.nn.utils.parameters_to_vector(self.net.parameters()).detach().double()
+            )
         self.vector = summed.float()
         self.vector.cpu()  # a round ends when the server has it
         return steps
@@ -93,16 +116,22 @@ def contestant(name: str, workload: Workload, device: str) -> tuple[Setup, Conte
     if kind == "bare" and not number:
         return setup, Floor(setup, device, low)
     if kind not in ("actors", "stacks") or not number.isdigit():
-        raise ValueError(f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16")
+        raise ValueError(
+            f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16"
+        )
     actors, share = int(number), 0.0 if device == "cpu" else 1 / int(number)
     runtime = dataclasses.replace(setup.config.runtime, actors=actors, gpu_fraction=share)
     setup = BenchmarkSetup(dataclasses.replace(setup.config, runtime=runtime), setup.dataset, setup.partition)
     stack = max(2, workload.cohort // actors) if kind == "stacks" else 0
-    return setup, ours.Raffed(setup, Numerics(stack, "bf16" if low else "fp32"), functools.partial(ours.on_ray, actors=actors))
+    return setup, ours.Raffed(
+        setup, Numerics(stack, "bf16" if low else "fp32"), functools.partial(ours.on_ray, actors=actors)
+    )
 
 
 def flops_an_image(setup: Setup, batch: int = 2) -> float:
-    """Of one image's forward and backward pass: multiplications and additions of products and convolutions, as torch counts."""
+    """Of one image's forward and backward pass: multiplications and additions of products and
+    convolutions, as torch counts.
+    """
     net = initial_net(setup).train()
     x, y = torch.zeros(batch, *setup.input_shape), torch.zeros(batch, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
@@ -112,11 +141,15 @@ def flops_an_image(setup: Setup, batch: int = 2) -> float:
 
 def images_a_round(setup: Setup) -> float:
     """That the clients of the first round train on, all epochs."""
-    return sum(len(setup.partition.train[c]) for c in draw_participants(setup, 0)) * float(setup.config.local.epochs)
+    return sum(len(setup.partition.train[c]) for c in draw_participants(setup, 0)) * float(
+        setup.config.local.epochs
+    )
 
 
 def peak(device: str, kind: torch.dtype, side: int = SIDE) -> float:
-    """Floating-point operations a second of a product in this type, float32 rounded to TF32 on a GPU; the best of five."""
+    """Floating-point operations a second of a product in this type, float32 rounded to TF32 on a GPU; the
+    best of five.
+    """
     torch.backends.cuda.matmul.allow_tf32 = True
     a = torch.ones(side, side, device=device, dtype=kind)
     took = []
@@ -159,11 +192,20 @@ class Watch:
 
 def measure(name: str, workload: Workload, device: str, repetitions: int, rounds: int) -> dict[str, Any]:
     """A row: medians of a contestant that is alone on the card; `note` says why there are none."""
-    row: dict[str, Any] = {"contestant": name, "blocks": [], "steps": [], "mib": None, "start_s": None, "first_s": None}
+    row: dict[str, Any] = {
+        "contestant": name,
+        "blocks": [],
+        "steps": [],
+        "mib": None,
+        "start_s": None,
+        "first_s": None,
+    }
     row |= {"accuracy": None, "note": None}
     try:
         with Watch() as watch:
-            process = Process([sys.executable, "-m", "tests.benchmarks.gpu", "--lane", name, workload.name, device])
+            process = Process(
+                [sys.executable, "-m", "tests.benchmarks.gpu", "--lane", name, workload.name, device]
+            )
             try:
                 row["start_s"] = process.start(TIMEOUT)
                 row["first_s"] = process.ask(TIMEOUT, do="block", rounds=1)["seconds"][0]
@@ -181,8 +223,12 @@ def measure(name: str, workload: Workload, device: str, repetitions: int, rounds
 
 
 def completed(rows: list[dict[str, Any]], images: float, flops: float, peaks: dict[str, float]) -> None:
-    """Add to each row its seconds, its ratios to the bare loop in fp32, images a second and share of the peak."""
-    floor = next((statistics.median(r["blocks"]) for r in rows if r["contestant"] == "bare" and r["blocks"]), None)
+    """Add to each row its seconds, its ratios to the bare loop in fp32, images a second and share of the
+    peak.
+    """
+    floor = next(
+        (statistics.median(r["blocks"]) for r in rows if r["contestant"] == "bare" and r["blocks"]), None
+    )
     for row in rows:
         seconds = statistics.median(row["blocks"]) if row["blocks"] else None
         row["seconds"], row["images_s"] = seconds, images / seconds if seconds else None
@@ -195,13 +241,31 @@ def completed(rows: list[dict[str, Any]], images: float, flops: float, peaks: di
 def table(result: dict[str, Any]) -> Table:
     made = Table(title=f"{result['workload']}: {result['text']}", title_justify="left")
     for number, header in enumerate(
-        ("contestant", "s a round", "ratio", "each repetition", "images/s", "of the peak", "MiB", "steps", "accuracy", "start, s")
+        (
+            "contestant",
+            "s a round",
+            "ratio",
+            "each repetition",
+            "images/s",
+            "of the peak",
+            "MiB",
+            "steps",
+            "accuracy",
+            "start, s",
+        )
     ):
         made.add_column(header, justify="left" if number in (0, 3) else "right")
     for row in result["rows"]:
         each = row["note"] or " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
-        shown = [(row["seconds"], "{:.3f}"), (row["ratio"], "{:.2f}"), (row["images_s"], "{:,.0f}"), (row["share"], "{:.1%}"),
-                 (row["mib"], "{:.0f}"), (row["accuracy"], "{:.3f}"), (row["start_s"], "{:.1f}")]  # fmt: skip
+        shown = [
+            (row["seconds"], "{:.3f}"),
+            (row["ratio"], "{:.2f}"),
+            (row["images_s"], "{:,.0f}"),
+            (row["share"], "{:.1%}"),
+            (row["mib"], "{:.0f}"),
+            (row["accuracy"], "{:.3f}"),
+            (row["start_s"], "{:.1f}"),
+        ]
         text = ["–" if value is None else form.format(value) for value, form in shown]
         steps = "/".join(str(n) for n in row["steps"])
         made.add_row(row["contestant"], text[0], text[1], each, *text[2:5], steps, *text[5:])
@@ -209,7 +273,9 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=list(KNOWN), default=["W6", "W2", "W4"])
     parser.add_argument("--contestants", default=",".join(NAMES))
     parser.add_argument("--repetitions", type=int, default=3)
@@ -227,10 +293,19 @@ def main() -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu rehearses")
     side = SIDE if options.device == "cuda" else 512
-    peaks = {name: peak(options.device, kind, side) for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
-    about = machine() | {"card": torch.cuda.get_device_name() if options.device == "cuda" else "none", "peaks": peaks}
+    peaks = {
+        name: peak(options.device, kind, side)
+        for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+    }
+    about = machine() | {
+        "card": torch.cuda.get_device_name() if options.device == "cuda" else "none",
+        "peaks": peaks,
+    }
     console = Console(width=max(Console().width, 150))
-    console.print(f"{about['card']}: " + ", ".join(f"{name} product {rate / 1e12:.1f} TFLOP/s" for name, rate in peaks.items()))
+    console.print(
+        f"{about['card']}: "
+        + ", ".join(f"{name} product {rate / 1e12:.1f} TFLOP/s" for name, rate in peaks.items())
+    )
     results: list[dict[str, Any]] = []
     for number in options.only:
         workload = KNOWN[number]
@@ -241,7 +316,7 @@ def main() -> None:
         for name in options.contestants.split(","):
             result["rows"].append(
                 measure(name, workload, options.device, options.repetitions, options.rounds or workload.block)
-            )  # fmt: skip
+            )
             completed(result["rows"], images, flops, peaks)
             if options.out:  # after each: a lent machine may be taken back
                 options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,13 @@
-"""How much of the bare loop's step torch's own kernels take: the least that a simulator which calls them can need.
+"""How much of the bare loop's step torch's own kernels take: the least that a simulator which calls them can
+need.
 
     python -m tests.benchmarks.kernels [--only W1] [--repetitions 5]
 
-One process each, one thread, one epoch of a round's clients, blocks alternating, medians of ratios to the bare loop's block.
-Rows: the bare loop; raffed's serial execution; the forward and backward pass alone on batches that lie ready, images
-channels-last and freed memory kept as in raffed, in fp32 and bf16; the same and the fused optimiser. Where clients are stacked
-(W3): raffed's stack, and its passes alone. RAFFED_DATA holds the data.
+One process each, one thread, one epoch of a round's clients, blocks alternating, medians of ratios to the
+bare loop's block. Rows: the bare loop; raffed's serial execution; the forward and backward pass alone on
+batches that lie ready, images channels-last and freed memory kept as in raffed, in fp32 and bf16; the same
+and the fused optimiser. Where clients are stacked (W3): raffed's stack, and its passes alone. RAFFED_DATA
+holds the data.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def passes(setup: Setup, clients: list[Batches], *, low: bool = False, update: b
 
 
 def stacked_passes(setup: Setup, clients: list[Batches]) -> Block:
-    """Forward and backward of all clients' batches that have one size at once, as `raffed.core.stacked.executor` groups them."""
+    """Forward and backward of all clients' batches that have one size at once, as
+    `raffed.core.stacked.executor` groups them.
+    """
     net = initial_net(setup).train()
     params, buffers = stack_module_state([net] * len(clients))
     leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
@@ -100,7 +104,9 @@ def ladder(workload: Workload) -> tuple[dict[str, Block], Callable[[], None]]:
     config = workload.config
     one = replace(workload, config=replace(config, local=replace(config.local, epochs=1)))
     setup = one.setup()
-    floor = Floor(setup, workers=1)  # forked before this process keeps freed memory, which the bare loop does not
+    floor = Floor(
+        setup, workers=1
+    )  # forked before this process keeps freed memory, which the bare loop does not
     begin_training(1)
     clients = batches_of(setup)
     ours = Raffed(setup, Numerics(cohort=1), in_process)
@@ -114,7 +120,10 @@ def ladder(workload: Workload) -> tuple[dict[str, Block], Callable[[], None]]:
     closing = [floor.close, ours.close]
     if workload.all_digits:
         stacked = Raffed(setup, Numerics(cohort=workload.cohort), in_process)
-        blocks |= {"raffed, one stack": stacked.round, "forward and backward, stacked": stacked_passes(setup, clients)}
+        blocks |= {
+            "raffed, one stack": stacked.round,
+            "forward and backward, stacked": stacked_passes(setup, clients),
+        }
         closing.append(stacked.close)
 
     def close() -> None:
@@ -143,12 +152,18 @@ def measure(workload: Workload, repetitions: int) -> dict[str, tuple[list[float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[w.name for w in WORKLOADS], help="a workload; repeat for more")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", action="append", choices=[w.name for w in WORKLOADS], help="a workload; repeat for more"
+    )
     parser.add_argument("--repetitions", type=int, default=5)
     chosen = parser.parse_args()
     several = [w for w in WORKLOADS if not chosen.only or w.name in chosen.only]
-    if len(several) > 1:  # a process each: a bare loop forked from one that keeps freed memory would keep it as well
+    if (
+        len(several) > 1
+    ):  # a process each: a bare loop forked from one that keeps freed memory would keep it as well
         for workload in several:
             again = ["--only", workload.name, "--repetitions", str(chosen.repetitions)]
             subprocess.run([sys.executable, "-m", "tests.benchmarks.kernels", *again], check=True)

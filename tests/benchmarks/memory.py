@@ -1,9 +1,11 @@
-"""Peak memory of every process of a run: 100 LeNet clients packed on two actors, MAP, so that every client has a vault.
+"""Peak memory of every process of a run: 100 LeNet clients packed on two actors, MAP, so that every client
+has a vault.
 
     python -m tests.benchmarks.memory [--method map] [--rounds 5] [--actors 2]
 
-Prints the largest sum over processes, sampled every quarter second: PSS counts shared pages once (the honest figure),
-RSS counts them in every process. Ray's own processes are included. Also seconds from the command to the end of round 1.
+Prints the largest sum over processes, sampled every quarter second: PSS counts shared pages once (the honest
+figure), RSS counts them in every process. Ray's own processes are included. Also seconds from the command to
+the end of round 1.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def sampled(pid: int, peaks: dict[str, float], stop: threading.Event) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--method", default="map")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--actors", type=int, default=2)
@@ -55,10 +59,28 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "raffed", "run", "--json", "--method", options.method, "--dataset", options.dataset,
-            "--split", options.split, "--model", options.model, "--rounds", str(options.rounds), "--epochs", "1",
-            "--actors", str(options.actors), "--out", str(Path(folder) / "run"),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "raffed",
+            "run",
+            "--json",
+            "--method",
+            options.method,
+            "--dataset",
+            options.dataset,
+            "--split",
+            options.split,
+            "--model",
+            options.model,
+            "--rounds",
+            str(options.rounds),
+            "--epochs",
+            "1",
+            "--actors",
+            str(options.actors),
+            "--out",
+            str(Path(folder) / "run"),
+        ]
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         peaks, stop = {"pss": 0.0, "rss": 0.0}, threading.Event()
@@ -72,7 +94,11 @@ def main() -> None:
         code = process.wait()
         stop.set()
         watcher.join()
-    print(json.dumps({**{k: round(v) for k, v in peaks.items()}, "unit": "MiB", "first_round_s": first, "exit": code}))
+    print(
+        json.dumps(
+            {**{k: round(v) for k, v in peaks.items()}, "unit": "MiB", "first_round_s": first, "exit": code}
+        )
+    )
 
 
 if __name__ == "__main__":

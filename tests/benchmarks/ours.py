@@ -46,10 +46,14 @@ class Counted:
 
 
 class Raffed(Contestant):
-    """A federation on a runtime; evaluation and checkpoints stay off, because the workloads' intervals are out of reach."""
+    """A federation on a runtime; evaluation and checkpoints stay off, because the workloads' intervals
+    are out of reach.
+    """
 
     def __init__(self, setup: Setup, numerics: Numerics, start: Callable[[Setup, Path], Any]) -> None:
-        setup = BenchmarkSetup(dataclasses.replace(setup.config, numerics=numerics), setup.dataset, setup.partition)
+        setup = BenchmarkSetup(
+            dataclasses.replace(setup.config, numerics=numerics), setup.dataset, setup.partition
+        )
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "run"
         self._runtime = start(setup, path / VAULTS)
@@ -74,7 +78,9 @@ class Raffed(Contestant):
 
 
 def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
-    """Client actors that have loaded torch and their data; on this machine's first GPU if the setup gives each a share of one."""
+    """Client actors that have loaded torch and their data; on this machine's first GPU if the setup gives
+    each a share of one.
+    """
     import ray
 
     from raffed.runtime.ray_backend.actor_pool import RayPool
@@ -83,7 +89,9 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
 
     os.environ.update(QUIET_RAY)
     gpus = 1 if setup.config.runtime.gpu_fraction else 0
-    ray.init(num_cpus=actors, num_gpus=gpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init(
+        num_cpus=actors, num_gpus=gpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False
+    )
     plan = make_plan(setup.config, setup.partition.num_clients, Resources(actors, gpus, 2**40))
     reference = ray.put(setup)
     handles = [start_actor(reference, plan, actor, vaults) for actor in range(actors)]

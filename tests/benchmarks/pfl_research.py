@@ -1,7 +1,9 @@
-"""pfl-research as a contestant: SimulatedBackend, PyTorchModel, FederatedAveraging; one process, or two joined by gloo.
+"""pfl-research as a contestant: SimulatedBackend, PyTorchModel, FederatedAveraging; one process, or two
+joined by gloo.
 
-The second process is started with the variables that `torchrun` sets, and is told of every round over the same lines as
-any contestant. pfl caches contiguous batches; here they are drawn anew every epoch, as everybody else does.
+The second process is started with the variables that `torchrun` sets, and is told of every round over the
+same lines as any contestant. pfl caches contiguous batches; here they are drawn anew every epoch, as
+everybody else does.
 """
 
 from __future__ import annotations
@@ -45,9 +47,13 @@ class Pfl(Contestant):
         everyone = (draw_participants(setup, number) for number in itertools.count())
         sampler = itertools.chain.from_iterable(everyone)
         data = FederatedDataset(_datasets(setup), lambda: next(sampler))
-        self._backend = SimulatedBackend(training_data=data, val_data=None, postprocessors=[WeightByDatapoints()])
+        self._backend = SimulatedBackend(
+            training_data=data, val_data=None, postprocessors=[WeightByDatapoints()]
+        )
         self._training = NNTrainHyperParams(
-            local_num_epochs=int(local.epochs), local_learning_rate=local.lr, local_batch_size=local.batch_size
+            local_num_epochs=int(local.epochs),
+            local_learning_rate=local.lr,
+            local_batch_size=local.batch_size,
         )
         self._algorithm = FederatedAveraging()
         # pfl evaluates every client in iterations that the frequency divides, 0 among them: begin with 1
@@ -59,7 +65,9 @@ class Pfl(Contestant):
         self._steps = 0
         self._done += 1
         clients = self._setup.config.federation.participants(self._setup.partition.num_clients)
-        until = NNAlgorithmParams(self._done + 1, evaluation_frequency=10**9, train_cohort_size=clients, val_cohort_size=0)
+        until = NNAlgorithmParams(
+            self._done + 1, evaluation_frequency=10**9, train_cohort_size=clients, val_cohort_size=0
+        )
         self._algorithm.run(until, self._backend, self._model, self._training)
         return self._steps
 
@@ -85,8 +93,13 @@ class Pair(Contestant):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-                  "TORCHELASTIC_RUN_ID": "benchmark"}  # fmt: skip
+        shared = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "TORCHELASTIC_RUN_ID": "benchmark",
+        }
         self._other = Process(command("pfl", workload), {**shared, "RANK": "1", "LOCAL_RANK": "1"})
         os.environ.update(shared, RANK="0", LOCAL_RANK="0")
         self._own = Pfl(setup)
@@ -114,7 +127,10 @@ def _datasets(setup: Setup) -> Any:
             for index in torch.split(torch.randperm(len(y)), batch_size):
                 yield x[index], y[index]
 
-    every = [Shuffled(client_tensors(setup, client), user_id=str(client)) for client in range(setup.partition.num_clients)]
+    every = [
+        Shuffled(client_tensors(setup, client), user_id=str(client))
+        for client in range(setup.partition.num_clients)
+    ]
     return every.__getitem__
 
 

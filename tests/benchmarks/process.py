@@ -20,8 +20,14 @@ from tests.benchmarks.contestant import PEERS
 from tests.benchmarks.memory import tree
 
 ROOT = Path(__file__).resolve().parents[2]
-QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0",
-         "RAY_worker_niceness": "0", "FLWR_TELEMETRY_ENABLED": "0"}  # fmt: skip
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "FLWR_TELEMETRY_ENABLED": "0",
+}
 
 
 class GoneError(Exception):
@@ -43,9 +49,14 @@ class Process:
         self._rest = b""
         try:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **QUIET, **(environment or {})}, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-            )  # fmt: skip
+                command,
+                cwd=ROOT,
+                env={**os.environ, **QUIET, **(environment or {})},
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+            )
         except OSError as error:
             raise GoneError(f"absent: {error}") from error
 
@@ -97,7 +108,9 @@ class Process:
         return answer
 
     def pause(self) -> None:
-        """Stop it and all that it started: an idle Ray takes 6 to 7 % of a core from whoever is being timed."""
+        """Stop it and all that it started: an idle Ray takes 6 to 7 % of a core from whoever is being
+        timed.
+        """
         for process in tree(self.pid):
             with contextlib.suppress(psutil.Error):
                 process.suspend()
@@ -120,7 +133,9 @@ class Process:
         self.kill()
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
-        return GoneError(f"{what} (exit {self._process.returncode}): {lines[-1][:300] if lines else 'it said nothing'}")
+        return GoneError(
+            f"{what} (exit {self._process.returncode}): {lines[-1][:300] if lines else 'it said nothing'}"
+        )
 
     def kill(self) -> None:
         """Kill it and all that it started and left; Ray's processes lead groups of their own."""

@@ -1,4 +1,5 @@
-"""Contestants in turn: blocks of rounds one after the other, so that a disturbed machine disturbs all of them alike.
+"""Contestants in turn: blocks of rounds one after the other, so that a disturbed machine disturbs all of them
+alike.
 
 Whoever waits is stopped, processes of its own included.
 """
@@ -25,7 +26,8 @@ AWAKE = 0.5  # seconds after it was stopped in which Ray may do what its timers 
 class Lane:
     """What is known of one contestant.
 
-    blocks: median seconds a round, one a repetition. steps: of every timed round, in order. note: why it is absent or gone.
+    blocks: median seconds a round, one a repetition. steps: of every timed round, in order. note: why it is
+    absent or gone.
     """
 
     name: str
@@ -39,8 +41,12 @@ class Lane:
     note: str | None = None
 
 
-def race(names: Sequence[str], command: Callable[[str], list[str]], repetitions: int, rounds: int) -> list[Lane]:
-    """Every contestant, after a block to warm up; the order moves on by one each repetition. `command`: by name."""
+def race(
+    names: Sequence[str], command: Callable[[str], list[str]], repetitions: int, rounds: int
+) -> list[Lane]:
+    """Every contestant, after a block to warm up; the order moves on by one each repetition. `command`:
+    by name.
+    """
     lanes = [Lane(name) for name in names]
     try:
         for lane in lanes:
@@ -98,7 +104,9 @@ def _block(lane: Lane, rounds: int, warm: bool = False) -> None:
 
 
 def _look(lane: Lane, rounds: int) -> None:
-    """Accuracy after the timed rounds; then peak memory in rounds that are not timed, because looking costs time."""
+    """Accuracy after the timed rounds; then peak memory in rounds that are not timed, because looking
+    costs time.
+    """
     assert lane.process is not None
     lane.accuracy = lane.process.ask(TIMEOUT, do="accuracy")["accuracy"]
     peaks, stop = {"pss": 0.0, "rss": 0.0}, threading.Event()
@@ -118,11 +126,20 @@ def summary(lanes: Sequence[Lane]) -> list[dict[str, Any]]:
     rows = []
     for lane in lanes:
         ratios = [own / floor for own, floor in zip(lane.blocks, base.blocks, strict=False)]
-        rows.append({
-            "contestant": lane.name, "seconds": statistics.median(lane.blocks) if lane.blocks else None,
-            "ratio": statistics.median(ratios) if ratios else None, "ratios": [round(r, 3) for r in ratios],
-            "steps": sorted(set(lane.steps)), "same_steps": lane.steps == base.steps[: len(lane.steps)],
-            "accuracy": lane.accuracy, "start_s": lane.start_s, "first_round_s": lane.first_s, "pss_mib": lane.pss_mib,
-            "blocks": lane.blocks, "note": lane.note,
-        })  # fmt: skip
+        rows.append(
+            {
+                "contestant": lane.name,
+                "seconds": statistics.median(lane.blocks) if lane.blocks else None,
+                "ratio": statistics.median(ratios) if ratios else None,
+                "ratios": [round(r, 3) for r in ratios],
+                "steps": sorted(set(lane.steps)),
+                "same_steps": lane.steps == base.steps[: len(lane.steps)],
+                "accuracy": lane.accuracy,
+                "start_s": lane.start_s,
+                "first_round_s": lane.first_s,
+                "pss_mib": lane.pss_mib,
+                "blocks": lane.blocks,
+                "note": lane.note,
+            }
+        )
     return rows

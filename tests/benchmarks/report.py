@@ -8,13 +8,26 @@ from typing import Any
 
 from rich.table import Table
 
-HEADERS = ("contestant", "s a round", "ratio", "each repetition", "steps", "accuracy", "start, s", "round 1, s", "PSS, MiB")
+HEADERS = (
+    "contestant",
+    "s a round",
+    "ratio",
+    "each repetition",
+    "steps",
+    "accuracy",
+    "start, s",
+    "round 1, s",
+    "PSS, MiB",
+)
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of the plot's ratios
 
 
 def table(result: dict[str, Any]) -> Table:
     """One workload's contestants."""
-    title = f"{result['workload']}: {result['text']} ({result['repetitions']} repetitions of {result['rounds']} rounds)"
+    title = (
+        f"{result['workload']}: {result['text']} ({result['repetitions']} repetitions of {result['rounds']} "
+        f"rounds)"
+    )
     made = Table(title=title, title_justify="left")
     for number, header in enumerate(HEADERS):
         made.add_column(header, justify="left" if number in (0, 3) else "right")
@@ -27,9 +40,16 @@ def _cells(row: dict[str, Any]) -> list[str]:
     steps = "/".join(str(n) for n in row["steps"]) + ("" if row["same_steps"] else " ≠ bare")
     each = " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
     return [
-        row["contestant"], _number(row["seconds"], 4), _number(row["ratio"], 2), row["note"] or each, steps,
-        _number(row["accuracy"], 3), _number(row["start_s"], 1), _number(row["first_round_s"], 1), _number(row["pss_mib"], 0),
-    ]  # fmt: skip
+        row["contestant"],
+        _number(row["seconds"], 4),
+        _number(row["ratio"], 2),
+        row["note"] or each,
+        steps,
+        _number(row["accuracy"], 3),
+        _number(row["start_s"], 1),
+        _number(row["first_round_s"], 1),
+        _number(row["pss_mib"], 0),
+    ]
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -37,13 +57,17 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """A panel a workload, a bar a contestant, from the bare loop's 1 to its median ratio (logarithmic); a dot a repetition."""
+    """A panel a workload, a bar a contestant, from the bare loop's 1 to its median ratio (logarithmic); a
+    dot a repetition.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(results), figsize=(4.2 * len(results), 3.4), squeeze=False, layout="constrained")
+    figure, axes = pyplot.subplots(
+        1, len(results), figsize=(4.2 * len(results), 3.4), squeeze=False, layout="constrained"
+    )
     for panel, result in zip(axes[0], results, strict=True):
         _panel(panel, result)
     figure.savefig(path, dpi=150)
@@ -53,7 +77,9 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
 def _panel(panel: Any, result: dict[str, Any]) -> None:
     rows = [row for row in reversed(result["rows"]) if row["ratio"] is not None]
     for place, row in enumerate(rows):
-        panel.barh(place, row["ratio"] - 1, left=1, color="C0" if row["contestant"].startswith("raffed") else "0.7")
+        panel.barh(
+            place, row["ratio"] - 1, left=1, color="C0" if row["contestant"].startswith("raffed") else "0.7"
+        )
         panel.plot(row["ratios"], [place] * len(row["ratios"]), "k.", markersize=3)
     panel.set_yticks(range(len(rows)), [row["contestant"] for row in rows])
     panel.axvline(1, color="k", linewidth=0.8)

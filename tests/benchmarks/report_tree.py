@@ -1,7 +1,8 @@
-"""How long `raffed report` takes on many runs.  python -m tests.benchmarks.report_tree FOLDER [--runs 1000] [--parts 1]
+"""How long `raffed report` takes on many runs.  python -m tests.benchmarks.report_tree FOLDER [--runs 1000]
+[--parts 1]
 
-Writes the tree if it is not there: runs of 150 rounds, 20 of 100 clients a round, 20 methods on 5 data sets, as a finished run
-leaves them (one part) or a killed one (a part every ten rounds).
+Writes the tree if it is not there: runs of 150 rounds, 20 of 100 clients a round, 20 methods on 5 data sets,
+as a finished run leaves them (one part) or a killed one (a part every ten rounds).
 """
 
 from __future__ import annotations
@@ -19,8 +20,28 @@ from raffed.results import SCHEMA, SCHEMA_VERSION, Row, write_json
 MODELS = ("global", "local", "personal")
 ROUNDS, CLIENTS, EACH, CLASSES = 150, 100, 20, 10
 DATASETS = ("fashion-mnist", "cifar10", "cifar100", "svhn", "femnist")
-METHODS = ("fedavg", "fedprox", "fedrs", "fedmr", "map", "scaffold", "scars", "scamap", "fedphp", "moon", "feddyn", "feddc",
-           "fednova", "fedproc", "ditto", "dittors", "fedrep", "fedrod", "apfl", "gldp")  # fmt: skip
+METHODS = (
+    "fedavg",
+    "fedprox",
+    "fedrs",
+    "fedmr",
+    "map",
+    "scaffold",
+    "scars",
+    "scamap",
+    "fedphp",
+    "moon",
+    "feddyn",
+    "feddc",
+    "fednova",
+    "fedproc",
+    "ditto",
+    "dittors",
+    "fedrep",
+    "fedrod",
+    "apfl",
+    "gldp",
+)
 
 
 def rows_of(rng: np.random.Generator, level: float) -> list[Row]:
@@ -32,13 +53,33 @@ def rows_of(rng: np.random.Generator, level: float) -> list[Row]:
         rows.append(Row(number, "global", "train", "loss", 1 / number, n=12_000, seconds=1.0, **sent))
         own = np.clip(score + rng.normal(0, 0.05, EACH), 0, 1)
         for client, value in zip(rng.permutation(CLIENTS)[:EACH], own, strict=True):
-            rows.append(Row(number, "local", "train", "loss", 1.0, client=int(client), n=600, bytes_up=250_000, seconds=0.1))
+            rows.append(
+                Row(
+                    number,
+                    "local",
+                    "train",
+                    "loss",
+                    1.0,
+                    client=int(client),
+                    n=600,
+                    bytes_up=250_000,
+                    seconds=0.1,
+                )
+            )
             for model in MODELS:
-                rows.append(Row(number, model, "local_test", "accuracy", float(value), client=int(client), n=120))
+                rows.append(
+                    Row(number, model, "local_test", "accuracy", float(value), client=int(client), n=120)
+                )
         rows += [Row(number, model, "local_test", "accuracy", float(own.mean()), n=EACH) for model in MODELS]
-        rows += [Row(number, "global", "test", "accuracy", score, n=10_000), Row(number, "global", "test", "loss", 1.0, n=10_000)]
+        rows += [
+            Row(number, "global", "test", "accuracy", score, n=10_000),
+            Row(number, "global", "test", "loss", 1.0, n=10_000),
+        ]
         classes = np.clip(score + rng.normal(0, 0.1, CLASSES), 0, 1)
-        rows += [Row(number, "global", "test", "accuracy", float(v), class_=c, n=1_000) for c, v in enumerate(classes)]
+        rows += [
+            Row(number, "global", "test", "accuracy", float(v), class_=c, n=1_000)
+            for c, v in enumerate(classes)
+        ]
     return rows
 
 
@@ -49,7 +90,9 @@ def table_of(rows: list[Row]) -> dict[str, list[object]]:
 
 
 def write_tree(folder: Path, runs: int, parts: int) -> None:
-    """`runs` runs; the rows are drawn for one run and shifted for the others, which costs reading the same."""
+    """`runs` runs; the rows are drawn for one run and shifted for the others, which costs reading the
+    same.
+    """
     rng = np.random.default_rng(0)
     columns = table_of(rows_of(rng, 0.8))
     value = np.array(columns["value"])
@@ -70,7 +113,9 @@ def write_tree(folder: Path, runs: int, parts: int) -> None:
             rounds = np.array(columns["round"])
             piece = table.filter(pa.array((rounds >= first) & (rounds <= last)))
             piece = piece.replace_schema_metadata({b"raffed.schema": str(SCHEMA_VERSION).encode()})
-            pq.write_table(piece, run / "metrics" / f"part-{first:06d}-{last:06d}.parquet", compression="zstd")
+            pq.write_table(
+                piece, run / "metrics" / f"part-{first:06d}-{last:06d}.parquet", compression="zstd"
+            )
         write_json(run / "run.json", _about(method, dataset, seed, about["run_id"]))
 
 
@@ -79,11 +124,20 @@ def _about(method: str, dataset: str, seed: int, run_id: str) -> dict[str, objec
 
     from raffed import Data, Federation, RunConfig
 
-    config = RunConfig(method, {}, Data(dataset, "incomplete:100"), federation=Federation(ROUNDS, 0.2), seed=seed)
+    config = RunConfig(
+        method, {}, Data(dataset, "incomplete:100"), federation=Federation(ROUNDS, 0.2), seed=seed
+    )
     return {
-        "schema": 1, "run_id": run_id, "state": "finished", "config": dataclasses.asdict(config), "rounds_done": ROUNDS,
-        "hashes": {"weights": "0" * 64}, "versions": {"torch": "2"}, "seconds": 150.0, "partition_sha256": str(seed) * 64,
-    }  # fmt: skip
+        "schema": 1,
+        "run_id": run_id,
+        "state": "finished",
+        "config": dataclasses.asdict(config),
+        "rounds_done": ROUNDS,
+        "hashes": {"weights": "0" * 64},
+        "versions": {"torch": "2"},
+        "seconds": 150.0,
+        "partition_sha256": str(seed) * 64,
+    }
 
 
 def main() -> None:

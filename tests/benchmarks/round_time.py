@@ -1,13 +1,15 @@
-"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower and pfl-research.
+"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower and
+pfl-research.
 
-    python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out FILE.json]
+    python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out
+    FILE.json]
 
-Every contestant is a process that lives through the whole race, stopped while others run. A repetition times a block of
-rounds of each, one after the other, in an order that moves on; a ratio is to the bare loop's block of the same repetition.
-One partition, one set of initial weights, one sequence of participants; steps are counted, and a contestant with others than
-the bare loop's is marked.
-Names: bare (two forked processes), bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked),
-raffed-cohort-2 (two actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also
+Every contestant is a process that lives through the whole race, stopped while others run. A repetition times
+a block of rounds of each, one after the other, in an order that moves on; a ratio is to the bare loop's block
+of the same repetition. One partition, one set of initial weights, one sequence of participants; steps are
+counted, and a contestant with others than the bare loop's is marked. Names: bare (two forked processes),
+bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked), raffed-cohort-2 (two
+actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also
 FILE.png. RAFFED_DATA holds the data.
 
 Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
@@ -16,8 +18,8 @@ Flower pins its own Ray, so the peers have an environment of their own that borr
     .venv/bin/python -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])' \\
         > "$(peers/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch.pth"
     peers/bin/pip install flwr==1.41.0 ray==2.55.1
-    peers/bin/pip install --no-deps pfl==0.6.0 multiprocess dill 'dp-accounting<0.6' 'prv-accountant<0.3' absl-py
-    export RAFFED_PEERS=$PWD/peers/bin/python
+    peers/bin/pip install --no-deps pfl==0.6.0 multiprocess dill 'dp-accounting<0.6' 'prv-accountant<0.3'
+    absl-py export RAFFED_PEERS=$PWD/peers/bin/python
 
 Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
 """
@@ -42,7 +44,9 @@ from tests.benchmarks.process import command
 from tests.benchmarks.race import BASE, race, summary
 from tests.benchmarks.report import plot, table
 
-VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+VERSIONS = (
+    "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+)
 
 
 def measure(workload: Any, names: list[str], repetitions: int, rounds: int) -> dict[str, Any]:
@@ -55,7 +59,11 @@ def measure(workload: Any, names: list[str], repetitions: int, rounds: int) -> d
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
-    found: dict[str, Any] = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    found: dict[str, Any] = {
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
     found |= {name: version(name) for name in ("torch", "ray", "numpy")}
     found["peers"] = _peers()
     return found
@@ -74,7 +82,9 @@ def _peers() -> dict[str, str]:
 
 
 def _end(*_: Any) -> None:
-    """Leave by way of the race, which ends its contestants: a stopped one would stay for ever. Once: `timeout` signals twice."""
+    """Leave by way of the race, which ends its contestants: a stopped one would stay for ever. Once:
+    `timeout` signals twice.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 
@@ -83,7 +93,9 @@ def main() -> None:
     from tests.benchmarks.workloads import WORKLOADS
 
     signal.signal(signal.SIGTERM, _end)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--rounds", type=int, help="rounds in a block (default: the workload's)")
     parser.add_argument("--only", choices=[w.name for w in WORKLOADS], nargs="+")
@@ -101,7 +113,9 @@ def main() -> None:
             Console(width=max(Console().width, 140)).print(table(results[-1]))
             if options.out:  # after each, so that a long race leaves something
                 options.out.parent.mkdir(parents=True, exist_ok=True)
-                options.out.write_text(json.dumps({"machine": machine(), "results": results}, indent=2) + "\n")
+                options.out.write_text(
+                    json.dumps({"machine": machine(), "results": results}, indent=2) + "\n"
+                )
                 plot(results, options.out.with_suffix(".png"))
 
 

@@ -1,12 +1,14 @@
-"""Cost of a round and peak memory against the number of clients, the number drawn, the model's size and the execution.
+"""Cost of a round and peak memory against the number of clients, the number drawn, the model's size and the
+execution.
 
     python -m tests.benchmarks.scale [--rounds 5] [--out FILE.json]           tables of one process
-    python -m tests.benchmarks.scale --vaults 3550 [--rounds 2] [--small]      every client keeps a private model
+    python -m tests.benchmarks.scale --vaults 3550 [--rounds 2] [--small]      every client keeps a private
+                                                                               model
 
-Synthetic images, 20 a client. The first part runs FedAvg in this process, one by one and in stacks of 100; every line is its own
-process, so that its peak memory is its own. The second runs MAP on Ray with two actors, every client in every round, vaults on
-disk, with femnist_cnn (115,584 weights, 62 classes) or a small MLP (4,810 weights, 10 classes); memory is the sum over all
-processes of what is private to each or shared (PSS).
+Synthetic images, 20 a client. The first part runs FedAvg in this process, one by one and in stacks of 100;
+every line is its own process, so that its peak memory is its own. The second runs MAP on Ray with two actors,
+every client in every round, vaults on disk, with femnist_cnn (115,584 weights, 62 classes) or a small MLP
+(4,810 weights, 10 classes); memory is the sum over all processes of what is private to each or shared (PSS).
 """
 
 from __future__ import annotations
@@ -37,12 +39,19 @@ from raffed.runtime.setup import Setup
 SAMPLES = 20  # a client
 SMALL, LARGE = Model("mlp", {"hidden": [64]}), Model("mlp", {"hidden": [512, 512]})
 LINES = (  # clients, drawn, model
-    (10, 10, SMALL), (100, 100, SMALL), (1000, 100, SMALL), (10_000, 100, SMALL),
-    (1000, 10, SMALL), (1000, 1000, SMALL), (100, 100, LARGE),
-)  # fmt: skip
+    (10, 10, SMALL),
+    (100, 100, SMALL),
+    (1000, 100, SMALL),
+    (10_000, 100, SMALL),
+    (1000, 10, SMALL),
+    (1000, 1000, SMALL),
+    (100, 100, LARGE),
+)
 
 
-def synthetic(clients: int, drawn: int, model: Model, cohort: int, side: int = 8, classes: int = 10, **config: Any) -> Setup:
+def synthetic(
+    clients: int, drawn: int, model: Model, cohort: int, side: int = 8, classes: int = 10, **config: Any
+) -> Setup:
     """A federation of equal clients whose images are noise: only its cost is looked at."""
     rng = np.random.default_rng(0)
     n = clients * SAMPLES
@@ -52,11 +61,13 @@ def synthetic(clients: int, drawn: int, model: Model, cohort: int, side: int = 8
     own = tuple(np.arange(k * SAMPLES, (k + 1) * SAMPLES) for k in range(clients))
     none = tuple(np.zeros(0, dtype=np.int64) for _ in range(clients))
     made = RunConfig(
-        data=Data("digits", f"iid:{clients}", transform="plain", local_test=0.0), model=model,
-        local=Local(lr=0.01, batch_size=10, epochs=1), numerics=Numerics(cohort=cohort),
+        data=Data("digits", f"iid:{clients}", transform="plain", local_test=0.0),
+        model=model,
+        local=Local(lr=0.01, batch_size=10, epochs=1),
+        numerics=Numerics(cohort=cohort),
         federation=Federation(rounds=10_000, participation=drawn / clients, eval_every=10_000),
         runtime=Runtime(execution="serial", checkpoint_every=10_000),
-    )  # fmt: skip
+    )
     return Setup(replace(made, **config), dataset, Partition(own, none, classes))
 
 
@@ -76,8 +87,15 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
             seconds.append(time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     took = statistics.median(seconds[2:])
-    return {"clients": clients, "drawn": drawn, "hidden": model.args["hidden"], "cohort": cohort, "round_s": took,
-            "client_ms": 1e3 * took / drawn, "peak_mib": round(peak)}  # fmt: skip
+    return {
+        "clients": clients,
+        "drawn": drawn,
+        "hidden": model.args["hidden"],
+        "cohort": cohort,
+        "round_s": took,
+        "client_ms": 1e3 * took / drawn,
+        "peak_mib": round(peak),
+    }
 
 
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
@@ -89,9 +107,16 @@ def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
 
     model, side, classes = (SMALL, 8, 10) if small else (Model("femnist_cnn"), 28, 62)
     setup = synthetic(
-        clients, clients, model, 0, side=side, classes=classes, method="map", runtime=Runtime(actors=2),
+        clients,
+        clients,
+        model,
+        0,
+        side=side,
+        classes=classes,
+        method="map",
+        runtime=Runtime(actors=2),
         federation=Federation(rounds=rounds, eval_every=rounds),
-    )  # fmt: skip
+    )
     peaks, stop = {"pss": 0.0, "rss": 0.0}, threading.Event()
     watcher = threading.Thread(target=sampled, args=(os.getpid(), peaks, stop))
     watcher.start()
@@ -101,7 +126,10 @@ def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
         path = Path(folder) / "run"
         for event in launched(setup, path, path / "vaults", False, conduct_at, lambda: False):
             seconds.append(event.seconds)
-            print(json.dumps({"round": event.round, "seconds": event.seconds, "peak_mib": round(peaks["pss"])}), flush=True)
+            print(
+                json.dumps({"round": event.round, "seconds": event.seconds, "peak_mib": round(peaks["pss"])}),
+                flush=True,
+            )
         kept = path.rglob("client-*@*.safetensors")  # of a finished run: in its only checkpoint
         size = sum(file.stat().st_size for file in kept) / 2**20
     stop.set()
@@ -111,7 +139,9 @@ def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vaults", type=int, default=0, metavar="CLIENTS")
     parser.add_argument("--small", action="store_true", help="with --vaults: a small MLP")
@@ -128,9 +158,19 @@ def main() -> None:
         found = []
         for number in range(len(LINES)):
             for cohort in (0, 100):
-                command = [sys.executable, "-m", "tests.benchmarks.scale", "--line", str(number), str(cohort),
-                           "--rounds", str(options.rounds)]  # fmt: skip
-                found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+                command = [
+                    sys.executable,
+                    "-m",
+                    "tests.benchmarks.scale",
+                    "--line",
+                    str(number),
+                    str(cohort),
+                    "--rounds",
+                    str(options.rounds),
+                ]
+                found.append(
+                    json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                )
     table = Table(*found[0])
     for row in found:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))

@@ -1,4 +1,6 @@
-"""The GPU's benchmark, rehearsed without one: what it counts has closed forms, and its contestants make the same steps."""
+"""The GPU's benchmark, rehearsed without one: what it counts has closed forms, and its contestants make
+the same steps.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def w3(monkeypatch: pytest.MonkeyPatch) -> gpu.BenchmarkSetup:
 
 
 def test_operations_of_a_multilayer_perceptron(w3: gpu.BenchmarkSetup) -> None:
-    """64-64-10: each layer's product forwards and for its weights' gradient, the second's for its input's; 2 a multiplication."""
+    """64-64-10: each layer's product forwards and for its weights' gradient, the second's for its
+    input's; 2 a multiplication.
+    """
     assert gpu.flops_an_image(w3) == 2 * (2 * (64 * 64 + 64 * 10) + 64 * 10)
 
 
@@ -50,7 +54,10 @@ def test_a_name_that_is_none_is_refused(w3: gpu.BenchmarkSetup) -> None:
 @pytest.mark.slow
 def test_a_rehearsal_makes_the_bare_loop_s_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps for each of 100 clients, in processes of their own, two of them on Ray's actors."""
-    rows = [gpu.measure(name, workload("W3"), "cpu", 1, 2) for name in ("bare", "bare-bf16", "actors-2", "stacks-2-bf16")]
+    rows = [
+        gpu.measure(name, workload("W3"), "cpu", 1, 2)
+        for name in ("bare", "bare-bf16", "actors-2", "stacks-2-bf16")
+    ]
     assert [(row["note"], row["steps"]) for row in rows] == [(None, [200])] * 4
     assert all(0.0 < row["accuracy"] <= 1.0 for row in rows)
     assert [row["mib"] for row in rows] == [None] * 4 or gpu.used_mib() is not None

@@ -29,8 +29,9 @@ def steps_of_a_round() -> int:
 
 
 def test_the_passes_see_every_batch_of_the_bare_loop_s_epoch() -> None:
-    """The bare loop in a process of its own: it forks, which torch forbids after a backward pass where there is a device, as
-    there is here (tests/devices)."""
+    """The bare loop in a process of its own: it forks, which torch forbids after a backward pass where there
+    is a device, as there is here (tests/devices).
+    """
     clients = batches_of(workload("W3").setup())
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
         assert sum(len(batches) for batches in clients) == apart.submit(steps_of_a_round).result() == 200
@@ -43,7 +44,9 @@ def test_alone_and_stacked_have_the_same_losses(monkeypatch: pytest.MonkeyPatch)
     clients = batches_of(setup)[:7]
     seen: list[float] = []
     gradient = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda loss, leaves: seen.append(loss.item()) or gradient(loss, leaves))
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda loss, leaves: seen.append(loss.item()) or gradient(loss, leaves)
+    )
     passes(setup, clients)()
     alone = sum(seen)
     seen.clear()

@@ -1,4 +1,6 @@
-"""The benchmark's own correctness: everybody makes the same steps, ratios are paired, and a race outlives its contestants."""
+"""The benchmark's own correctness: everybody makes the same steps, ratios are paired, and a race outlives
+its contestants.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def block(seconds: Sequence[float], steps: int = 7) -> dict[str, list[float] | l
 
 
 def actors(**scripts: list[dict[str, list[float] | list[int]]]) -> Callable[[str], list[str]]:
-    """Commands of contestants that answer these blocks in turn, the warm-up first, and exit when asked for one more."""
+    """Commands of contestants that answer these blocks in turn, the warm-up first, and exit when asked
+    for one more.
+    """
     return lambda name: [sys.executable, "-c", ANSWER, json.dumps(scripts[name])]
 
 
@@ -48,7 +52,9 @@ def test_the_bare_loop_and_raffed_make_the_same_steps_on_w3() -> None:
 
 
 def test_a_ratio_is_to_the_bare_block_of_the_same_repetition() -> None:
-    """Medians of blocks: bare 2 and 8, other 1 and 2: ratios 1/2 and 1/4, median 3/8; the warm-up counts nowhere."""
+    """Medians of blocks: bare 2 and 8, other 1 and 2: ratios 1/2 and 1/4, median 3/8; the warm-up counts
+    nowhere.
+    """
     bare = [block([99.0] * 3), block([1.0, 2.0, 9.0]), block([8.0] * 3), block([0.0] * 3)]
     other = [block([0.1] * 3), block([1.0, 1.0, 9.0]), block([2.0] * 3), block([0.0] * 3)]
     rows = summary(race(["bare", "other"], actors(bare=bare, other=other), repetitions=2, rounds=3))
@@ -107,7 +113,9 @@ def test_an_interrupted_race_leaves_no_process_behind(monkeypatch: pytest.Monkey
     assert not any(psutil.pid_exists(pid) for pid in started)
 
 
-def test_an_interpreter_that_is_not_there_is_an_absent_contestant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interpreter_that_is_not_there_is_an_absent_contestant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RAFFED_PEERS", str(tmp_path / "python"))
     scripted = actors(bare=[block([1.0])] * 3)
     names = {"bare": scripted("bare"), "flower": command("flower", "W3")}

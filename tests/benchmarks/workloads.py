@@ -1,7 +1,8 @@
 """The workloads of the benchmark, as setups: one partition, one set of initial weights, momentum SGD.
 
-W1 to W3 are those of the peer benchmark. W4 is pfl-research's Table 1 (Granqvist et al. 2024, arXiv:2404.06430, appendix D)
-with its network (`pfl_cnn`), but with this benchmark's optimiser where theirs is plain SGD. W5 is for bf16.
+W1 to W3 are those of the peer benchmark. W4 is pfl-research's Table 1 (Granqvist et al. 2024,
+arXiv:2404.06430, appendix D) with its network (`pfl_cnn`), but with this benchmark's optimiser where theirs
+is plain SGD. W5 is for bf16.
 """
 
 from __future__ import annotations
@@ -54,22 +55,34 @@ def _restored(*parts: Any) -> BenchmarkSetup:
 
 
 def register() -> None:
-    """Add the benchmark's own network to this process's list; not at import, other tests walk through that list."""
+    """Add the benchmark's own network to this process's list; not at import, other tests walk through
+    that list.
+    """
     layers = "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C"
-    MODELS["pfl_cnn"] = ModelInfo("pfl_cnn", "pfl's CNN", layers, ((3, 32, 32),), "pfl-research", lambda: pfl_cnn)
+    MODELS["pfl_cnn"] = ModelInfo(
+        "pfl_cnn", "pfl's CNN", layers, ((3, 32, 32),), "pfl-research", lambda: pfl_cnn
+    )
 
 
 def pfl_cnn(in_shape: tuple[int, int, int], num_classes: int) -> Net:
-    """The CNN of pfl-research's CIFAR-10 benchmark: 1,626,442 parameters on 3x32x32 with 10 classes, Glorot-uniform weights.
+    """The CNN of pfl-research's CIFAR-10 benchmark: 1,626,442 parameters on 3x32x32 with 10 classes,
+    Glorot-uniform weights.
 
-    Unpadded 3x3 convolutions. Biases keep torch's default, as there.
+        Unpadded 3x3 convolutions. Biases keep torch's default, as there.
     """
     channels, height, width = in_shape
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(channels, 32, 3), relu1=nn.ReLU(), conv2=nn.Conv2d(32, 64, 3), relu2=nn.ReLU(),
-        pool=nn.MaxPool2d(2), drop1=nn.Dropout(0.25), flatten=nn.Flatten(1),
-        fc=nn.Linear((height - 4) // 2 * ((width - 4) // 2) * 64, 128), relu3=nn.ReLU(), drop2=nn.Dropout(0.5),
-    )  # fmt: skip
+        conv1=nn.Conv2d(channels, 32, 3),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(32, 64, 3),
+        relu2=nn.ReLU(),
+        pool=nn.MaxPool2d(2),
+        drop1=nn.Dropout(0.25),
+        flatten=nn.Flatten(1),
+        fc=nn.Linear((height - 4) // 2 * ((width - 4) // 2) * 64, 128),
+        relu3=nn.ReLU(),
+        drop2=nn.Dropout(0.5),
+    )
     net = Net(nn.Sequential(layers), nn.Linear(128, num_classes))
     for layer in net.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
@@ -80,7 +93,13 @@ def pfl_cnn(in_shape: tuple[int, int, int], num_classes: int) -> Net:
 def initial_net(setup: Setup) -> Net:
     """The workload's network with the weights that raffed starts from."""
     model, config = setup.config.model, setup.config
-    return build(model.name, setup.input_shape, setup.dataset.num_classes, seeds.seed(config.seed, "weights"), **model.args)
+    return build(
+        model.name,
+        setup.input_shape,
+        setup.dataset.num_classes,
+        seeds.seed(config.seed, "weights"),
+        **model.args,
+    )
 
 
 def started(data: Data, model: Model, epochs: float, batch: int, participation: float) -> RunConfig:
@@ -98,18 +117,51 @@ _FASHION = Data("fashion-mnist", "shards:100:2", transform="plain", local_test=0
 _BIAS: dict[str, Any] = {"head_bias": True}
 
 WORKLOADS = (
-    Workload("W1", "Fashion-MNIST, 20 of 100 clients, 1 epoch, MLP of 669,706 weights",
-             started(_FASHION, Model("mlpnet", _BIAS), 1, 64, 0.2), 4, 10),
-    Workload("W2", "Fashion-MNIST, 20 of 100 clients, 5 epochs, LeNet-5 of 61,706 weights",
-             started(_FASHION, Model("lenet", _BIAS), 5, 64, 0.2), 1, 10),
-    Workload("W3", "digits, 100 of 100 clients, 1 epoch of batch 16, MLP of 4,810 weights",
-             started(Data("digits", "iid:100", local_test=0.0), Model("mlp", {"hidden": [64]}), 1, 16, 1.0), 20, 100, True),
-    Workload("W4", "CIFAR-10, 50 of 1,000 clients of 50 images, 1 epoch of batch 10, pfl's CNN of 1,626,442 weights",
-             started(Data("cifar10", "iid:1000", transform="plain", local_test=0.0), Model("pfl_cnn"), 1, 10, 0.05), 2, 10),
-    Workload("W5", "CIFAR-10, 20 of 100 clients, 1 epoch of batch 64, TFCNN of 66,570 weights",
-             started(Data("cifar10", "shards:100:2", transform="plain", local_test=0.0), Model("tfcnn", _BIAS), 1, 64, 0.2),
-             1, 10),
-)  # fmt: skip
+    Workload(
+        "W1",
+        "Fashion-MNIST, 20 of 100 clients, 1 epoch, MLP of 669,706 weights",
+        started(_FASHION, Model("mlpnet", _BIAS), 1, 64, 0.2),
+        4,
+        10,
+    ),
+    Workload(
+        "W2",
+        "Fashion-MNIST, 20 of 100 clients, 5 epochs, LeNet-5 of 61,706 weights",
+        started(_FASHION, Model("lenet", _BIAS), 5, 64, 0.2),
+        1,
+        10,
+    ),
+    Workload(
+        "W3",
+        "digits, 100 of 100 clients, 1 epoch of batch 16, MLP of 4,810 weights",
+        started(Data("digits", "iid:100", local_test=0.0), Model("mlp", {"hidden": [64]}), 1, 16, 1.0),
+        20,
+        100,
+        True,
+    ),
+    Workload(
+        "W4",
+        "CIFAR-10, 50 of 1,000 clients of 50 images, 1 epoch of batch 10, pfl's CNN of 1,626,442 weights",
+        started(
+            Data("cifar10", "iid:1000", transform="plain", local_test=0.0), Model("pfl_cnn"), 1, 10, 0.05
+        ),
+        2,
+        10,
+    ),
+    Workload(
+        "W5",
+        "CIFAR-10, 20 of 100 clients, 1 epoch of batch 64, TFCNN of 66,570 weights",
+        started(
+            Data("cifar10", "shards:100:2", transform="plain", local_test=0.0),
+            Model("tfcnn", _BIAS),
+            1,
+            64,
+            0.2,
+        ),
+        1,
+        10,
+    ),
+)
 
 
 def workload(name: str) -> Workload:

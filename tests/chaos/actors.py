@@ -1,4 +1,6 @@
-"""A client actor that carries out a plan of faults of the infrastructure, each once, and leaves a mark when it has."""
+"""A client actor that carries out a plan of faults of the infrastructure, each once, and leaves a mark
+when it has.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ SECONDS = 1.0  # that a slow actor is late
 
 
 class Fault(NamedTuple):
-    """kind: before, in or after training, or in evaluation, the actor is killed; slow: it answers late. round: from 0.
+    """kind: before, in or after training, or in evaluation, the actor is killed; slow: it answers late.
+    round: from 0.
 
-    `after` is the lost upload as well: trained, vaults written, dead before the answer leaves.
+        `after` is the lost upload as well: trained, vaults written, dead before the answer leaves.
     """
 
     kind: str
@@ -49,12 +52,16 @@ class Marks:
 class StruckActor(Plain):
     """Actor `number` of a pool, struck by its part of the plan."""
 
-    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int, plan: tuple[Fault, ...], marks: str) -> None:
+    def __init__(
+        self, setup: Any, vaults: str, home: tuple[int, ...], number: int, plan: tuple[Fault, ...], marks: str
+    ) -> None:
         super().__init__(setup, vaults, home, number)
         self._plan, self._marks = [fault for fault in plan if fault.actor == number], Marks(marks)
 
     def _struck(self, kind: str, round: int) -> bool:
-        return any(fault[0] == kind and fault.round == round and self._marks.first(fault) for fault in self._plan)
+        return any(
+            fault[0] == kind and fault.round == round and self._marks.first(fault) for fault in self._plan
+        )
 
     def _killed(self, kind: str, round: int) -> None:
         if self._struck(kind, round):
@@ -62,7 +69,10 @@ class StruckActor(Plain):
 
     def train(self, broadcast: Any, share: Any) -> Any:
         self._killed("before", broadcast.round)
-        if any(fault.kind == "in" and fault.round == broadcast.round for fault in self._plan) and len(share.stacks) > 1:
+        if (
+            any(fault.kind == "in" and fault.round == broadcast.round for fault in self._plan)
+            and len(share.stacks) > 1
+        ):
             super().train(broadcast, replace(share, stacks=share.stacks[:1]))
             self._killed("in", broadcast.round)
         answer = super().train(broadcast, share)
@@ -74,4 +84,3 @@ class StruckActor(Plain):
     def evaluate(self, broadcast: Any, chunks: range) -> Any:
         self._killed("evaluation", broadcast.round - 1)  # the broadcast is that of the next round
         return super().evaluate(broadcast, chunks)
-

@@ -1,6 +1,7 @@
-"""Signals and kills, to the command alone and to its whole group, in every phase: code, last line, time, what is left.
+"""Signals and kills, to the command alone and to its whole group, in every phase: code, last line, time, what
+is left.
 
-    python -m pytest tests/chaos/test_endings.py -m slow
+python -m pytest tests/chaos/test_endings.py -m slow
 """
 
 from __future__ import annotations
@@ -25,10 +26,17 @@ RAFFED = [sys.executable, "-m", "raffed"]
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
     "run": (["run", "--rounds", "100000"], r"^round ", "raffed resume {out}"),
-    "compare": (["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", "100000"], r"^round ", "the same command"),
-    "tune": (["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"],
-             r"^ *1  fedavg", "raffed tune --resume --out {out}"),
-}  # fmt: skip
+    "compare": (
+        ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", "100000"],
+        r"^round ",
+        "the same command",
+    ),
+    "tune": (
+        ["tune", "--method", "fedavg", "--rounds", "60", "--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"],
+        r"^ *1  fedavg",
+        "raffed tune --resume --out {out}",
+    ),
+}
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SECONDS = 10.0  # from the signal until the command has ended, and from then until nothing of it is left
 
@@ -44,13 +52,17 @@ class Command:
     """A command of raffed that leads a process group, as under a shell or a batch system."""
 
     def __init__(self, words: list[str], folder: Path) -> None:
-        self.log, self.errors, self.mark = folder / "out.log", folder / "err.log", f"RAFFED_TEST_MARK={folder}"
+        self.log, self.errors, self.mark = (
+            folder / "out.log",
+            folder / "err.log",
+            f"RAFFED_TEST_MARK={folder}",
+        )
         name, _, value = self.mark.partition("=")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
         with self.log.open("wb") as out, self.errors.open("wb") as err:
             self.process = subprocess.Popen(
                 [*RAFFED, *words], stdout=out, stderr=err, env=environment, start_new_session=True
-            )  # fmt: skip
+            )
 
     def until(self, shown: str) -> None:
         """Wait until standard output has a line like this."""
@@ -63,7 +75,9 @@ class Command:
 
     def family(self) -> list[Process]:
         """Every process that has this command's environment, itself too."""
-        return [one for one in processes() if one.state not in ("Z", "X") and self.mark in _environment(one.pid)]
+        return [
+            one for one in processes() if one.state not in ("Z", "X") and self.mark in _environment(one.pid)
+        ]
 
     def ended(self, strike: Callable[[], None]) -> Ended:
         """What comes of a strike."""
@@ -130,8 +144,14 @@ def test_sigterm_to_the_whole_group_of_a_run_on_ray_ends_it_resumably(begin: Beg
     assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
 
 
-CASES = [(name, execution, number, whole) for name in COMMANDS for execution in ("serial", "ray") for number in SIGNALS
-         for whole in (False, True) if not (name == "tune" and execution == "serial")]  # fmt: skip
+CASES = [
+    (name, execution, number, whole)
+    for name in COMMANDS
+    for execution in ("serial", "ray")
+    for number in SIGNALS
+    for whole in (False, True)
+    if not (name == "tune" and execution == "serial")
+]
 
 
 @pytest.mark.slow

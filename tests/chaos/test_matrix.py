@@ -1,6 +1,7 @@
-"""Methods × faults of the infrastructure: no bit of weights, vaults or metrics may change, and nothing be lost.
+"""Methods × faults of the infrastructure: no bit of weights, vaults or metrics may change, and nothing be
+lost.
 
-    RAFFED_DATA=... python -m pytest tests/chaos -m slow        prints what was injected
+RAFFED_DATA=... python -m pytest tests/chaos -m slow        prints what was injected
 """
 
 from __future__ import annotations
@@ -30,13 +31,27 @@ from tests.runtime.conftest import on, small
 pytestmark = pytest.mark.slow
 
 ARGS: dict[str, dict[str, Any]] = {
-    "map": {}, "scamap": {}, "gldp": {"head_epochs": 1.0, "body_epochs": 1.0}, "mpfedcon": {"head_epochs": 1.0}, "apfl": {},
+    "map": {},
+    "scamap": {},
+    "gldp": {"head_epochs": 1.0, "body_epochs": 1.0},
+    "mpfedcon": {"head_epochs": 1.0},
+    "apfl": {},
     "feddyn": {},
-}  # fmt: skip
-STORM = (Fault("slow", 1, 0), Fault("before", 0, 1), Fault("in", 1, 1), Fault("after", 0, 2), Fault("evaluation", 0, 3))
+}
+STORM = (
+    Fault("slow", 1, 0),
+    Fault("before", 0, 1),
+    Fault("in", 1, 1),
+    Fault("after", 0, 2),
+    Fault("evaluation", 0, 3),
+)
 PLANS = {"storm": STORM, **{fault.kind: (fault,) for fault in STORM}}
 FULL = (0.1, 0.5, 0.9)  # the disk is full after this share of the run's writes
-KILLED_AT = (1, 3, 5)  # killed when the first round not before this is told: checkpoints are after every second one
+KILLED_AT = (
+    1,
+    3,
+    5,
+)  # killed when the first round not before this is told: checkpoints are after every second one
 ROUNDS = 12  # where a driver is killed three times
 RAFFED = [sys.executable, "-m", "raffed"]
 EXPERIMENT = """method = "{method}"
@@ -92,7 +107,13 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
 
 
 def recorded(ledger: Counter[str], hashes: dict[str, str], expected: dict[str, str], *kinds: str) -> None:
-    ledger.update({"runs": 1, "hashes compared": len(expected), "hashes equal": sum(hashes[k] == expected[k] for k in expected)})
+    ledger.update(
+        {
+            "runs": 1,
+            "hashes compared": len(expected),
+            "hashes equal": sum(hashes[k] == expected[k] for k in expected),
+        }
+    )
     ledger.update(f"injected: {kind}" for kind in kinds)
     assert len(expected) == 3
     assert hashes == expected
@@ -113,7 +134,9 @@ def test_actors_that_die_or_dawdle_change_no_bit(
 
 @pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize("method", ARGS)
-def test_a_driver_that_dies_changes_no_bit(method: str, reference: Reference, ledger: Counter[str], tmp_path: Path) -> None:
+def test_a_driver_that_dies_changes_no_bit(
+    method: str, reference: Reference, ledger: Counter[str], tmp_path: Path
+) -> None:
     killed: list[int] = []
 
     def kill(event: Any) -> None:
@@ -131,7 +154,9 @@ def test_a_driver_that_dies_changes_no_bit(method: str, reference: Reference, le
 def test_a_driver_that_dies_three_times_changes_no_bit(
     method: str, reference: Reference, ledger: Counter[str], tmp_path: Path
 ) -> None:
-    """Each time it is replaced by one that goes on from the last checkpoint and does the rounds since then again."""
+    """Each time it is replaced by one that goes on from the last checkpoint and does the rounds since
+    then again.
+    """
     drivers: list[int] = []
 
     def kill(event: Any) -> None:
@@ -160,29 +185,45 @@ def test_a_command_that_is_killed_three_times_and_resumed_each_time_changes_no_b
         assert read_run(folder)["state"] == "running"
         command = ["resume", str(folder)]
     assert read_run(folder)["identity"] == wanted.identity()
-    assert subprocess.run([*RAFFED, *command, "--execution", "serial", "--quiet"], check=False, timeout=300).returncode == 0
+    assert (
+        subprocess.run(
+            [*RAFFED, *command, "--execution", "serial", "--quiet"], check=False, timeout=300
+        ).returncode
+        == 0
+    )
     recorded(ledger, read_run(folder)["hashes"], reference(method, ROUNDS), *["command"] * len(KILLED_AT))
 
 
 @pytest.mark.parametrize("share", FULL)
 @pytest.mark.parametrize("method", ARGS)
 def test_a_full_disk_ends_the_run_resumably(
-    method: str, share: float, reference: Reference, ledger: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str,
+    share: float,
+    reference: Reference,
+    ledger: Counter[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From some write on every file fails to come into being, as with ENOSPC; once there is room, the run goes on.
+    """From some write on every file fails to come into being, as with ENOSPC; once there is room, the run
+    goes on.
 
-    All of a run's files take their names by os.replace: vaults, checkpoints, metrics, run.json."""
+        All of a run's files take their names by os.replace: vaults, checkpoints, metrics, run.json.
+    """
     disk = Disk(monkeypatch)
     raffed.run(config(method), tmp_path / "whole")
     disk.left = int(share * disk.writes)
-    with pytest.raises(DiskFullError, match=r"no space left at .*; free some, then `raffed resume .*run` continues the run"):
+    with pytest.raises(
+        DiskFullError, match=r"no space left at .*; free some, then `raffed resume .*run` continues the run"
+    ):
         raffed.run(config(method), tmp_path / "run")
     disk.left = 10**9
     recorded(ledger, raffed.resume(tmp_path / "run").hashes, reference(method), "full disk")
 
 
 def killed_after(number: int, command: list[str]) -> int:
-    """The exit code of a command of raffed that is killed as soon as it has told of round `number` or a later one."""
+    """The exit code of a command of raffed that is killed as soon as it has told of round `number` or a
+    later one.
+    """
     told = [*RAFFED, *command, "--execution", "serial", "--json"]
     with subprocess.Popen(told, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

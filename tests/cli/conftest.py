@@ -60,8 +60,23 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of MAP, 5 rounds, checkpoints after 2, 4 and 5. Not to be changed: see `copied`."""
     folder = tmp_path_factory.mktemp("cli") / "finished"
     with pytest.raises(SystemExit) as ended:
-        main(["run", "--method", "map", "--rounds", "5", "--checkpoint-every", "2", "--local-test", "0.2", "--quiet",
-              *QUICK, "--out", str(folder)])  # fmt: skip
+        main(
+            [
+                "run",
+                "--method",
+                "map",
+                "--rounds",
+                "5",
+                "--checkpoint-every",
+                "2",
+                "--local-test",
+                "0.2",
+                "--quiet",
+                *QUICK,
+                "--out",
+                str(folder),
+            ]
+        )
     assert ended.value.code == 0
     return folder
 

@@ -1,4 +1,6 @@
-"""What cannot be carried out is refused before anything starts: one line, exit code 2, no traceback, no folder."""
+"""What cannot be carried out is refused before anything starts: one line, exit code 2, no traceback, no
+folder.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ REFUSED = [
     ("gone.toml", ["gone.toml"]),
     ("--actors 3", ["runtime.actors = 3", "serial", "--execution ray"]),
     ("--clients-per-actor 2", ["runtime.clients_per_actor = 2", "serial", "--execution ray"]),
-    ("--execution auto --actors 3 --clients-per-actor 2", ["actors = 3", "clients_per_actor = 2", "4 clients by 2 are 2 actors"]),
+    (
+        "--execution auto --actors 3 --clients-per-actor 2",
+        ["actors = 3", "clients_per_actor = 2", "4 clients by 2 are 2 actors"],
+    ),
     ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
     ("--clip-update 1 --delta 1e-6", ["privacy.delta = 1e-06", "--noise"]),
 ]
@@ -134,9 +139,15 @@ def test_a_folder_below_a_file_is_refused(cli: Cli, tmp_path: Path, command: str
 
 
 @pytest.mark.parametrize(
-    "argv", [["run", *QUICK], ["compare", "--method", "fedavg", *QUICK], ["tune", "--method", "fedavg"], ["report", "."],
-             ["reproduce", "fedmr/table6"]],
-)  # fmt: skip
+    "argv",
+    [
+        ["run", *QUICK],
+        ["compare", "--method", "fedavg", *QUICK],
+        ["tune", "--method", "fedavg"],
+        ["report", "."],
+        ["reproduce", "fedmr/table6"],
+    ],
+)
 def test_an_empty_place_is_refused_and_is_not_this_folder(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
 ) -> None:
@@ -196,12 +207,26 @@ def test_a_folder_without_a_run_is_refused(cli: Cli, tmp_path: Path, command: st
 
 def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    wild = ["--method", "fedprox", "--set", "mu=1", "--lr", "1e3", "--warmup-rounds", "1000", "--rounds", "60"]
+    wild = [
+        "--method",
+        "fedprox",
+        "--set",
+        "mu=1",
+        "--lr",
+        "1e3",
+        "--warmup-rounds",
+        "1000",
+        "--rounds",
+        "60",
+    ]
     done = cli("run", *wild, "--execution", "serial", "--epochs", "1", "--out", out)
     assert done.code == 1
     assert done.err.count("\n") == 1
     about = read_run(out)
-    assert all(word in done.err for word in ("FedProx", f"round {about['rounds_done'] + 1}", "client", "learning rate"))
+    assert all(
+        word in done.err
+        for word in ("FedProx", f"round {about['rounds_done'] + 1}", "client", "learning rate")
+    )
     assert about["state"] == "failed"
     assert about["error"] == done.err.removeprefix("raffed: ").rstrip("\n")
     assert about["rounds_done"] >= 1
@@ -209,7 +234,19 @@ def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tm
 
 
 def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", *QUICK, "--method", "fedmr", "--lr", "1e3", "--rounds", "3", "--json", "--out", tmp_path / "run")
+    done = cli(
+        "run",
+        *QUICK,
+        "--method",
+        "fedmr",
+        "--lr",
+        "1e3",
+        "--rounds",
+        "3",
+        "--json",
+        "--out",
+        tmp_path / "run",
+    )
     assert done.code == 1
     assert done.events[-1]["event"] == "error"
     assert done.events[-1]["kind"] == "NumericsError"
@@ -222,10 +259,14 @@ def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_pa
 def test_a_method_without_a_space_is_refused_before_torch_and_ray_are_loaded(grid: list[str]) -> None:
     argv = ["tune", "--method", "mine", *grid, "--out", "sweeps/a"]
     script = (
-        "import sys\nfrom raffed.cli import main\nfrom raffed.methods import METHODS\nMETHODS['mine'] = METHODS['fedprox']\n"
-        f"try:\n    main({argv!r})\nfinally:\n    print('LOADED', [m for m in ('torch', 'ray') if m in sys.modules])"
+        "import sys\nfrom raffed.cli import main\nfrom raffed.methods import METHODS\nMETHODS['mine'] = "
+        "METHODS['fedprox']\n"
+        f"try:\n    main({argv!r})\nfinally:\n    print('LOADED', [m for m in ('torch', 'ray') if m in "
+        f"sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.returncode, done.stdout) == (2, "LOADED []\n")
     assert "mine has no search space: give --grid" in done.stderr
 
@@ -237,12 +278,16 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     assert done.stderr == f"raffed: {json.loads(done.stdout)['message']}\n"
 
 
-@pytest.mark.parametrize(("method", "share", "measured"), [("solo", 0.0, False), ("solo", 0.2, True), ("fedavg", 0.0, True)])
+@pytest.mark.parametrize(
+    ("method", "share", "measured"), [("solo", 0.0, False), ("solo", 0.2, True), ("fedavg", 0.0, True)]
+)
 def test_a_run_that_will_measure_nothing_is_told_before_it_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str, share: float, measured: bool
 ) -> None:
     """Separate models without local tests: there is nothing to score, on the server or at a client."""
-    config = RunConfig(method, data=Data(local_test=share), federation=Federation(1), runtime=Runtime(execution="serial"))
+    config = RunConfig(
+        method, data=Data(local_test=share), federation=Federation(1), runtime=Runtime(execution="serial")
+    )
     done = raffed.run(config, tmp_path / "run")
     accuracies = done.to_pandas().query("metric == 'accuracy' and split in ('test', 'local_test')")
     assert (len(accuracies) > 0) == measured

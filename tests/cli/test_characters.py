@@ -1,4 +1,6 @@
-"""Text in and out that is not UTF-8: output streams of any encoding, TOML files as editors under Windows write them."""
+"""Text in and out that is not UTF-8: output streams of any encoding, TOML files as editors under Windows
+write them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ for words in (["--help"], ["run", "--help"], ["methods", "fedmr"], ["datasets"],
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_symbol_has_a_word_that_any_encoding_can_print(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_symbol_has_a_word_that_any_encoding_can_print(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding))
     print_everywhere()
@@ -57,7 +61,9 @@ def test_help_listings_errors_and_a_run_are_printed_in_an_encoding_without_their
 ) -> None:
     (tmp_path / "shown.py").write_text(SHOWN, encoding="utf-8")
     command = [sys.executable, str(tmp_path / "shown.py")]
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr.decode("latin-1")
     assert b"UnicodeEncodeError" not in done.stderr
     assert b" -> " in done.stdout
@@ -69,11 +75,14 @@ TEXT = 'method = "fedavg"\r\n[data]\r\nsplit = "p4c3"\r\n'
 @pytest.mark.parametrize(
     "content",
     [
-        codecs.BOM_UTF8 + TEXT.encode(), TEXT.encode(), TEXT.encode("utf-16"), codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
+        codecs.BOM_UTF8 + TEXT.encode(),
+        TEXT.encode(),
+        TEXT.encode("utf-16"),
+        codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
         TEXT.encode("utf-32"),
     ],
     ids=["UTF-8 with a mark", "UTF-8", "UTF-16", "big-endian UTF-16", "UTF-32"],
-)  # fmt: skip
+)
 def test_a_toml_file_is_read_with_any_byte_order_mark(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(content)
     assert read_toml(tmp_path / "run.toml") == {"method": "fedavg", "data": {"split": "p4c3"}}
@@ -81,9 +90,23 @@ def test_a_toml_file_is_read_with_any_byte_order_mark(content: bytes, tmp_path: 
 
 @pytest.mark.parametrize(
     "content",
-    [TEXT.encode("utf-16-le"), b'a = "\xe9"', codecs.BOM_UTF16_LE + b"a", b"a = 1\rb", b"a = \x00", codecs.BOM_UTF8 + b"="],
-    ids=["UTF-16 without a mark", "Latin-1", "half a character", "lines of a Mac", "NUL", "a mark and a mistake"],
-)  # fmt: skip
+    [
+        TEXT.encode("utf-16-le"),
+        b'a = "\xe9"',
+        codecs.BOM_UTF16_LE + b"a",
+        b"a = 1\rb",
+        b"a = \x00",
+        codecs.BOM_UTF8 + b"=",
+    ],
+    ids=[
+        "UTF-16 without a mark",
+        "Latin-1",
+        "half a character",
+        "lines of a Mac",
+        "NUL",
+        "a mark and a mistake",
+    ],
+)
 def test_any_other_is_refused_in_one_line_that_names_the_file(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(content)
     with pytest.raises(UsageError, match=r"run\.toml: not (a )?TOML") as error:

@@ -44,10 +44,26 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0.1", 0.1), ("1e-3", 0.001), (".5", 0.5), ("5.", 5.0), ("3", 3), ("-2", -2), ("true", True), ("False", False),
-     ("paper", "paper"), ('"paper"', "paper"), ("[64, 32]", [64, 32]), ("2024-01-01", "2024-01-01"), ("", ""),
-     ("a b", "a b"), ("1\nb = 2", "1\nb = 2"), ("{a = 1}", "{a = 1}"), ("007", "007")],
-)  # fmt: skip
+    [
+        ("0.1", 0.1),
+        ("1e-3", 0.001),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("3", 3),
+        ("-2", -2),
+        ("true", True),
+        ("False", False),
+        ("paper", "paper"),
+        ('"paper"', "paper"),
+        ("[64, 32]", [64, 32]),
+        ("2024-01-01", "2024-01-01"),
+        ("", ""),
+        ("a b", "a b"),
+        ("1\nb = 2", "1\nb = 2"),
+        ("{a = 1}", "{a = 1}"),
+        ("007", "007"),
+    ],
+)
 def test_values_are_toml_or_a_word(text: str, value: object) -> None:
     found = read_value(text)
     assert (found, type(found)) == (value, type(value))
@@ -61,7 +77,9 @@ def test_a_flag_over_a_file_says_how_many_actors_there_are(file: Path) -> None:
     assert read_config(file, {"runtime.actors": 3}).runtime == Runtime(actors=3)
     both = {"runtime.actors": 3, "runtime.clients_per_actor": 4}
     assert read_config(file, both).runtime == Runtime(actors=3, clients_per_actor=4)
-    assert read_config(file, {"runtime.execution": "serial"}).runtime == Runtime(execution="serial", clients_per_actor=1)
+    assert read_config(file, {"runtime.execution": "serial"}).runtime == Runtime(
+        execution="serial", clients_per_actor=1
+    )
     assert placed(Runtime(clients_per_actor=1), {"runtime.actors": 3}) == Runtime(actors=3)
     assert placed(Runtime(actors=3), {"runtime.execution": "serial"}) == Runtime(execution="serial", actors=3)
     assert placed(Runtime(actors=3), {"runtime.actors": 0}) == Runtime()
@@ -93,7 +111,9 @@ def test_without_anything_a_run_is_the_default() -> None:
 
 
 def test_flags_override_the_file_name_by_name(file: Path) -> None:
-    config = read_config(file, {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"})
+    config = read_config(
+        file, {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"}
+    )
     assert (config.method, config.seed, config.data.split) == ("fedmr", 3, "p10c3")
     assert config.args == {"mu1": 0.5, "mu2": 1}
     assert (config.local.lr, config.local.momentum, config.runtime.execution) == (1.0, 0.5, "serial")
@@ -119,22 +139,36 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
         ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, wanted int"),  # type: ignore[arg-type]
     ],
 )
-def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(wrong: dict[str, Any], said: str) -> None:
+def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(
+    wrong: dict[str, Any], said: str
+) -> None:
     with pytest.raises(UsageError, match=said):
         RunConfig(**wrong)
 
 
 def test_spellings_of_one_run_have_one_identity() -> None:
-    odd = {"method": "FedMR", "data.dataset": "famnist", "data.split": "Dirichlet:10:0.50", "model.name": "LeNet"}
-    plain = {"method": "fedmr", "data.dataset": "fashion-mnist", "data.split": "dirichlet:10:0.5", "model.name": "lenet"}
+    odd = {
+        "method": "FedMR",
+        "data.dataset": "famnist",
+        "data.split": "Dirichlet:10:0.50",
+        "model.name": "LeNet",
+    }
+    plain = {
+        "method": "fedmr",
+        "data.dataset": "fashion-mnist",
+        "data.split": "dirichlet:10:0.5",
+        "model.name": "lenet",
+    }
     assert read_config(None, odd).identity() == read_config(None, plain).identity()
 
 
 def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_not() -> None:
     """The number of threads and the kind of device change bits; actors, restarts and checkpoints do not."""
     usual = read_config(None, {})
-    elsewhere = [read_config(None, one) for one in ({"runtime.actors": 3}, {"runtime.execution": "serial"},
-                                                    {"runtime.checkpoint_every": 7})]  # fmt: skip
+    elsewhere = [
+        read_config(None, one)
+        for one in ({"runtime.actors": 3}, {"runtime.execution": "serial"}, {"runtime.checkpoint_every": 7})
+    ]
     apart = [read_config(None, one) for one in ({}, {"runtime.threads": 2}, {"runtime.gpu_fraction": 0.5})]
     assert {one.identity() for one in elsewhere} == {usual.identity()}
     assert len({one.identity() for one in apart}) == 3
@@ -149,11 +183,19 @@ def test_a_run_writes_its_numbers_in_one_spelling(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[locl]\nlr = 1", "local"), ("[local]\nlrr = 1", "nearest: lr"), ("local = 3", "wanted a table"),
-     ("[local]\nlr = 'a'", "local.lr = 'a'"), ("method = 3", "wanted str"), ("lr =\nx = 1", "line 1"),
-     ("args = 3", "wanted a table"), ("rounds = 3", "'rounds' in no section: it belongs in [federation]"),
-     ("[data]\nlr = 1", "'lr' in [data]: it belongs in [local]"), ("[model]\nseed = 1", "it belongs in the lines before")],
-)  # fmt: skip
+    [
+        ("[locl]\nlr = 1", "local"),
+        ("[local]\nlrr = 1", "nearest: lr"),
+        ("local = 3", "wanted a table"),
+        ("[local]\nlr = 'a'", "local.lr = 'a'"),
+        ("method = 3", "wanted str"),
+        ("lr =\nx = 1", "line 1"),
+        ("args = 3", "wanted a table"),
+        ("rounds = 3", "'rounds' in no section: it belongs in [federation]"),
+        ("[data]\nlr = 1", "'lr' in [data]: it belongs in [local]"),
+        ("[model]\nseed = 1", "it belongs in the lines before"),
+    ],
+)
 def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
@@ -167,7 +209,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_config(tmp_path / "gone.toml", {})
 
 
-def test_the_default_folder_says_what_runs_and_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_says_what_runs_and_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     config = read_config(None, {"method": "map", "data.split": "dirichlet:10:0.5", "seed": 3})
     assert free_folder(config) == Path("runs/map-digits-dirichlet-10-0.5-s3")
@@ -180,7 +224,12 @@ def test_the_default_folder_says_what_runs_and_is_new(tmp_path: Path, monkeypatc
 def test_compared_methods_get_the_arguments_they_take() -> None:
     given = {"alpha": 0.3, "fedmr.mu1": 0.5, "mu": 0.2}
     parts = args_for(["fedavg", "fedrs", "fedmr", "map"], given)
-    assert parts == {"fedavg": {}, "fedrs": {"alpha": 0.3}, "fedmr": {"mu1": 0.5}, "map": {"alpha": 0.3, "mu": 0.2}}
+    assert parts == {
+        "fedavg": {},
+        "fedrs": {"alpha": 0.3},
+        "fedmr": {"mu1": 0.5},
+        "map": {"alpha": 0.3, "mu": 0.2},
+    }
 
 
 @pytest.mark.parametrize("key", ["alhpa", "scaffold.server_lr", "fedxx.mu"])
@@ -203,8 +252,9 @@ def test_arguments_of_a_file_without_a_method_are_for_all_that_take_them(tmp_pat
     path.write_text("[args]\nalpha = 0.3\n")
     assert read_config(path, {"method": "fedrs"}).args == {"alpha": 0.3}
     assert {name: run.args for name, run in compared(["fedavg", "fedrs"], path, {}).items()} == {
-        "fedavg": {}, "fedrs": {"alpha": 0.3}
-    }  # fmt: skip
+        "fedavg": {},
+        "fedrs": {"alpha": 0.3},
+    }
 
 
 def test_a_plan_of_faults_is_read_from_its_own_file_with_or_without_the_table_s_name(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ def test_a_run_with_actors_stopped_by_sigterm_and_resumed_without_has_the_serial
 ) -> None:
     out = tmp_path / "run"
     asked = ["run", *SPLIT, "--rounds", "5", "--checkpoint-every", "2", "--json", "--out", str(out)]
-    with subprocess.Popen([sys.executable, "-m", "raffed", *asked], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "raffed", *asked], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert '"round": 1' in process.stdout.readline()
         process.terminate()
@@ -36,7 +38,10 @@ def test_a_run_with_actors_stopped_by_sigterm_and_resumed_without_has_the_serial
 @pytest.mark.slow
 def test_a_run_with_actors_is_verified_serially(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert shell("run", *SPLIT, "--rounds", 3, "--clients-per-actor", 1, "--quiet", "--out", out).stdout == f"{out}\n"
+    assert (
+        shell("run", *SPLIT, "--rounds", 3, "--clients-per-actor", 1, "--quiet", "--out", out).stdout
+        == f"{out}\n"
+    )
     assert cli("verify", out, "--rounds", 3).code == 0
 
 
@@ -44,7 +49,8 @@ def test_a_run_with_actors_is_verified_serially(cli: Cli, tmp_path: Path) -> Non
 def test_divergence_in_an_actor_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     done = shell("run", *SPLIT, "--lr", "1e3", "--rounds", 3, "--json", "--out", tmp_path / "run")
     assert done.returncode == 1
-    named = r"raffed: MAP(: the training loss of client \d+ in round 1 is|, round 1, client \d+)"  # by its loss, or its weights
+    # By its loss, or its weights
+    named = r"raffed: MAP(: the training loss of client \d+ in round 1 is|, round 1, client \d+)"
     assert re.match(named, done.stderr)
     assert done.stderr.count("\n") == 1
     assert read_run(tmp_path / "run")["state"] == "failed"

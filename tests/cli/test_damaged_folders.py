@@ -1,4 +1,6 @@
-"""A table of damages by commands: each is told in one line with the file's name, none is waited for, none goes unnoticed."""
+"""A table of damages by commands: each is told in one line with the file's name, none is waited for, none
+goes unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ Damage = Callable[[Path], object]
 
 def in_short(names: Iterable[str], step: int) -> list[Any]:
     """All names; of those of the slow tests every `step`-th is a fast one."""
-    return [name if at % step == 0 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(names)]
+    return [
+        name if at % step == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for at, name in enumerate(names)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +113,21 @@ RUN_FILE_DAMAGES: dict[str, Damage] = {
     "classes holds texts": says(classes={"samples": ["1"], "holders": [1]}),
     "hardware holds a list": says(hardware={"cores": []}),
     "a state that there is none": says(state="done"),
-    "seconds of 400 digits": text(lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": ' + "9" * 400, old)),
+    "seconds of 400 digits": text(
+        lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": ' + "9" * 400, old)
+    ),
     "seconds is NaN": text(lambda old: re.sub(r'"seconds": [0-9.e-]+', '"seconds": NaN', old)),
     "seconds is negative": says(seconds=-1.0),
     "seconds is a truth value": says(seconds=True),
     "rounds_done is another number": says(rounds_done=3),
     "rounds_done is a fraction": says(rounds_done=2.5),
     "half a character": says(error="\ud800"),
-    "nested deeply": text(lambda old: old.replace('"placement": {', '"placement": {"x": ' + "[" * 99 + "]" * 99 + ",", 1)),
-    "nested very deeply": text(lambda old: old.replace('"config": {', '"config": {"x": ' + "[" * 10**5 + "]" * 10**5 + ",", 1)),
+    "nested deeply": text(
+        lambda old: old.replace('"placement": {', '"placement": {"x": ' + "[" * 99 + "]" * 99 + ",", 1)
+    ),
+    "nested very deeply": text(
+        lambda old: old.replace('"config": {', '"config": {"x": ' + "[" * 10**5 + "]" * 10**5 + ",", 1)
+    ),
     "a later schema": says(schema=99),
     "schema is a text": says(schema="2"),
     "files leads out of the folder": says(files={"../x": "0" * 64}),
@@ -135,9 +146,16 @@ RUN_FILE_DAMAGES: dict[str, Damage] = {
 
 
 def told_once(done: Outcome, name: str) -> bool:
-    """Whether a command was refused with one line that names a file, beside those that say what it is about to do."""
+    """Whether a command was refused with one line that names a file, beside those that say what it is
+    about to do.
+    """
     lines = [line for line in done.err.splitlines() if name in line and line.startswith("raffed: ")]
-    return done.code == 2 and len(lines) == 1 and "Traceback" not in done.err + done.out and "VERIFIED" not in done.out
+    return (
+        done.code == 2
+        and len(lines) == 1
+        and "Traceback" not in done.err + done.out
+        and "VERIFIED" not in done.out
+    )
 
 
 @pytest.mark.parametrize("what", in_short(RUN_FILE_DAMAGES, 4))
@@ -145,8 +163,12 @@ def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
     cli: Cli, stopped: Path, tmp_path: Path, what: str
 ) -> None:
     RUN_FILE_DAMAGES[what](stopped)
-    commands = [("resume", stopped), ("verify", stopped), ("report", stopped, "--out", tmp_path / "out"),
-                ("report", tmp_path, "--out", tmp_path / "out")]  # fmt: skip
+    commands = [
+        ("resume", stopped),
+        ("verify", stopped),
+        ("report", stopped, "--out", tmp_path / "out"),
+        ("report", tmp_path, "--out", tmp_path / "out"),
+    ]
     for command in commands:
         done = cli(*command)
         assert told_once(done, "run.json"), (command, done)
@@ -170,7 +192,9 @@ def test_a_finished_run_without_its_hashes_is_not_verified(cli: Cli, whole: Path
 
 
 @pytest.mark.parametrize("section", ["data", "runtime", "federation"])
-def test_a_configuration_that_cannot_be_read_is_told_with_the_files_name(cli: Cli, stopped: Path, section: str) -> None:
+def test_a_configuration_that_cannot_be_read_is_told_with_the_files_name(
+    cli: Cli, stopped: Path, section: str
+) -> None:
     config(section, splitt=3)(stopped)
     for command in ("resume", "verify"):
         assert told_once(cli(command, stopped), f"{stopped}/run.json: its configuration cannot be read")
@@ -194,7 +218,9 @@ def values(change: Callable[[np.ndarray[Any, Any]], Any], metric: str = "accurac
     def changed(table: pa.Table) -> pa.Table:
         old, mine = table["value"].to_numpy().copy(), np.array(table["metric"].to_pylist()) == metric
         old[mine] = change(old[mine])
-        return table.set_column(table.schema.get_field_index("value"), table.schema.field("value"), pa.array(old))
+        return table.set_column(
+            table.schema.get_field_index("value"), table.schema.field("value"), pa.array(old)
+        )
 
     return rows(changed)
 
@@ -246,11 +272,15 @@ def test_a_part_that_was_changed_is_in_no_mean(cli: Cli, runs: Path, tmp_path: P
     ROW_DAMAGES["an accuracy that is a little higher"](run)
     loaded = load_runs(run)
     assert loaded.metrics.empty
-    assert dict(loaded.unreadable) == {str(part(run)): "it was changed, run.json has another hash; put back a copy"}
+    assert dict(loaded.unreadable) == {
+        str(part(run)): "it was changed, run.json has another hash; put back a copy"
+    }
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_rows_that_no_run_writes_are_found_in_a_run_without_hashes_of_its_files(cli: Cli, stopped: Path, what: str) -> None:
+def test_rows_that_no_run_writes_are_found_in_a_run_without_hashes_of_its_files(
+    cli: Cli, stopped: Path, what: str
+) -> None:
     as_schema_1(stopped)
     ROW_DAMAGES[what](stopped)
     done = cli("resume", stopped)
@@ -282,7 +312,9 @@ def another_partition(run: Path) -> None:
 
 def another_recipe(run: Path) -> None:
     kept = Partition.load(run / "partition.npz")
-    Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77}).save(run / "partition.npz")
+    Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77}).save(
+        run / "partition.npz"
+    )
 
 
 def flip(path: Path, at: int) -> None:
@@ -292,10 +324,15 @@ def flip(path: Path, at: int) -> None:
 
 
 PARTITION_DAMAGES: dict[str, Damage] = {
-    **{f"a bit of byte {at}": (lambda run, at=at: flip(run / "partition.npz", at)) for at in (0, 10, 40, 200, -1, -30, -400)},
+    **{
+        f"a bit of byte {at}": (lambda run, at=at: flip(run / "partition.npz", at))
+        for at in (0, 10, 40, 200, -1, -30, -400)
+    },
     "cut": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes()[:200]),
     "empty": lambda run: (run / "partition.npz").write_bytes(b""),
-    "bytes behind it": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes() + b"x"),
+    "bytes behind it": lambda run: (run / "partition.npz").write_bytes(
+        (run / "partition.npz").read_bytes() + b"x"
+    ),
     "another one": another_partition,
     "another recipe": another_recipe,
     "a folder": instead(Path.mkdir, "partition.npz"),
@@ -327,12 +364,20 @@ def test_a_partition_that_is_missing_is_said_and_written_again(
         (run / "partition.npz").unlink()
         assert cli("verify", run, "--rounds", "0").code == 1
         assert cli("resume", run, "--quiet").code == 0
-        assert sum(f"{run}/partition.npz: is missing" in one.message and then in one.message for one in caplog.records) == 1
+        assert (
+            sum(
+                f"{run}/partition.npz: is missing" in one.message and then in one.message
+                for one in caplog.records
+            )
+            == 1
+        )
     assert sha256(stopped / "partition.npz") == read_run(stopped)["files"]["partition.npz"]
 
 
 @pytest.mark.parametrize("change", [{"round": 1}, {"round_hashes": ["0" * 64] * 2}, {"vaults": {}}])
-def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(cli: Cli, stopped: Path, change: dict[str, Any]) -> None:
+def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(
+    cli: Cli, stopped: Path, change: dict[str, Any]
+) -> None:
     edited(stopped / "checkpoints" / "round-000002" / "state.json", lambda about: about.update(change))
     assert told_once(cli("resume", stopped), "round-000002/state.json: damaged or exchanged")
     done = cli("verify", stopped, "--rounds", "0")

@@ -36,7 +36,9 @@ def wait_until_it_sleeps(pid: int) -> None:
 
 @pytest.mark.parametrize("when", ["new", "begun"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_code(number: signal.Signals, when: str) -> None:
+def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_code(
+    number: signal.Signals, when: str
+) -> None:
     with subprocess.Popen([sys.executable, "-c", HUNG, when], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "hung\n"
@@ -62,13 +64,16 @@ with deadlines.Deadlines(), StopSignals(lambda: print("asked", flush=True)) as s
 
 
 def test_a_round_that_takes_longer_than_a_signal_leaves_is_dropped() -> None:
-    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "asked\ndropped 143\n")
 
 
 def test_nohup_is_respected() -> None:
     code = (
-        "import os, signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom raffed.cli.signals import StopSignals\n"
+        "import os, signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom raffed.cli.signals import "
+        "StopSignals\n"
         "with StopSignals(lambda: None) as s:\n  os.kill(os.getpid(), signal.SIGHUP)\n  assert s.code == 0\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

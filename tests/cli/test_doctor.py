@@ -24,7 +24,9 @@ def test_a_machine_that_runs_these_tests_is_healthy(cli: Cli, monkeypatch: pytes
 def test_json_has_a_finding_a_line_and_one_for_every_data_set(cli: Cli, tmp_path: Path) -> None:
     events = cli("doctor", "--data-root", tmp_path, "--json").events
     found = {event["what"]: event["state"] for event in events}
-    assert {name: found[name] for name in DATASETS} == {name: "ok" if name == "digits" else "absent" for name in DATASETS}
+    assert {name: found[name] for name in DATASETS} == {
+        name: "ok" if name == "digits" else "absent" for name in DATASETS
+    }
     assert all(event["advice"] for event in events if event["state"] in ("note", "broken"))
 
 
@@ -65,7 +67,9 @@ def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> N
     found = {event["what"]: event for event in done.events}
     assert "1.00 of one by one" in found["one by one"]["found"]
     assert "of one by one" in found["stacks of 8"]["found"]
-    assert found["a client"]["found"].startswith("5 steps")  # 1,442 training samples, 72 a client, batches of 16
+    assert found["a client"]["found"].startswith(
+        "5 steps"
+    )  # 1,442 training samples, 72 a client, batches of 16
     assert found["fastest here"]["advice"].startswith("--execution serial")
 
 

@@ -17,7 +17,9 @@ from raffed.runtime import json_logs
 from tests.cli.conftest import QUICK, Cli
 
 
-def test_a_run_takes_a_plan_masks_and_json_logs(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_takes_a_plan_masks_and_json_logs(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """stdout holds the events, stderr a JSON line a round with the run's id; the plan stands in run.json."""
     monkeypatch.setenv(json_logs.VARIABLE, "")  # put back afterwards
     logger = logging.getLogger("raffed")
@@ -25,8 +27,23 @@ def test_a_run_takes_a_plan_masks_and_json_logs(cli: Cli, tmp_path: Path, monkey
     (tmp_path / "plan.toml").write_text('straggle = 1.0\nat = "drop 0@1"\n')
     out = tmp_path / "run"
     try:
-        done = cli("--log-json", "run", "--method", "fedavg", "--rounds", "1", *QUICK, "--faults", tmp_path / "plan.toml",
-                   "--masks", "--clip-update", "5", "--json", "--out", out)  # fmt: skip
+        done = cli(
+            "--log-json",
+            "run",
+            "--method",
+            "fedavg",
+            "--rounds",
+            "1",
+            *QUICK,
+            "--faults",
+            tmp_path / "plan.toml",
+            "--masks",
+            "--clip-update",
+            "5",
+            "--json",
+            "--out",
+            out,
+        )
     finally:
         logger.handlers[:], logger.propagate = before[0], before[2]
         logger.setLevel(before[1])
@@ -54,11 +71,17 @@ def test_a_fault_in_a_round_that_never_comes_is_refused(cli: Cli, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [({"faults": Faults(drop=1.0)}, "no upload ever counts"), ({"faults": Faults(late=1.0)}, "no upload ever counts"),
-     ({"faults": Faults(drop=0.9, straggle=1.0)}, ""), ({"federation": Federation(1, participation=0.1)}, "0.4 of one"),
-     ({"federation": Federation(1, participation=0.25)}, "")],
-)  # fmt: skip
-def test_what_is_hardly_meant_is_said_before_it_runs(asked: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture) -> None:
+    [
+        ({"faults": Faults(drop=1.0)}, "no upload ever counts"),
+        ({"faults": Faults(late=1.0)}, "no upload ever counts"),
+        ({"faults": Faults(drop=0.9, straggle=1.0)}, ""),
+        ({"federation": Federation(1, participation=0.1)}, "0.4 of one"),
+        ({"federation": Federation(1, participation=0.25)}, ""),
+    ],
+)
+def test_what_is_hardly_meant_is_said_before_it_runs(
+    asked: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     usual = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
     raffed.run(replace(usual, **asked))
     assert said in caplog.text
@@ -67,14 +90,22 @@ def test_what_is_hardly_meant_is_said_before_it_runs(asked: dict[str, Any], said
 
 @pytest.mark.parametrize(
     ("plan", "share", "said"),
-    [("", [], "no client has a test part of its own: --local-test 0.2"),
-     ("drop = 1.0", ["--local-test", 0.2], "no client with a test part of its own took part in a scored round")],
-)  # fmt: skip
+    [
+        ("", [], "no client has a test part of its own: --local-test 0.2"),
+        (
+            "drop = 1.0",
+            ["--local-test", 0.2],
+            "no client with a test part of its own took part in a scored round",
+        ),
+    ],
+)
 def test_a_number_that_is_missing_has_its_own_reason(
     cli: Cli, tmp_path: Path, plan: str, share: list[object], said: str
 ) -> None:
     (tmp_path / "plan.toml").write_text(plan)
-    done = cli("run", *QUICK, *share, "--rounds", 1, "--faults", tmp_path / "plan.toml", "--out", tmp_path / "run")
+    done = cli(
+        "run", *QUICK, *share, "--rounds", 1, "--faults", tmp_path / "plan.toml", "--out", tmp_path / "run"
+    )
     [line] = [line for line in done.out.splitlines() if line.startswith("personalization")]
     assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
 

@@ -25,11 +25,17 @@ HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
 
 @pytest.mark.parametrize(
     ("argv", "listed"),
-    [(["methods"], METHODS), (["datasets"], DATASETS), (["models"], MODELS), (["splits"], [s.syntax for s in SPLITS]),
-     (["methods", "fedmr"], ["mu1", "0.01"]), (["models", "LeNet"], ["--model lenet", MODELS["lenet"].layers]),
-     (["datasets", "fmnist"], ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),
-     (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"])],
-)  # fmt: skip
+    [
+        (["methods"], METHODS),
+        (["datasets"], DATASETS),
+        (["models"], MODELS),
+        (["splits"], [s.syntax for s in SPLITS]),
+        (["methods", "fedmr"], ["mu1", "0.01"]),
+        (["models", "LeNet"], ["--model lenet", MODELS["lenet"].layers]),
+        (["datasets", "fmnist"], ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),
+        (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"]),
+    ],
+)
 def test_listings_name_everything_and_import_nothing_heavy(argv: list[str], listed: list[str]) -> None:
     script = (
         "import sys\nfrom raffed.cli import main\n"
@@ -46,7 +52,9 @@ def _python(script: str) -> str:
     import subprocess
 
     environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    ).stdout
 
 
 def test_version_is_the_packages(cli: Cli) -> None:
@@ -60,7 +68,9 @@ def test_every_field_of_a_run_has_one_flag() -> None:
     fields = []
     for one in dataclasses.fields(RunConfig):
         part = getattr(default, one.name)
-        inner = dataclasses.fields(part) if dataclasses.is_dataclass(part) and one.name != "faults" else ()  # a file
+        inner = (
+            dataclasses.fields(part) if dataclasses.is_dataclass(part) and one.name != "faults" else ()
+        )  # a file
         fields += [f"{one.name}.{each.name}" for each in inner] or [one.name]
     assert len(fields) > 25
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)
@@ -75,7 +85,9 @@ def test_help_shows_every_flag_with_its_default(command: str) -> None:
 
 
 def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
-    """The identity of a run is that of its bits; auto, which the title excepts, is another execution until it has chosen."""
+    """The identity of a run is that of its bits; auto, which the title excepts, is another execution
+    until it has chosen.
+    """
     usual = RunConfig()
     other = {"execution": "serial", "address": "auto", "gpu_fraction": 1.0}
     changing = set()
@@ -84,7 +96,9 @@ def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
         if section == "runtime":
             runtime = replace(usual.runtime, **{name: other.get(name, getattr(usual.runtime, name) or 1)})
             runtime = replace(runtime, threads=2) if name == "threads" else runtime
-            changing |= {flag.field} if replace(usual, runtime=runtime).identity() != usual.identity() else set()
+            changing |= (
+                {flag.field} if replace(usual, runtime=runtime).identity() != usual.identity() else set()
+            )
             assert (flag.panel == NUMBERS) == (flag.field in changing)
     assert changing == {"runtime.threads", "runtime.gpu_fraction"}
     assert "unless --execution auto" in WHERE
@@ -122,7 +136,9 @@ def test_the_choices_that_are_listed_are_those_that_are_taken(name: str) -> None
 
 
 def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
-    """FedMR writes them, MAP imports one from FedPHP's file and one from FedRS's, DittoRS one that FedRS's assigns."""
+    """FedMR writes them, MAP imports one from FedPHP's file and one from FedRS's, DittoRS one that
+    FedRS's assigns.
+    """
     found: dict[str, dict[str, str]] = {}
     for name in ("fedmr", "map", "dittors"):
         arguments = described(f"raffed.methods.{METHODS[name].module}", METHODS[name].factory).arguments
@@ -132,14 +148,20 @@ def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
     assert found["dittors"]["mode"] == "auto | binary | counts | uniform_bug"
 
 
-def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine_here.py").write_text("from .other import Choice\n\n\ndef mine(c: Choice = 'a', n: int = 1): ...\n")
+def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_here.py").write_text(
+        "from .other import Choice\n\n\ndef mine(c: Choice = 'a', n: int = 1): ...\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert described("mine_here", "mine").arguments == [("c", "Choice", "'a'"), ("n", "int", "1")]
 
 
-@pytest.mark.parametrize(("kind", "typed", "near"), [("methods", "fedmx", "fedmr"), ("models", "lenett", "lenet"),
-                                                     ("datasets", "femnits", "femnist")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "typed", "near"),
+    [("methods", "fedmx", "fedmr"), ("models", "lenett", "lenet"), ("datasets", "femnits", "femnist")],
+)
 def test_an_unknown_name_gets_the_nearest_ones(cli: Cli, kind: str, typed: str, near: str) -> None:
     done = cli(kind, typed)
     assert (done.code, done.out) == (2, "")

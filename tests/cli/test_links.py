@@ -1,4 +1,6 @@
-"""A folder from a stranger holds links to what lies outside of it: nothing there is written, emptied, renamed or removed."""
+"""A folder from a stranger holds links to what lies outside of it: nothing there is written, emptied,
+renamed or removed.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,23 @@ from tests.forging import edited
 from tests.fuzz.harness import in_time
 from tests.runtime.conftest import small
 
-INSIDE = ("run.json", "partition.npz", "metrics", "checkpoints", "vaults", ".lock", ".run.json.tmp", "final.safetensors",
-          ".partition.npz.tmp", "metrics/part-000001-000002.parquet", "metrics/.part-000003-000004.parquet.tmp",
-          "checkpoints/.part", "checkpoints/round-000004", "checkpoints/round-000002/state.json", "anything/else")  # fmt: skip
+INSIDE = (
+    "run.json",
+    "partition.npz",
+    "metrics",
+    "checkpoints",
+    "vaults",
+    ".lock",
+    ".run.json.tmp",
+    "final.safetensors",
+    ".partition.npz.tmp",
+    "metrics/part-000001-000002.parquet",
+    "metrics/.part-000003-000004.parquet.tmp",
+    "checkpoints/.part",
+    "checkpoints/round-000004",
+    "checkpoints/round-000002/state.json",
+    "anything/else",
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +61,13 @@ def stopped(runs: Path, tmp_path: Path) -> Path:
 def outside(tmp_path: Path) -> Path:
     """What a person has beside the folder: files and folders, some with the names of a run's."""
     folder = tmp_path / "mine"
-    for name in ("file", "run.json", "metrics/part-000001-000009.parquet", "round-000001/state.json", "report.html"):
+    for name in (
+        "file",
+        "run.json",
+        "metrics/part-000001-000009.parquet",
+        "round-000001/state.json",
+        "report.html",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     return folder
@@ -84,17 +106,24 @@ def test_a_link_that_leaves_a_runs_folder_is_named_and_nothing_behind_it_changes
     assert (contents(outside), sorted(path.name for path in stopped.rglob("*"))) == before
 
 
-def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(cli: Cli, outside: Path, tmp_path: Path) -> None:
+def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
+    cli: Cli, outside: Path, tmp_path: Path
+) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / ".lock").symlink_to(outside / "file")
     done = cli("run", "--out", tmp_path / "new", "--execution", "serial", "--rounds", "1")
     assert done.code == 2
     assert (outside / "file").read_text() == "mine"
-    with pytest.raises(RunFolderError, match=r"\.lock: is a link, wanted a file; remove it"), lock.held(tmp_path / "new"):
+    with (
+        pytest.raises(RunFolderError, match=r"\.lock: is a link, wanted a file; remove it"),
+        lock.held(tmp_path / "new"),
+    ):
         pass
 
 
-def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(stopped: Path, tmp_path: Path) -> None:
+def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
+    stopped: Path, tmp_path: Path
+) -> None:
     (stopped / "parts").symlink_to("metrics")
     (stopped / "metrics" / "up").symlink_to("..")
     (tmp_path / "link").symlink_to(stopped)
@@ -116,10 +145,14 @@ def test_what_is_no_file_and_no_folder_is_named_and_not_waited_for(
 
 @pytest.mark.parametrize(
     "name",
-    ["report.html", *(pytest.param(name, marks=pytest.mark.slow) for name in (
-        "summary.csv", "summary.md", "curves.png", ".report.tmp.html"
-    ))],
-)  # fmt: skip
+    [
+        "report.html",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("summary.csv", "summary.md", "curves.png", ".report.tmp.html")
+        ),
+    ],
+)
 def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
     cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str
 ) -> None:
@@ -139,17 +172,24 @@ def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).symlink_to(outside)
     before = contents(outside)
-    done = cli("compare", "--method", "fedavg", "--out", tmp_path / "out", "--execution", "serial", "--rounds", "1")
+    done = cli(
+        "compare", "--method", "fedavg", "--out", tmp_path / "out", "--execution", "serial", "--rounds", "1"
+    )
     assert done.code == 2
     assert f"out/{name}: leads out of" in done.err
     assert contents(outside) == before
 
 
-def test_a_reproduction_writes_into_no_folder_that_a_link_leads_to(cli: Cli, outside: Path, tmp_path: Path) -> None:
+def test_a_reproduction_writes_into_no_folder_that_a_link_leads_to(
+    cli: Cli, outside: Path, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "runs").symlink_to(outside)
     before = contents(outside)
-    assert "out/runs: leads out of" in cli("reproduce", "map/table1", "--out", tmp_path / "out", "--scale", "smoke").err
+    assert (
+        "out/runs: leads out of"
+        in cli("reproduce", "map/table1", "--out", tmp_path / "out", "--scale", "smoke").err
+    )
     assert contents(outside) == before
 
 
@@ -170,7 +210,9 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     from raffed.data.partition import Partition, make_partition, parse_split
     from raffed.runtime.record_codec import load_record
 
-    made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y_train, 10, None, 0)
+    made: Partition = make_partition(
+        parse_split("iid:2"), datasets.load_dataset("digits").y_train, 10, None, 0
+    )
     writers: dict[str, Callable[[Path], object]] = {
         "a.json": lambda path: write_json(path, {}),
         "b.npz": made.save,
@@ -191,7 +233,9 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
 
 def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / ".run.json.tmp").mkdir()
-    with pytest.raises(RunFolderError, match=r"\.run\.json\.tmp: is a folder, and a file of that name is wanted; remove it"):
+    with pytest.raises(
+        RunFolderError, match=r"\.run\.json\.tmp: is a folder, and a file of that name is wanted; remove it"
+    ):
         write_json(tmp_path / "run.json", {})
 
 
@@ -202,11 +246,22 @@ def test_a_folder_that_is_not_there_has_no_links(tmp_path: Path) -> None:
 def test_verify_downloads_nothing_whatever_the_folder_says(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A configuration with `download` and another data root is a consistent one: its identity does not depend on either."""
+    """A configuration with `download` and another data root is a consistent one: its identity does not
+    depend on either.
+    """
     asked = list[object]()
     monkeypatch.setattr(datasets, "_download", lambda *given: asked.append(given))
-    config = RunConfig.from_dict({**small().as_dict(), "data": {"dataset": "mnist", "split": "iid:4", "download": True,
-                                                               "root": str(tmp_path / "elsewhere")}})  # fmt: skip
+    config = RunConfig.from_dict(
+        {
+            **small().as_dict(),
+            "data": {
+                "dataset": "mnist",
+                "split": "iid:4",
+                "download": True,
+                "root": str(tmp_path / "elsewhere"),
+            },
+        }
+    )
     raffed.run(small(rounds=1), tmp_path / "run")
 
     def stranger(about: dict[str, object]) -> None:

@@ -1,4 +1,6 @@
-"""Streams that are closed, broken or full: a display that is lost ends no run, and a list that is lost is a failure."""
+"""Streams that are closed, broken or full: a display that is lost ends no run, and a list that is lost is
+a failure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ RUN = f"{RAFFED} run --method fedavg --rounds 2 --epochs 1 --split p4c5 --execut
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", "-c", line]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False
+    )
 
 
 @pytest.mark.parametrize("streams", [">&- 2>&- <&-", pytest.param(">/dev/full", marks=pytest.mark.slow)])
@@ -49,6 +53,8 @@ def test_a_run_whose_display_is_lost_in_another_way_goes_on(streams: str, tmp_pa
         ("2>&-", 0, ""),
     ],
 )
-def test_a_list_that_cannot_be_shown_is_a_failure_unless_nobody_wanted_it(streams: str, code: int, said: str) -> None:
+def test_a_list_that_cannot_be_shown_is_a_failure_unless_nobody_wanted_it(
+    streams: str, code: int, said: str
+) -> None:
     done = shell(f"set -o pipefail; {RAFFED} splits {streams}")
     assert (done.returncode, done.stderr) == (code, said)

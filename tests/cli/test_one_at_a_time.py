@@ -1,4 +1,6 @@
-"""Two commands in one folder: the second is refused and told by whom, the first goes on; what was killed holds nobody up."""
+"""Two commands in one folder: the second is refused and told by whom, the first goes on; what was killed
+holds nobody up.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def test_a_second_command_in_the_folder_of_a_run_at_work_is_refused_and_the_firs
     out = tmp_path / "run"
     monkeypatch.setattr(lock, "PATIENCE", 0.2)
     with live("run", *MAP, "--rounds", "2000", "--out", out, until=2) as process:
-        for second in (["resume", out], ["run", *MAP, "--rounds", "2000", "--out", out], ["run", *FIVE, "--out", out]):
+        for second in (
+            ["resume", out],
+            ["run", *MAP, "--rounds", "2000", "--out", out],
+            ["run", *FIVE, "--out", out],
+        ):
             done = cli(*second)
             assert done.code == 2
             assert f"{out}: in use by process {process.pid} on host {socket.gethostname()}" in done.err
@@ -70,12 +76,16 @@ def test_a_run_that_was_killed_is_resumed_at_once(cli: Cli, tmp_path: Path, fini
         process.wait()
         again = cli("run", *FIVE, "--out", tmp_path / "run")
         assert again.code == 2
-        assert re.search(r"\(running\); if nothing works on it any more, `raffed resume .*` continues it", again.err)
+        assert re.search(
+            r"\(running\); if nothing works on it any more, `raffed resume .*` continues it", again.err
+        )
         assert cli("resume", tmp_path / "run", "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_gone(tmp_path: Path, finished: Path) -> None:
+def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_gone(
+    tmp_path: Path, finished: Path
+) -> None:
     """They live on for a second or two; meanwhile `resume` waits, and tells nobody of a run in use."""
     on_ray, out = [*FIVE[:-2], "--rounds", "5", "--execution", "ray", "--actors", "2"], tmp_path / "run"
     with live("run", *on_ray, "--out", out, until=1) as process:
@@ -86,9 +96,14 @@ def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_go
     assert read_run(out)["hashes"] == read_run(finished)["hashes"]
 
 
-def test_of_two_commands_that_begin_at_the_same_moment_one_does_the_run_and_the_other_says_so(tmp_path: Path) -> None:
+def test_of_two_commands_that_begin_at_the_same_moment_one_does_the_run_and_the_other_says_so(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-m", "raffed", "run", *FIVE, "--quiet", "--out", str(tmp_path / "run")]
-    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     told = {process.communicate(timeout=120)[1]: process.returncode for process in both}
     assert sorted(told.values()) == [0, 2]
     (refusal,) = (text for text, code in told.items() if code == 2)
@@ -124,7 +139,9 @@ def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_pa
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
-def test_on_a_file_system_without_locks_nobody_is_kept_out(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_file_system_without_locks_nobody_is_kept_out(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*given: Any) -> None:
         raise OSError(code, os.strerror(code))
 

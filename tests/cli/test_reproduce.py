@@ -31,7 +31,9 @@ from tests.cli.conftest import Cli, shell
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reproduce") / "r"
-    done = shell("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", folder)
+    done = shell(
+        "reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", folder
+    )
     assert done.returncode == 0, done.stderr
     assert "2 runs, about" in done.stderr
     return folder
@@ -53,26 +55,39 @@ def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
     assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
     without = {name: method for name, method in METHODS.items() if name != "fedrs"}
     monkeypatch.setattr("raffed.experiments.reproduction.items.METHODS", without)
-    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", "missing: method fedrs"]
+    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == [
+        "",
+        "missing: method fedrs",
+    ]
 
 
 def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")}
-    done = shell("reproduce", "map/table1", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", reproduced)
+    done = shell(
+        "reproduce", "map/table1", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", reproduced
+    )
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
 
 
 def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown(reproduced: Path) -> None:
-    """FedRS: three settings, in another mode; FedAvg, which that code repeats, one, weighted otherwise. All are new."""
+    """FedRS: three settings, in another mode; FedAvg, which that code repeats, one, weighted otherwise.
+    All are new.
+    """
     only = ("--only", "famnist lenet", "--only", "fedavg,fedrs")
     done = shell("reproduce", "map/table2", "--released", *only, "--out", reproduced)
     assert done.returncode == 0, done.stderr
     assert "4 runs, about" in done.stderr
     folder = reproduced / "map" / "table2-released" / "smoke"
     fedavg, fedrs = json.loads((folder / "item.json").read_text())["cells"]
-    assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [(f"alpha = {a}", 1) for a in (0.9, 0.5, 0.1)]
-    assert ([one["setting"] for one in fedavg["settings"]], len(fedavg["runs"]), len(fedrs["runs"])) == (["defaults"], 1, 3)
+    assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [
+        (f"alpha = {a}", 1) for a in (0.9, 0.5, 0.1)
+    ]
+    assert ([one["setting"] for one in fedavg["settings"]], len(fedavg["runs"]), len(fedrs["runs"])) == (
+        ["defaults"],
+        1,
+        3,
+    )
     table = (folder / "table.md").read_text()
     assert "| Best setting |" in table
     assert " | defaults |" in table
@@ -80,7 +95,9 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
 
 def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
     item = find_item("fedmr/table6")
-    part = write_item(item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1))
+    part = write_item(
+        item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
+    )
     assert json.loads(part.read_text())["averages"] == []
     whole = write_item(item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
     assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
@@ -90,19 +107,36 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
     """VGG8-BN is too large for the proxy; claims on the average go with it, and without it are not made."""
     item = find_item("map/table3-aggregation")
     for scale, columns in {"proxy": 2, "full": 3}.items():
-        about = json.loads(write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], seeds=1)).read_text())
-        assert [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]] == [("mean", columns, 3)]
+        about = json.loads(
+            write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], seeds=1)).read_text()
+        )
+        assert [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]] == [
+            ("mean", columns, 3)
+        ]
         assert len(about["claims"]) == 9
-    about = json.loads(write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, ["famnist"], seeds=1)).read_text())
+    about = json.loads(
+        write_item(
+            item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, ["famnist"], seeds=1)
+        ).read_text()
+    )
     assert about["averages"] == about["claims"] == []
 
 
 def test_columns_with_measures_of_their_own_say_what_each_is(tmp_path: Path) -> None:
     item = find_item("gldp/claims")
-    about = json.loads(write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, [], seeds=1)).read_text())
-    assert [text.partition(":")[0] for text in about["unit"].split("; ")] == ["a_glo", "a_loc", "a_sel", "a_sel_drop"]
+    about = json.loads(
+        write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, [], seeds=1)).read_text()
+    )
+    assert [text.partition(":")[0] for text in about["unit"].split("; ")] == [
+        "a_glo",
+        "a_loc",
+        "a_sel",
+        "a_sel_drop",
+    ]
     one = find_item("gldp/table2")
-    said = json.loads(write_item(one, "proxy", tmp_path, planned_runs(one, "proxy", tmp_path, [], seeds=1)).read_text())
+    said = json.loads(
+        write_item(one, "proxy", tmp_path, planned_runs(one, "proxy", tmp_path, [], seeds=1)).read_text()
+    )
     assert said["unit"] == MEASURES["a_glo"]
 
 
@@ -121,8 +155,12 @@ def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
     assert not (tmp_path / "r").exists()
 
 
-def test_tables_of_what_is_finished_run_and_probe_nothing(reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raffed.experiments.reproduction.planner._probed", lambda config: pytest.fail("probed"))
+def test_tables_of_what_is_finished_run_and_probe_nothing(
+    reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "raffed.experiments.reproduction.planner._probed", lambda config: pytest.fail("probed")
+    )
     done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
     assert done.code == 0, done.err
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.err
@@ -141,16 +179,28 @@ def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
 def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
     found = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
     assert len(found) == 4
-    timed = [replace(job, seconds=seconds) for job, seconds in zip(found, (50.0, 60.0, 40.0, 5.0), strict=True)]
-    assert [job.left_out for job in within_budget(timed, 100.0)] == ["", "does not fit into the budget", "", ""]
+    timed = [
+        replace(job, seconds=seconds) for job, seconds in zip(found, (50.0, 60.0, 40.0, 5.0), strict=True)
+    ]
+    assert [job.left_out for job in within_budget(timed, 100.0)] == [
+        "",
+        "does not fit into the budget",
+        "",
+        "",
+    ]
     assert [job.left_out for job in within_budget(timed, None)] == [""] * 4
 
 
-def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of four is estimated at 10 s and takes 30: of 45 s, one is all that fits."""
     clock = [0.0]
     monkeypatch.setattr("raffed.experiments.reproduction.planner.time.monotonic", lambda: clock[0])
-    found = [replace(job, seconds=10.0) for job in planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)]
+    found = [
+        replace(job, seconds=10.0)
+        for job in planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
+    ]
     ran: list[PlannedRun] = []
 
     def run(job: PlannedRun) -> None:
@@ -165,7 +215,9 @@ def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(tmp_path:
 def test_a_run_that_diverges_keeps_no_other_from_its_table(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Per-FedAvg with the largest rate that MAP's code tries does so in some cells; the exit code tells of it."""
+    """Per-FedAvg with the largest rate that MAP's code tries does so in some cells; the exit code tells
+    of it.
+    """
     run = raffed.run
 
     def diverging(config: RunConfig, *args: Any, **named: Any) -> Any:
@@ -174,17 +226,32 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
         return run(config, *args, **named)
 
     monkeypatch.setattr(raffed, "run", diverging)
-    done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedprox,fedrs", "--out", tmp_path)
+    done = cli(
+        "reproduce",
+        "map/table2",
+        "--only",
+        "famnist lenet",
+        "--only",
+        "fedavg,fedprox,fedrs",
+        "--out",
+        tmp_path,
+    )
     assert done.code == 1
     assert "1 run diverged, in no table: " in done.err
     about = json.loads((tmp_path / "map" / "table2" / "smoke" / "item.json").read_text())
-    assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {"FedAvg": 1, "FedProx": 0, "FedRS": 1}
+    assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {
+        "FedAvg": 1,
+        "FedProx": 0,
+        "FedRS": 1,
+    }
     assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: the loss of client 3 is nan"]
     assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
 
 
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:
-    """FedMR's p5c2 on digits: five clients; 1,442 - 288 tested = 1,154 samples in batches of 16, two rounds of one epoch."""
+    """FedMR's p5c2 on digits: five clients; 1,442 - 288 tested = 1,154 samples in batches of 16, two
+    rounds of one epoch.
+    """
     job = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[0]
     found = seconds_left(job, Speed(step=0.01, evaluation=1.0))
     steps = found / 2 - 1.0
@@ -194,7 +261,18 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
 def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:
     """A job script would take a 0 for success; what stands in the way is said first."""
     gone, out = tmp_path / "gone", tmp_path / "out"
-    none = cli("reproduce", "map/table1", "--scale", "proxy", "--only", "FaMnist LeNet", "--data-root", gone, "--out", out)
+    none = cli(
+        "reproduce",
+        "map/table1",
+        "--scale",
+        "proxy",
+        "--only",
+        "FaMnist LeNet",
+        "--data-root",
+        gone,
+        "--out",
+        out,
+    )
     empty = cli("reproduce", "map/table1", "--tables", "--out", out)
     assert (none.code, empty.code) == (2, 2)
     assert "map/table1: nothing of it can be run here" in none.err

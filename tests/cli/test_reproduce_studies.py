@@ -1,4 +1,6 @@
-"""`raffed reproduce` with items that are studies: planned, carried out, resumed by seed, reported without a federated run."""
+"""`raffed reproduce` with items that are studies: planned, carried out, resumed by seed, reported without
+a federated run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_a_study_leaves_rows_item_table_and_report_and_is_not_made_twice(tmp_pat
 
 
 def test_a_plan_makes_nothing_and_the_list_tells_the_state(tmp_path: Path, cli: Cli) -> None:
-    assert "study for 3 seeds" in cli("reproduce", FIGURE, "--scale", "proxy", "--plan", "--out", tmp_path).err
+    assert (
+        "study for 3 seeds" in cli("reproduce", FIGURE, "--scale", "proxy", "--plan", "--out", tmp_path).err
+    )
     assert not list(tmp_path.iterdir())
     assert state(find_item(FIGURE), tmp_path) == "never run"
     cli("reproduce", FIGURE, "--out", tmp_path)
@@ -61,7 +65,9 @@ def test_json_tells_of_a_study_line_by_line(tmp_path: Path, cli: Cli) -> None:
 def test_a_study_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     item = Item("map", "fig99", "t", study="phrenology")
     assert item.missing() == ("study phrenology",)
-    assert [job.left_out for job in planned_studies(item, "smoke", tmp_path, 1)] == ["missing: study phrenology"]
+    assert [job.left_out for job in planned_studies(item, "smoke", tmp_path, 1)] == [
+        "missing: study phrenology"
+    ]
     monkeypatch.setitem(STUDIES, "phrenology", STUDIES["averaged_classifiers"])
     assert item.missing() == ()
 

@@ -31,17 +31,61 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
 
 
-def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have_it(cli: Cli, tmp_path: Path) -> None:
+def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have_it(
+    cli: Cli, tmp_path: Path
+) -> None:
     """`--preset authors` is `--set preset=authors`: the same run, the same bits."""
     short, long = tmp_path / "short", tmp_path / "long"
     said = [*QUICK, "--rounds", 1, "--quiet"]
-    assert cli("run", "--method", "scaffold", "--set", "server_lr=0.5", "--preset", "authors", *said, "--out", short).code == 0
-    assert cli("run", "--method", "scaffold", "--set", "server_lr=0.5", "--set", "preset=authors", *said, "--out", long).code == 0
+    assert (
+        cli(
+            "run",
+            "--method",
+            "scaffold",
+            "--set",
+            "server_lr=0.5",
+            "--preset",
+            "authors",
+            *said,
+            "--out",
+            short,
+        ).code
+        == 0
+    )
+    assert (
+        cli(
+            "run",
+            "--method",
+            "scaffold",
+            "--set",
+            "server_lr=0.5",
+            "--set",
+            "preset=authors",
+            *said,
+            "--out",
+            long,
+        ).code
+        == 0
+    )
     one, other = read_run(short), read_run(long)
     assert one["config"]["args"] == {"server_lr": 0.5, "preset": "authors"}
     assert (one["identity"], one["hashes"]) == (other["identity"], other["hashes"])
     both = tmp_path / "both"
-    assert cli("compare", "--method", "fedavg", "--method", "fedprox", "--preset", "authors", *said, "--out", both).code == 0
+    assert (
+        cli(
+            "compare",
+            "--method",
+            "fedavg",
+            "--method",
+            "fedprox",
+            "--preset",
+            "authors",
+            *said,
+            "--out",
+            both,
+        ).code
+        == 0
+    )
     found = [read_run(one.parent)["config"] for one in both.glob("*/run.json")]
     args = {config["method"]: config["args"] for config in found}
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
@@ -53,7 +97,9 @@ def test_what_was_not_measured_is_null_in_json(cli: Cli, tmp_path: Path) -> None
     assert done.events[-1]["personalization"] is None
 
 
-def test_quiet_prints_the_folder_alone_and_chooses_one(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_prints_the_folder_alone_and_chooses_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     first = cli("run", "--rounds", 1, "--quiet", *QUICK)
     second = cli("run", "--rounds", 1, "--quiet", *QUICK)
@@ -64,7 +110,20 @@ def test_quiet_prints_the_folder_alone_and_chooses_one(cli: Cli, tmp_path: Path,
 
 def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = cli("run", "--rounds", 12, "--local-test", 0.2, "--epochs", 0.2, *QUICK[:2], "--split", "p4c5", "--out", out)
+    done = cli(
+        "run",
+        "--rounds",
+        12,
+        "--local-test",
+        0.2,
+        "--epochs",
+        0.2,
+        *QUICK[:2],
+        "--split",
+        "p4c5",
+        "--out",
+        out,
+    )
     lines = [line for line in done.out.splitlines() if line.startswith("round ")]
     assert [int(line.split()[1].split("/")[0]) for line in lines] == list(range(1, 13))
     assert all(word in lines[0] for word in ("loss", "aggregation", "personalization", "clients/s", "left"))
@@ -77,14 +136,17 @@ def test_a_result_is_shown_in_a_line(tmp_path: Path) -> None:
     """Its table of metrics has hundreds."""
     config = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
     kept, lost = raffed.run(config, tmp_path / "run"), raffed.run(config)
-    assert repr(kept) == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan, '{tmp_path / 'run'}')"
+    assert (
+        repr(kept)
+        == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan, '{tmp_path / 'run'}')"
+    )
     assert repr(lost) == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan)"
 
 
 def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
     file, out = tmp_path / "exp.toml", tmp_path / "run"
     file.write_text(
-        'method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n'
+        'method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n'  # noqa: E501
     )
     assert cli("run", file, "--rounds", 2, "--execution", "serial", "--quiet", "--out", out).code == 0
     config = read_run(out)["config"]
@@ -109,7 +171,10 @@ def test_what_auto_chose_is_told_with_the_options_that_repeat_it(
     asked = ["run", "--rounds", 1, "--epochs", 1, "--split", "p4c5"]
     plain, told = tmp_path / "plain", tmp_path / "told"
     done = cli(*asked, "--execution", "auto", "--out", plain)
-    assert "\nauto: stacks of 2 on 1 process: about 0 s for 4 clients (--execution serial --cohort 2 repeats it)\n" in done.out
+    assert (
+        "\nauto: stacks of 2 on 1 process: about 0 s for 4 clients (--execution serial --cohort 2 repeats "
+        "it)\n" in done.out
+    )
     (event, *_) = cli(*asked, "--execution", "auto", "--json", "--out", told).events
     assert (event["event"], event["options"]) == ("auto", "--execution serial --cohort 2")
     again = cli(*asked, *event["options"].split(), "--json", "--out", tmp_path / "again").events
@@ -119,11 +184,26 @@ def test_what_auto_chose_is_told_with_the_options_that_repeat_it(
 
 def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "both"
-    asked = ["compare", "--method", "fedrs", "--method", "fedavg", "--set", "alpha=1.0", "--rounds", 2, *QUICK, "--out", out]
+    asked = [
+        "compare",
+        "--method",
+        "fedrs",
+        "--method",
+        "fedavg",
+        "--set",
+        "alpha=1.0",
+        "--rounds",
+        2,
+        *QUICK,
+        "--out",
+        out,
+    ]
     first = cli(*asked, "--json")
     assert first.code == 0
     assert [event["event"] for event in first.events] == [*(["round"] * 2 + ["finished"]) * 2, "report"]
-    assert first.events[2]["hashes"]["weights"] == first.events[5]["hashes"]["weights"]  # FedRS with α = 1 is FedAvg
+    assert (
+        first.events[2]["hashes"]["weights"] == first.events[5]["hashes"]["weights"]
+    )  # FedRS with α = 1 is FedAvg
     assert len(first.events[-1]["runs"]) == 2
     assert (out / "report" / "report.html").stat().st_size > 1000
     again = cli(*asked)
@@ -133,7 +213,18 @@ def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None
 
 
 def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp_path: Path) -> None:
-    asked = ["compare", "--method", "fedprox", "--method", "fedavg", "--set", "fedprox.mu=1e6", "--rounds", 2, *QUICK]
+    asked = [
+        "compare",
+        "--method",
+        "fedprox",
+        "--method",
+        "fedavg",
+        "--set",
+        "fedprox.mu=1e6",
+        "--rounds",
+        2,
+        *QUICK,
+    ]
     done = cli(*asked, "--out", tmp_path / "both")
     assert done.code == 1
     assert "FedProx: the training loss of client 0 in round 1 is nan" in done.err
@@ -164,7 +255,18 @@ def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, 
 
 
 def test_compare_refuses_the_last_methods_mistake_before_the_first_one_runs(cli: Cli, tmp_path: Path) -> None:
-    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 2, *QUICK, "--out", tmp_path / "both"]
+    asked = [
+        "compare",
+        "--method",
+        "fedavg",
+        "--method",
+        "fedrs",
+        "--rounds",
+        2,
+        *QUICK,
+        "--out",
+        tmp_path / "both",
+    ]
     done = cli(*asked, "--set", "alpha=1.5")
     assert done.code == 2
     assert "alpha = 1.5 is outside" in done.err
@@ -181,7 +283,9 @@ def test_report_needs_runs(cli: Cli, tmp_path: Path, finished: Path) -> None:
     assert str(tmp_path / "report" / "report.html") in done.out
 
 
-def test_an_unexpected_error_keeps_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_an_unexpected_error_keeps_its_traceback(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 

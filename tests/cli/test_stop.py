@@ -73,7 +73,9 @@ def test_a_second_ctrl_c_stops_at_once_and_keeps_the_rounds_before(
 def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    """Where a run listens for signals already, and before; what is being loaded may swallow it and fail of it."""
+    """Where a run listens for signals already, and before; what is being loaded may swallow it and fail
+    of it.
+    """
 
     def swallow(*_: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):
@@ -126,7 +128,9 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
     assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
 
 
-def test_a_signal_in_the_last_round_changes_nothing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_in_the_last_round_changes_nothing(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
         _signal_at(patched, 2, signal.SIGTERM)
         done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
@@ -135,12 +139,25 @@ def test_a_signal_in_the_last_round_changes_nothing(cli: Cli, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("rounds", "left"), [(3, [("fedavg", 3)]), (2, [])], ids=["amid its rounds", "in its last round, which leaves nothing of it"]
+    ("rounds", "left"),
+    [(3, [("fedavg", 3)]), (2, [])],
+    ids=["amid its rounds", "in its last round, which leaves nothing of it"],
 )
 def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, left: list[tuple[str, int]]
 ) -> None:
-    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", rounds, *QUICK, "--out", tmp_path / "both"]
+    asked = [
+        "compare",
+        "--method",
+        "fedavg",
+        "--method",
+        "fedrs",
+        "--rounds",
+        rounds,
+        *QUICK,
+        "--out",
+        tmp_path / "both",
+    ]
     with monkeypatch.context() as patched:
         _signal_at(patched, 2, signal.SIGTERM)
         stopped = cli(*asked)
@@ -153,7 +170,18 @@ def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
 
 
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "raffed", "run", "--rounds", "500", "--json", *QUICK, "--out", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "raffed",
+        "run",
+        "--rounds",
+        "500",
+        "--json",
+        *QUICK,
+        "--out",
+        str(tmp_path / "run"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()

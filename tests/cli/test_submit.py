@@ -1,4 +1,6 @@
-"""`raffed submit`, with Ray's job client replaced: what is refused at home, what travels, and which exit code comes back."""
+"""`raffed submit`, with Ray's job client replaced: what is refused at home, what travels, and which exit
+code comes back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ class Server:
     """A job server that takes one job, whose log and end are given."""
 
     def __init__(
-        self, status: JobStatus = JobStatus.SUCCEEDED, code: int | None = 0, log: tuple[Any, ...] = ("hello\n",)
+        self,
+        status: JobStatus = JobStatus.SUCCEEDED,
+        code: int | None = 0,
+        log: tuple[Any, ...] = ("hello\n",),
     ) -> None:
         self.status, self.code, self.logs = status, code, [log]
         self.taken: dict[str, Any] = {}
@@ -86,10 +91,18 @@ def test_an_address_of_the_command_s_own_is_kept(cli: Cli, server: Server) -> No
 
 @pytest.mark.parametrize(
     ("status", "returned", "code"),
-    [(JobStatus.SUCCEEDED, 0, 0), (JobStatus.FAILED, 2, 2), (JobStatus.FAILED, None, 1), (JobStatus.FAILED, 0, 1),
-     (JobStatus.FAILED, -9, 137), (JobStatus.STOPPED, None, 143)],
-)  # fmt: skip
-def test_the_exit_code_is_the_job_s(cli: Cli, server: Server, status: JobStatus, returned: int | None, code: int) -> None:
+    [
+        (JobStatus.SUCCEEDED, 0, 0),
+        (JobStatus.FAILED, 2, 2),
+        (JobStatus.FAILED, None, 1),
+        (JobStatus.FAILED, 0, 1),
+        (JobStatus.FAILED, -9, 137),
+        (JobStatus.STOPPED, None, 143),
+    ],
+)
+def test_the_exit_code_is_the_job_s(
+    cli: Cli, server: Server, status: JobStatus, returned: int | None, code: int
+) -> None:
     server.status, server.code = status, returned
     done = cli("submit", "run", *OUT)
     assert done.code == code
@@ -127,13 +140,22 @@ def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> 
     assert " run exp.toml --out" in server.taken["entrypoint"]
 
 
-def test_a_working_folder_travels_as_a_package_of_what_was_listed(cli: Cli, server: Server, tmp_path: Path) -> None:
+def test_a_working_folder_travels_as_a_package_of_what_was_listed(
+    cli: Cli, server: Server, tmp_path: Path
+) -> None:
     (tmp_path / "code" / "pkg").mkdir(parents=True)
     (tmp_path / "code" / "exp.toml").write_text('method = "map"\n')
     (tmp_path / "code" / "pkg" / "own.py").write_text("x = 1\n")
     (tmp_path / "code" / "big.npz").write_text("data")
     done = cli(
-        "submit", "--working-dir", tmp_path / "code", "--env", "RAFFED_DATA=/data", "run", tmp_path / "code/exp.toml", *OUT
+        "submit",
+        "--working-dir",
+        tmp_path / "code",
+        "--env",
+        "RAFFED_DATA=/data",
+        "run",
+        tmp_path / "code/exp.toml",
+        *OUT,
     )
     assert done.code == 0, done.err
     assert server.travelled == {"exp.toml": 'method = "map"\n', "pkg/own.py": "x = 1\n"}
@@ -160,7 +182,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[" ".join(typed) for typed, _ in REFUSED])
-def test_what_cannot_work_is_refused_before_anything_is_handed_in(cli: Cli, server: Server, typed: list[str], said: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_handed_in(
+    cli: Cli, server: Server, typed: list[str], said: str
+) -> None:
     done = cli("submit", *typed)
     assert done.code == 2
     assert said in done.err

@@ -44,9 +44,11 @@ def test_all_rounds_meet_every_checkpoint_on_the_way(finished: Path) -> None:
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
     again = {(check.what, check.round) for check in certificate.checks if check.round}
     assert again == {
-        *(("weights", n) for n in range(1, 6)), *(("metric rows", n) for n in range(1, 6)),
-        *(("server", n) for n in (2, 4, 5)), *(("vaults", n) for n in (2, 4, 5)),
-    }  # fmt: skip
+        *(("weights", n) for n in range(1, 6)),
+        *(("metric rows", n) for n in range(1, 6)),
+        *(("server", n) for n in (2, 4, 5)),
+        *(("vaults", n) for n in (2, 4, 5)),
+    }
 
 
 def test_without_rounds_only_hashes_are_compared(finished: Path) -> None:
@@ -85,23 +87,39 @@ def _cut_without_hashes(run: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "learning rate": (lambda run: edited(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)), "configuration"),
+    "learning rate": (
+        lambda run: edited(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)),
+        "configuration",
+    ),
     "final weights": (lambda run: _flip(run / "final.safetensors"), "final.safetensors"),
     "final weights gone": (lambda run: (run / "final.safetensors").unlink(), "final.safetensors"),
     "a lost part": (lambda run: sorted((run / "metrics").glob("*"))[0].unlink(), "metric rows"),
     "a cut part": (lambda run: sorted((run / "metrics").glob("*"))[0].write_bytes(b"PAR1"), "metric rows"),
     "a checkpoint": (lambda run: _flip(run / "checkpoints/round-000004/server.safetensors"), "round-000004"),
-    "a cut checkpoint": (lambda run: (run / "checkpoints/round-000004/server.safetensors").write_bytes(b"1"), "round-000004"),
-    "a vault": (lambda run: _flip(sorted((run / "checkpoints/round-000005/vaults").glob("*"))[0]), "vaults of the clients"),
+    "a cut checkpoint": (
+        lambda run: (run / "checkpoints/round-000004/server.safetensors").write_bytes(b"1"),
+        "round-000004",
+    ),
+    "a vault": (
+        lambda run: _flip(sorted((run / "checkpoints/round-000005/vaults").glob("*"))[0]),
+        "vaults of the clients",
+    ),
     "a vault of an earlier checkpoint": (lambda run: _flip(vault_of(run, 4)), "round-000004, client-"),
     "a lost vault": (lambda run: vault_of(run, 4).unlink(), "round-000004, client-"),
-    "a vault too many": (lambda run: shutil.copy(vault_of(run, 4), vault_of(run, 4).with_name("client-77@000004.safetensors")),
-                         "round-000004, client-77"),
+    "a vault too many": (
+        lambda run: shutil.copy(vault_of(run, 4), vault_of(run, 4).with_name("client-77@000004.safetensors")),
+        "round-000004, client-77",
+    ),
     "a cut vault of an old checkpoint": (lambda run: _cut_without_hashes(run), "round-000004, client-"),
     "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
-    "a round's hash": (lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)),
-                       "round-000004"),
-    "claimed accuracy": (lambda run: edited(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)), "metric rows"),
+    "a round's hash": (
+        lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)),
+        "round-000004",
+    ),
+    "claimed accuracy": (
+        lambda run: edited(run / "run.json", lambda a: a["hashes"].update(metrics="0" * 64)),
+        "metric rows",
+    ),
 }
 
 
@@ -165,6 +183,7 @@ def test_a_stopped_run_is_verified_up_to_its_checkpoint(copied: Path) -> None:
 
 def _unfinished(run: Path, rounds_done: int) -> None:
     """As a killed run whose checkpoints are not there."""
+
     def killed(about: dict) -> None:
         about.update(state="running", rounds_done=rounds_done)
         about["segments"][-1]["to"] = rounds_done
@@ -175,7 +194,9 @@ def _unfinished(run: Path, rounds_done: int) -> None:
     (run / "final.safetensors").unlink()
 
 
-def test_of_a_run_without_a_round_it_is_said_that_there_was_nothing_to_execute(cli: Cli, copied: Path) -> None:
+def test_of_a_run_without_a_round_it_is_said_that_there_was_nothing_to_execute(
+    cli: Cli, copied: Path
+) -> None:
     _unfinished(copied, rounds_done=0)
     shutil.rmtree(copied / "metrics")
     done = cli("verify", copied)
@@ -192,9 +213,7 @@ def test_a_run_whose_checkpoints_were_deleted_is_not_verified(cli: Cli, copied: 
     assert re.search(r"rounds done that a checkpoint holds\W+4\W+0", done.out)
 
 
-@given(
-    st.lists(st.integers(1, 60), max_size=4, unique=True), st.integers(0, 60), st.integers(0, 80)
-)  # fmt: skip
+@given(st.lists(st.integers(1, 60), max_size=4, unique=True), st.integers(0, 60), st.integers(0, 80))
 def test_sampled_rounds_are_as_many_as_asked_each_once(starts: list[int], done: int, count: int) -> None:
     kept = [0, *sorted(start for start in starts if start <= done)]
     plan = sampled(kept, done, count)

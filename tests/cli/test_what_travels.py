@@ -1,4 +1,6 @@
-"""What `raffed submit --working-dir` sends: a folder with everything planted in it that should stay here, and the exact list."""
+"""What `raffed submit --working-dir` sends: a folder with everything planted in it that should stay here,
+and the exact list.
+"""
 
 from __future__ import annotations
 
@@ -23,40 +25,145 @@ KEY = "-----BEGIN OPENSSH PRIVATE" + " KEY-----\nAAAA\n"
 GITHUB, AWS = "gh" + "p_" + "a1B2" * 9, "AKIA" + "ABCDEFGH23456789"
 
 TRAVELS = {
-    "exp.toml": 'method = "map"\n', "pkg/__init__.py": "", "pkg/tokenizer.json": "{}", "pkg/id_map.py": "x = 1\n",
-    "pkg/data/files.py": "x = 1\n", "pkg/password_strength.py": "x = 1\n", "deep/er/notes.md": "password: see the vault\n",
-    ".gitignore": "/ignored/\n*.log\n", "pkg/.gitignore": "local.py\n", "README.md": "postgres://user:password@host/db\n",
-    "keyboard.txt": "qwerty", "monkey.csv": "1,2\n", "config.yaml": "ssh_private_key: ~/.ssh/work\ntoken: ${TOKEN}\n",
+    "exp.toml": 'method = "map"\n',
+    "pkg/__init__.py": "",
+    "pkg/tokenizer.json": "{}",
+    "pkg/id_map.py": "x = 1\n",
+    "pkg/data/files.py": "x = 1\n",
+    "pkg/password_strength.py": "x = 1\n",
+    "deep/er/notes.md": "password: see the vault\n",
+    ".gitignore": "/ignored/\n*.log\n",
+    "pkg/.gitignore": "local.py\n",
+    "README.md": "postgres://user:password@host/db\n",
+    "keyboard.txt": "qwerty",
+    "monkey.csv": "1,2\n",
+    "config.yaml": "ssh_private_key: ~/.ssh/work\ntoken: ${TOKEN}\n",
     "ä ö.txt": "ü",
-}  # fmt: skip
+}
 SECRETS = [
-    ".env", ".env.local", ".ENV.Production", "prod.env", ".envrc", ".netrc", "_netrc", "wandb/netrc", ".git-credentials",
-    ".pypirc", ".npmrc", ".docker/config.json", ".aws/credentials", ".aws/config", ".azure/accessTokens.json",
-    ".config/gcloud/credentials.db", ".config/gh/hosts.yml", ".kube/config", "kubeconfig", "kubeconfig-prod.yaml",
-    "prod.kubeconfig", ".ssh/known_hosts", "id_rsa", "ID_RSA", "id_ed25519", "id_ed25519.pub", "id_work", "keys/server.pem",
-    "keys/server.key", "keys/Server.KEY.bak", "a.p12", "a.pfx", "a.jks", "a.ppk", "credentials.json", "Credentials-2.JSON",
-    "my credentials (copy).json", "service-account-x.json", "service_account.json", "client_secret_123.json", "token.txt",
-    "token_old.txt", "hf_token", "github.token", "secrets.toml", "secrets.yaml", "db-password.txt", "api_key.txt",
-    ".git/config", "sub/.git/config", "sub/module/.git", ".hg/hgrc", ".svn/wc.db", ".Renviron", ".pgpass", ".boto",
-    ".s3cfg", ".terraform/x.tf", "main.tfstate", "main.tfstate.backup", "x.tfvars", ".vault-token", ".bash_history",
-    ".zsh_history", ".python_history", ".Rhistory", ".ray/auth_token", "sub/.ray/auth_token", "kaggle.json",
-    ".kaggle/kaggle.json", ".huggingface/token", ".htpasswd", ".mylogin.cnf", ".env~", "id_rsa.bak", "id_rsa (1)",
-    "sub/.env/x", ".unheard-of-program/login", ".jupyter/jupyter_server_config.json", "accessKeys.csv", "x.keytab",
-]  # fmt: skip
+    ".env",
+    ".env.local",
+    ".ENV.Production",
+    "prod.env",
+    ".envrc",
+    ".netrc",
+    "_netrc",
+    "wandb/netrc",
+    ".git-credentials",
+    ".pypirc",
+    ".npmrc",
+    ".docker/config.json",
+    ".aws/credentials",
+    ".aws/config",
+    ".azure/accessTokens.json",
+    ".config/gcloud/credentials.db",
+    ".config/gh/hosts.yml",
+    ".kube/config",
+    "kubeconfig",
+    "kubeconfig-prod.yaml",
+    "prod.kubeconfig",
+    ".ssh/known_hosts",
+    "id_rsa",
+    "ID_RSA",
+    "id_ed25519",
+    "id_ed25519.pub",
+    "id_work",
+    "keys/server.pem",
+    "keys/server.key",
+    "keys/Server.KEY.bak",
+    "a.p12",
+    "a.pfx",
+    "a.jks",
+    "a.ppk",
+    "credentials.json",
+    "Credentials-2.JSON",
+    "my credentials (copy).json",
+    "service-account-x.json",
+    "service_account.json",
+    "client_secret_123.json",
+    "token.txt",
+    "token_old.txt",
+    "hf_token",
+    "github.token",
+    "secrets.toml",
+    "secrets.yaml",
+    "db-password.txt",
+    "api_key.txt",
+    ".git/config",
+    "sub/.git/config",
+    "sub/module/.git",
+    ".hg/hgrc",
+    ".svn/wc.db",
+    ".Renviron",
+    ".pgpass",
+    ".boto",
+    ".s3cfg",
+    ".terraform/x.tf",
+    "main.tfstate",
+    "main.tfstate.backup",
+    "x.tfvars",
+    ".vault-token",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".Rhistory",
+    ".ray/auth_token",
+    "sub/.ray/auth_token",
+    "kaggle.json",
+    ".kaggle/kaggle.json",
+    ".huggingface/token",
+    ".htpasswd",
+    ".mylogin.cnf",
+    ".env~",
+    "id_rsa.bak",
+    "id_rsa (1)",
+    "sub/.env/x",
+    ".unheard-of-program/login",
+    ".jupyter/jupyter_server_config.json",
+    "accessKeys.csv",
+    "x.keytab",
+]
 CONTENTS = {
-    "notes1.txt": KEY, "pkg/work": KEY.replace("OPENSSH ", ""), "pkg/deploy.py": f'token = "{GITHUB}"\n',
+    "notes1.txt": KEY,
+    "pkg/work": KEY.replace("OPENSSH ", ""),
+    "pkg/deploy.py": f'token = "{GITHUB}"\n',
     "setup.cfg": f"x = {AWS}\n",
-    "run.sh": "export WANDB_API_KEY=" + "0a" * 20 + "\n", "db.ini": "url = mysql://me:hunter22@host/db\n",
-    "docker.json": '{"auths": {"r": {"auth": "' + "dXNlcjpwYXNz" + '"}}}', "k8s.yaml": "apiVersion: v1\nkind: Secret\n",
-    "hosts": "machine api.host login me password verysecret\n", "sa.json": '{"private_key' + '_id": "1"}',
-    "nb.ipynb": '{"text": "hf' + "_" + "abcdefghij" * 3 + '"}', "cert.txt": KEY.replace("OPENSSH", "RSA"),
-}  # fmt: skip
+    "run.sh": "export WANDB_API_KEY=" + "0a" * 20 + "\n",
+    "db.ini": "url = mysql://me:hunter22@host/db\n",
+    "docker.json": '{"auths": {"r": {"auth": "' + "dXNlcjpwYXNz" + '"}}}',
+    "k8s.yaml": "apiVersion: v1\nkind: Secret\n",
+    "hosts": "machine api.host login me password verysecret\n",
+    "sa.json": '{"private_key' + '_id": "1"}',
+    "nb.ipynb": '{"text": "hf' + "_" + "abcdefghij" * 3 + '"}',
+    "cert.txt": KEY.replace("OPENSSH", "RSA"),
+}
 MACHINE = [
-    ".venv/bin/python", "env2/pyvenv.cfg", "env2/lib/x.py", "pkg/__pycache__/a.pyc", ".mypy_cache/x", "data/mnist/x.txt",
-    "shared/x", "runs/a/x.txt", "elsewhere/run.json", "elsewhere/notes.txt", "x.parquet", "pkg/deep/x.npz",
-    "pkg/w.safetensors", "pkg/x.PT", "node_modules/x/i.js", "a.egg-info/PKG-INFO", "sweeps/b/x", "x.tar.gz",
-    "mlruns/0/meta.yaml", "wandb/run/x.txt", "x.sqlite", "pkg/checkpoints/x", "ignored/x.txt", "deep/x.log", "pkg/local.py",
-]  # fmt: skip
+    ".venv/bin/python",
+    "env2/pyvenv.cfg",
+    "env2/lib/x.py",
+    "pkg/__pycache__/a.pyc",
+    ".mypy_cache/x",
+    "data/mnist/x.txt",
+    "shared/x",
+    "runs/a/x.txt",
+    "elsewhere/run.json",
+    "elsewhere/notes.txt",
+    "x.parquet",
+    "pkg/deep/x.npz",
+    "pkg/w.safetensors",
+    "pkg/x.PT",
+    "node_modules/x/i.js",
+    "a.egg-info/PKG-INFO",
+    "sweeps/b/x",
+    "x.tar.gz",
+    "mlruns/0/meta.yaml",
+    "wandb/run/x.txt",
+    "x.sqlite",
+    "pkg/checkpoints/x",
+    "ignored/x.txt",
+    "deep/x.log",
+    "pkg/local.py",
+]
 
 
 def plant(root: Path, files: dict[str, str]) -> None:
@@ -83,7 +190,9 @@ def test_exactly_the_files_of_the_project_are_in_the_package(planted: Path, tmp_
     assert names(packed(parcel, tmp_path)) == sorted(TRAVELS)
     withheld = [one.name for one in parcel.withheld]
     for name in [*SECRETS, *CONTENTS, *MACHINE, "utf16.txt"]:
-        assert any(name == one or name.startswith(one) for one in withheld if one), f"{name} is not named as staying here"
+        assert any(name == one or name.startswith(one) for one in withheld if one), (
+            f"{name} is not named as staying here"
+        )
 
 
 def test_ray_s_own_packaging_sends_exactly_what_was_listed(planted: Path, tmp_path: Path) -> None:
@@ -163,7 +272,10 @@ def test_a_link_to_what_travels_sends_it_under_both_names(planted: Path, tmp_pat
     (planted / "again.toml").symlink_to("exp.toml")
     (planted / "deep" / "er" / "code").symlink_to("../../pkg")
     sent = {one.name for one in parcel_of(planted).sent}
-    assert sent - set(TRAVELS) == {"again.toml", *(f"deep/er/code/{name[4:]}" for name in TRAVELS if name.startswith("pkg/"))}
+    assert sent - set(TRAVELS) == {
+        "again.toml",
+        *(f"deep/er/code/{name[4:]}" for name in TRAVELS if name.startswith("pkg/")),
+    }
 
 
 def test_a_working_folder_that_is_a_link_is_the_folder_it_leads_to(planted: Path, tmp_path: Path) -> None:
@@ -254,19 +366,29 @@ def test_more_than_50_mb_are_sent_with_yes(cli: Cli, tmp_path: Path, monkeypatch
 Refused = Callable[[Path], list[object]]
 REFUSALS: dict[str, tuple[Refused, str]] = {
     "an experiment that is ignored": (
-        lambda root: ["--working-dir", root, "run", root / "ignored" / "exp.toml"], r"named in .gitignore"),
-    "an experiment with a secret": (lambda root: ["--working-dir", root, "run", root / "leak.toml"], "token of GitHub"),
+        lambda root: ["--working-dir", root, "run", root / "ignored" / "exp.toml"],
+        r"named in .gitignore",
+    ),
+    "an experiment with a secret": (
+        lambda root: ["--working-dir", root, "run", root / "leak.toml"],
+        "token of GitHub",
+    ),
     "a secret experiment alone": (lambda root: ["run", root / "leak.toml"], "token of GitHub"),
     "a secret variable": (lambda root: ["--env", f"X={GITHUB}", "run"], "--env X"),
-    "a variable with a secret's name": (lambda root: ["--env", "HF_TOKEN=0123456789ab", "run"], "--env HF_TOKEN"),
+    "a variable with a secret's name": (
+        lambda root: ["--env", "HF_TOKEN=0123456789ab", "run"],
+        "--env HF_TOKEN",
+    ),
     "a secret word": (lambda root: ["run", "--data-root", GITHUB], "a word of the command"),
     "a folder of logins": (lambda root: ["--working-dir", root / ".aws", "run"], "logins"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.usefixtures("refusing")
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_would_give_a_secret_away_is_refused_without_repeating_it(cli: Cli, planted: Path, case: str) -> None:
+def test_what_would_give_a_secret_away_is_refused_without_repeating_it(
+    cli: Cli, planted: Path, case: str
+) -> None:
     plant(planted, {"ignored/exp.toml": 'method = "map"\n', "leak.toml": f'method = "map"  # {GITHUB}\n'})
     typed, said = REFUSALS[case]
     done = cli("submit", *typed(planted), *OUT)
@@ -277,9 +399,15 @@ def test_what_would_give_a_secret_away_is_refused_without_repeating_it(cli: Cli,
 
 
 def test_no_file_of_raffed_itself_is_taken_for_a_secret() -> None:
-    """A checkout is what --working-dir is given most often, and a module that stays here is a job that fails."""
+    """A checkout is what --working-dir is given most often, and a module that stays here is a job that
+    fails.
+    """
     root = Path(__file__).parents[2]
-    files = [path for name in ("raffed", "analysis", "tune_spaces", "cluster") for path in (root / name).rglob("*.*")]
+    files = [
+        path
+        for name in ("raffed", "analysis", "tune_spaces", "cluster")
+        for path in (root / name).rglob("*.*")
+    ]
     texts = [path for path in files if path.suffix in (".py", ".yaml", ".toml", ".csv", ".md", ".sbatch")]
     assert len(texts) > 200
     assert [str(path) for path in texts if secret_contents(path.read_bytes(), path.name)] == []

@@ -1,4 +1,6 @@
-"""Ray nodes as processes of their own on this machine: a head and workers, each with its ports, folder and token."""
+"""Ray nodes as processes of their own on this machine: a head and workers, each with its ports, folder
+and token.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--num-cpus", "1"]
+RAY = [
+    str(Path(sys.executable).with_name("ray")),
+    "start",
+    "--block",
+    "--disable-usage-stats",
+    "--num-cpus",
+    "1",
+]
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
 UP_SECONDS = 240.0  # on a machine that others use as well
 
@@ -39,9 +48,15 @@ class Cluster:
     """
 
     def __init__(
-        self, workers: int = 2, prefixes: Sequence[Sequence[str]] = (), addresses: Sequence[str] = (), cpus: Sequence[int] = ()
+        self,
+        workers: int = 2,
+        prefixes: Sequence[Sequence[str]] = (),
+        addresses: Sequence[str] = (),
+        cpus: Sequence[int] = (),
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))  # sockets lie in it: their paths must be short
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="rf", dir="/tmp")
+        )  # sockets lie in it: their paths must be short
         self.token_file = self.folder / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_text(secrets.token_hex(32))
@@ -56,7 +71,9 @@ class Cluster:
     @property
     def dashboard(self) -> str:
         """Where jobs are handed in."""
-        return f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
+        return (
+            f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
+        )
 
     @property
     def gcs_address(self) -> str:
@@ -68,7 +85,13 @@ class Cluster:
         """That of a person who has the token; only its path is told."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file), "OMP_NUM_THREADS": "1"}
-        return {**kept, **mine, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        return {
+            **kept,
+            **mine,
+            "PYTHONPATH": str(ROOT),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",
+        }
 
     def __enter__(self) -> Cluster:
         try:
@@ -79,12 +102,22 @@ class Cluster:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.end()
 
     def _start(self) -> None:
         host = self._addresses[0]
-        head = ["--head", "--port", self.gcs, "--dashboard-host", host, "--dashboard-port", self.dashboard_port]
+        head = [
+            "--head",
+            "--port",
+            self.gcs,
+            "--dashboard-host",
+            host,
+            "--dashboard-port",
+            self.dashboard_port,
+        ]
         for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
             agent, grpc, metrics = free_ports(3)
             joins = head if number == 0 else ["--address", self.gcs_address]
@@ -96,7 +129,14 @@ class Cluster:
                 "--metrics-export-port",
                 metrics,
             ]
-            mine = ["--node-ip-address", address, "--object-store-memory", STORE, "--num-cpus", self._cpus[number]]
+            mine = [
+                "--node-ip-address",
+                address,
+                "--object-store-memory",
+                STORE,
+                "--num-cpus",
+                self._cpus[number],
+            ]
             where = ["--temp-dir", self.folder / f"n{number}"]
             command = [*prefix, *RAY, *joins, *ports, *mine, *where]
             self._commands.append([str(word) for word in command])
@@ -106,7 +146,9 @@ class Cluster:
 
     def _spawned(self, number: int) -> subprocess.Popen[bytes]:
         with (self.folder / f"node-{number}.log").open("wb") as log:
-            return subprocess.Popen(self._commands[number], stdout=log, stderr=log, env=self.environment, start_new_session=True)
+            return subprocess.Popen(
+                self._commands[number], stdout=log, stderr=log, env=self.environment, start_new_session=True
+            )
 
     def _wait(self) -> None:
         count = "import ray; print(sum(n['Alive'] for n in ray.nodes()))"
@@ -125,10 +167,15 @@ class Cluster:
 
     def ask(self, code: str, timeout: float = 120.0) -> str:
         """What a driver on the head node prints last; "" if it fails or is too slow."""
-        start = f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', log_to_driver=False)\n"
+        start = (
+            f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', "
+            f"log_to_driver=False)\n"
+        )
         command = [*self._prefixes[0], sys.executable, "-c", start + code]
         try:
-            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(
+                command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+            )
         except subprocess.TimeoutExpired:
             return ""
         return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""

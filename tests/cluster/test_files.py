@@ -1,4 +1,6 @@
-"""The files of cluster/: valid for the tools that read them, locked by default, and holding commands that exist."""
+"""The files of cluster/: valid for the tools that read them, locked by default, and holding commands that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_there_is_a_file_for_every_kind_of_cluster() -> None:
     assert {path.name for path in LAUNCHERS} == {"local.yaml", "aws.yaml"}
     assert {path.name for path in MANIFESTS} == {"raycluster.yaml", "rayjob.yaml"}
     assert {one["kind"] for _, one in ray_objects()} == {"RayCluster", "RayJob"}
-    assert {"README.md", "runtime_env.yaml", "Dockerfile", "raffed.sbatch"} <= {path.name for path in EVERYTHING}
+    assert {"README.md", "runtime_env.yaml", "Dockerfile", "raffed.sbatch"} <= {
+        path.name for path in EVERYTHING
+    }
 
 
 @pytest.mark.parametrize("path", LAUNCHERS, ids=lambda path: path.name)
@@ -79,7 +83,9 @@ def test_kuberay_s_schema_accepts_a_manifest(name: str, one: dict[str, Any]) -> 
     jsonschema.validate(one, schema_of(one["kind"]))
 
 
-@pytest.mark.parametrize("place", ["spec.rayClusterSpec.authOption", "spec.entrypont", "spec.rayClusterSpec.headGroupSpec.ports"])
+@pytest.mark.parametrize(
+    "place", ["spec.rayClusterSpec.authOption", "spec.entrypont", "spec.rayClusterSpec.headGroupSpec.ports"]
+)
 def test_the_schema_finds_a_misspelt_field(place: str) -> None:
     (job,) = (copy.deepcopy(one) for _, one in ray_objects() if one["kind"] == "RayJob")
     *way, last = place.split(".")
@@ -92,7 +98,9 @@ def test_the_schema_finds_a_misspelt_field(place: str) -> None:
 
 
 def test_the_schema_has_the_fields_of_kuberay_1_7() -> None:
-    """As many as the tables RayClusterSpec, RayJobSpec, HeadGroupSpec, WorkerGroupSpec and AutoscalerOptions of its reference."""
+    """As many as the tables RayClusterSpec, RayJobSpec, HeadGroupSpec, WorkerGroupSpec and
+    AutoscalerOptions of its reference.
+    """
     cluster, job = SCHEMA["$defs"]["cluster"]["properties"], SCHEMA["$defs"]["job"]["properties"]
     inner = cluster["headGroupSpec"], cluster["workerGroupSpecs"]["items"], cluster["autoscalerOptions"]
     assert (len(cluster), len(job), *(len(one["properties"]) for one in inner)) == (14, 20, 8, 13, 12)
@@ -136,7 +144,9 @@ def test_the_slurm_script_starts_ray_with_a_token_and_a_dashboard_on_localhost()
     text = (CLUSTER / "slurm" / "raffed.sbatch").read_text()
     assert "RAY_AUTH_MODE=token" in text
     assert text.count("--dashboard-host 127.0.0.1") == 1
-    assert not re.search(r"RAY_AUTH_TOKEN=", text)  # a token in an argument or an environment is seen by others
+    assert not re.search(
+        r"RAY_AUTH_TOKEN=", text
+    )  # a token in an argument or an environment is seen by others
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=lambda path: path.name)
@@ -153,14 +163,61 @@ def test_the_runtime_environment_is_one_and_keeps_data_and_history_at_home(tmp_p
 
     found = yaml.safe_load((CLUSTER / "runtime_env.yaml").read_text())
     RuntimeEnv(**found)
-    home = {".git/config", "data/mnist/x.gz", "runs/a/run.json", "runs/a/checkpoints/round-000001/state.json", "x.parquet",
-            "deep/er/x.npz", ".env", "keys/id.pem", "w.safetensors", ".venv/bin/py", "shared/x", ".ray/auth_token", ".env.local",
-            ".netrc", "wandb/netrc", ".git-credentials", ".pypirc", ".npmrc", ".docker/config.json", ".aws/credentials",
-            ".azure/x.json", ".config/gcloud/x.db", ".kube/config", "kubeconfig", ".ssh/known_hosts", "keys/id_ed25519", "a.key",
-            "a.p12", "a.pfx", "a.jks", "credentials.json", "sub/credentials-2.json", "service-account-1.json", "token.txt",
-            "x.token", "secrets.yaml", "sub/.git/config", ".hg/hgrc", ".Renviron", ".pgpass", ".boto", ".terraform/x",
-            "a.tfstate", ".vault-token", ".bash_history"}  # fmt: skip
-    travels = {".gitignore", "raffed/__init__.py", "exp.toml", "raffed/data/files.py", "tune_spaces/map.py", "pyproject.toml"}
+    home = {
+        ".git/config",
+        "data/mnist/x.gz",
+        "runs/a/run.json",
+        "runs/a/checkpoints/round-000001/state.json",
+        "x.parquet",
+        "deep/er/x.npz",
+        ".env",
+        "keys/id.pem",
+        "w.safetensors",
+        ".venv/bin/py",
+        "shared/x",
+        ".ray/auth_token",
+        ".env.local",
+        ".netrc",
+        "wandb/netrc",
+        ".git-credentials",
+        ".pypirc",
+        ".npmrc",
+        ".docker/config.json",
+        ".aws/credentials",
+        ".azure/x.json",
+        ".config/gcloud/x.db",
+        ".kube/config",
+        "kubeconfig",
+        ".ssh/known_hosts",
+        "keys/id_ed25519",
+        "a.key",
+        "a.p12",
+        "a.pfx",
+        "a.jks",
+        "credentials.json",
+        "sub/credentials-2.json",
+        "service-account-1.json",
+        "token.txt",
+        "x.token",
+        "secrets.yaml",
+        "sub/.git/config",
+        ".hg/hgrc",
+        ".Renviron",
+        ".pgpass",
+        ".boto",
+        ".terraform/x",
+        "a.tfstate",
+        ".vault-token",
+        ".bash_history",
+    }
+    travels = {
+        ".gitignore",
+        "raffed/__init__.py",
+        "exp.toml",
+        "raffed/data/files.py",
+        "tune_spaces/map.py",
+        "pyproject.toml",
+    }
     assert packed(tmp_path, home | travels, found["excludes"]) == travels
 
 
@@ -182,7 +239,9 @@ def packed(folder: Path, files: set[str], excludes: list[str]) -> set[str]:
 def commands(text: str) -> list[list[str]]:
     """The words of every `raffed …` and `python -m raffed …` line in shell blocks and entry points."""
     joined = text.replace("\\\n", " ")
-    lines = re.findall(r"(?:^|-- |entrypoint: )(?:[\w./~]*python -m )?raffed (\w[^\n`]*)", joined, re.MULTILINE)
+    lines = re.findall(
+        r"(?:^|-- |entrypoint: )(?:[\w./~]*python -m )?raffed (\w[^\n`]*)", joined, re.MULTILINE
+    )
     return [shlex.split(line, comments=True) for line in lines]
 
 

@@ -1,4 +1,6 @@
-"""Three Ray nodes as processes on this machine, with a token: where clients land, what a node holds, who is let in."""
+"""Three Ray nodes as processes on this machine, with a token: where clients land, what a node holds, who
+is let in.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,25 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def submit(cluster: Cluster, *words: object, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def submit(
+    cluster: Cluster, *words: object, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """`raffed submit` as a person calls it."""
-    start = [sys.executable, "-m", "raffed", "submit", "--address", cluster.dashboard, "--python", sys.executable]
+    start = [
+        sys.executable,
+        "-m",
+        "raffed",
+        "submit",
+        "--address",
+        cluster.dashboard,
+        "--python",
+        sys.executable,
+    ]
     command = [*start, *map(str, words)]
     env = environment or cluster.environment
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 @pytest.mark.parametrize(("method", "clients"), [("fedavg", 2), ("scamap", 1), ("scamap", 2)])
@@ -96,7 +111,9 @@ print(json.dumps(ray.get([actor.__ray_call__.remote(where) for actor in actors])
 
 
 def test_a_node_holds_the_data_once_however_many_actors_read_them(cluster: Cluster) -> None:
-    """Two actors a node: the images of both are the same bytes of the node's object store, read-only; each node has its own."""
+    """Two actors a node: the images of both are the same bytes of the node's object store, read-only;
+    each node has its own.
+    """
     found: list[list[Any]] = json.loads(cluster.ask(COPIES, 180))
     assert len({pid for *_, pid in found}) == 6
     assert not any(writeable for _, _, _, writeable, _ in found)
@@ -126,7 +143,9 @@ def test_a_driver_without_the_token_is_refused(cluster: Cluster, tmp_path: Path)
     kept = {name: value for name, value in cluster.environment.items() if not name.startswith("RAY_AUTH")}
     code = f"import ray; ray.init('{cluster.gcs_address}', logging_level='ERROR'); print('LET IN')"
     stranger = {**kept, "HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-    done = subprocess.run([sys.executable, "-c", code], env=stranger, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=stranger, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode != 0
     assert "LET IN" not in done.stdout
 
@@ -145,16 +164,25 @@ def test_private_state_on_a_node_that_does_not_see_the_folder_is_refused(tmp_pat
     shared = tmp_path / "shared"
     shared.mkdir()
     hides = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {shared} && exec "$@"', "sh"]
-    if os.geteuid() != 0 or subprocess.run([*hides, "true"], capture_output=True, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run([*hides, "true"], capture_output=True, check=False).returncode != 0
+    ):
         pytest.skip("mounting is not permitted here")
     with Cluster(workers=1, prefixes=[(), hides]) as two:
-        kept = submit(two, "run", "--method", "scamap", "--split", "iid:4", "--rounds", "1", "--out", shared / "kept")
+        kept = submit(
+            two, "run", "--method", "scamap", "--split", "iid:4", "--rounds", "1", "--out", shared / "kept"
+        )
         assert kept.returncode == 2, kept.stdout + kept.stderr
         assert "is not seen by 1 of 2 nodes" in kept.stdout
         assert not (shared / "kept").exists()
-        free = submit(two, "run", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "free")
+        free = submit(
+            two, "run", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "free"
+        )
         assert free.returncode == 0, free.stdout + free.stderr
-        sweep = submit(two, "tune", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "sweep")
+        sweep = submit(
+            two, "tune", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "sweep"
+        )
         assert sweep.returncode == 2
         assert "a sweep, whose trials run anywhere" in sweep.stdout
 
@@ -170,7 +198,9 @@ def ip(*words: str) -> int:
 
 @pytest.fixture
 def machines() -> Iterator[list[str]]:
-    """Three network namespaces on a bridge, each with an address of its own: as good as machines, for a network."""
+    """Three network namespaces on a bridge, each with an address of its own: as good as machines, for a
+    network.
+    """
     if os.geteuid() != 0 or ip("link", "add", BRIDGE, "type", "bridge") != 0:
         pytest.skip("network namespaces are not permitted here")
     try:
@@ -195,12 +225,16 @@ def machines() -> Iterator[list[str]]:
         ip("link", "del", BRIDGE)
 
 
-def test_nodes_with_addresses_of_their_own_give_the_bits_of_a_serial_run(machines: list[str], tmp_path: Path) -> None:
+def test_nodes_with_addresses_of_their_own_give_the_bits_of_a_serial_run(
+    machines: list[str], tmp_path: Path
+) -> None:
     text = EXPERIMENT.format(method="scamap", clients=1)
     (tmp_path / "exp.toml").write_text(text)
     prefixes = [["ip", "netns", "exec", name] for name in NAMES]
     with Cluster(prefixes=prefixes, addresses=machines) as apart:
-        addresses = json.loads(apart.ask("import json; print(json.dumps([n['NodeManagerAddress'] for n in ray.nodes()]))"))
+        addresses = json.loads(
+            apart.ask("import json; print(json.dumps([n['NodeManagerAddress'] for n in ray.nodes()]))")
+        )
         done = submit(apart, "run", tmp_path / "exp.toml", "--out", tmp_path / "run")
         assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(addresses) == machines

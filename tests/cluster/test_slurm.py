@@ -1,4 +1,6 @@
-"""The Slurm script: what shells say of it, and the whole of it on this machine with stand-ins for srun and scontrol."""
+"""The Slurm script: what shells say of it, and the whole of it on this machine with stand-ins for srun
+and scontrol.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,25 @@ JOB = str(900_000 + os.getpid() % 90_000)
 
 @pytest.fixture
 def allocation(tmp_path: Path) -> dict[str, str]:
-    """The environment of a batch script on an allocation of two nodes of one core, both of which are this machine."""
+    """The environment of a batch script on an allocation of two nodes of one core, both of which are this
+    machine.
+    """
     tools = tmp_path / "tools"
     tools.mkdir()
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     (tmp_path / "tokens").mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM", "RAFFED_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM", "RAFFED_"))
+    }
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    mine = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_ID": JOB, "SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "0"}
+    mine = {
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_JOB_ID": JOB,
+        "SLURM_CPUS_PER_TASK": "1",
+        "SLURM_GPUS_ON_NODE": "0",
+    }
     return {**kept, **mine, "PATH": path, "RAFFED_TOKENS": str(tmp_path / "tokens"), "PYTHONPATH": str(ROOT)}
 
 
@@ -49,12 +60,16 @@ def test_bash_can_read_it() -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_warns_of_nothing() -> None:
-    done = subprocess.run(["shellcheck", "--severity=warning", SCRIPT], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", "--severity=warning", SCRIPT], capture_output=True, text=True, check=False
+    )
     assert done.stdout == ""
 
 
 def test_without_a_command_it_says_how_it_is_used(allocation: dict[str, str], tmp_path: Path) -> None:
-    done = subprocess.run(["bash", SCRIPT], env=allocation, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        ["bash", SCRIPT], env=allocation, capture_output=True, text=True, timeout=20, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("usage: sbatch raffed.sbatch")
     assert list((tmp_path / "tokens").iterdir()) == []
@@ -76,7 +91,19 @@ def processes_of_the_job() -> list[str]:
 @pytest.mark.slow
 def test_a_run_uses_both_nodes_and_nothing_is_left(allocation: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ["bash", SCRIPT, "run", "--method", "fedavg", "--split", "iid:6", "--rounds", "2", "--out", str(out)]
+    command = [
+        "bash",
+        SCRIPT,
+        "run",
+        "--method",
+        "fedavg",
+        "--split",
+        "iid:6",
+        "--rounds",
+        "2",
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(command, env=allocation, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     about = json.loads((out / "run.json").read_text())
@@ -88,7 +115,9 @@ def test_a_run_uses_both_nodes_and_nothing_is_left(allocation: dict[str, str], t
 
 
 @pytest.mark.slow
-def test_the_end_of_the_time_limit_stops_the_run_resumably(allocation: dict[str, str], tmp_path: Path) -> None:
+def test_the_end_of_the_time_limit_stops_the_run_resumably(
+    allocation: dict[str, str], tmp_path: Path
+) -> None:
     """Slurm sends SIGTERM to the batch script alone (--signal=B:TERM)."""
     out, tokens, log = tmp_path / "run", tmp_path / "tokens", tmp_path / "log"
     command = ["bash", SCRIPT, "run", "--split", "iid:6", "--rounds", "100000", "--out", str(out)]

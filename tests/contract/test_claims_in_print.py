@@ -1,4 +1,6 @@
-"""Claims about a table hold of the numbers that the paper itself prints there: no run is asked for more than the paper says."""
+"""Claims about a table hold of the numbers that the paper itself prints there: no run is asked for more
+than the paper says.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def value(item: Item, term: ClaimTerm) -> float:
     """What is printed for a term's cell, or for its row's average."""
     _, row, column, *_ = term
     places = {(cell.row, cell.column): cell.printed for cell in item.cells}
-    places |= {(cell.row, one.column): {**one.printed, "method": cell.row} for one in item.averages for cell in item.cells}
+    places |= {
+        (cell.row, one.column): {**one.printed, "method": cell.row}
+        for one in item.averages
+        for cell in item.cells
+    }
     return printed_value(item.paper, places[row, column])
 
 
@@ -35,7 +41,9 @@ def left_side(item: Item, terms: tuple[ClaimTerm, ...]) -> float:
 
 
 def accuracy(dataset: str, split: str, method: str, metric: str = "global_test_acc_pct") -> float:
-    return printed_value("fedmr", {"table": "Table1", "dataset": dataset, "split": split, "method": method, "metric": metric})
+    return printed_value(
+        "fedmr", {"table": "Table1", "dataset": dataset, "split": split, "method": method, "metric": metric}
+    )
 
 
 @pytest.mark.parametrize("key", PRINTED)
@@ -50,32 +58,49 @@ def test_claims_hold_of_the_printed_numbers(key: str) -> None:
         judged += 1
         assert left > 0 if claim.within is None else abs(left) < min(claim.within, 0.005), claim.text
         assert not claim.given or left_side(item, claim.given) > 0, claim.text
-    # of gldp/claims those of three printed columns, two GLDP above four others, and FedAvg's A_glo above its A_loc
+    # of gldp/claims those of three printed columns, two GLDP above four others, and FedAvg's A_glo above its
+    # A_loc
     assert judged == (3 * 2 * 4 + 1 if key == "gldp/claims" else len(item.claims))
 
 
 def test_gldp_is_claimed_ahead_in_every_column_but_the_one_that_prints_otherwise() -> None:
-    """Part B: GLDP best in every column of tables 1 to 3; GP and LP above 4 methods in 13 columns, 6 in 5, 4 in 9. In table 3 on
-    TinyImageNet LP has 36.20, FedRep 36.96."""
+    """Part B: GLDP best in every column of tables 1 to 3; GP and LP above 4 methods in 13 columns, 6 in 5, 4
+    in 9. In table 3 on TinyImageNet LP has 36.20, FedRep 36.96.
+    """
     claimed = {name: items()[f"gldp/{name}"].claims for name in ("table1", "table2", "table3")}
-    assert {name: len(claims) for name, claims in claimed.items()} == {"table1": 104, "table2": 60, "table3": 72 - 4}
-    found = {(name, *pair) for name, claims in claimed.items() for claim in claims
-             for pair in [(claim.terms[0][1], claim.terms[0][2])]}  # fmt: skip
+    assert {name: len(claims) for name, claims in claimed.items()} == {
+        "table1": 104,
+        "table2": 60,
+        "table3": 72 - 4,
+    }
+    found = {
+        (name, *pair)
+        for name, claims in claimed.items()
+        for claim in claims
+        for pair in [(claim.terms[0][1], claim.terms[0][2])]
+    }
     columns = {(name, cell.column) for name in claimed for cell in items()[f"gldp/{name}"].cells}
     behind = ("table3", "GLDP-LP", "TinyImageNet [20,20,5] IF50")
-    assert found == {(name, row, column) for name, column in columns for row in ("GLDP-GP", "GLDP-LP")} - {behind}
+    assert found == {(name, row, column) for name, column in columns for row in ("GLDP-GP", "GLDP-LP")} - {
+        behind
+    }
     third = items()["gldp/table3"]
     assert (value(third, (1.0, *behind[1:])), value(third, (1.0, "FedRep", behind[2]))) == (36.20, 36.96)
     assert value(third, (1.0, "GLDP-GP", behind[2])) > 36.96
 
 
-def test_the_sizes_that_the_texts_state_are_claimed_of_the_right_cells_and_at_full_scale_alone(tmp_path: Path) -> None:
-    """Figure 4 (b), CIFAR-10 [20,5,5] at IF 10: 19.12 above the second best, so above each; GP is worth 9.58 on CIFAR-100; of
-    M-F9's parties more than 70 % gain."""
+def test_the_sizes_that_the_texts_state_are_claimed_of_the_right_cells_and_at_full_scale_alone(
+    tmp_path: Path,
+) -> None:
+    """Figure 4 (b), CIFAR-10 [20,5,5] at IF 10: 19.12 above the second best, so above each; GP is worth 9.58
+    on CIFAR-100; of M-F9's parties more than 70 % gain.
+    """
     fourth, selected, gains = (items()[key] for key in ("gldp/fig4", "gldp/table4-selected", "mpfedcon/fig9"))
     rivals = ["FedAvg", "FedRep", "FedProx", "APFL", "FEDIC", "CReFF"]
     panel = "CIFAR10 [20,5,5] IF10"
-    assert [claim.terms for claim in fourth.claims] == [((1.0, "GLDP-LP", panel), (-1.0, row, panel)) for row in rivals]
+    assert [claim.terms for claim in fourth.claims] == [
+        ((1.0, "GLDP-LP", panel), (-1.0, row, panel)) for row in rivals
+    ]
     assert {(round(claim.minus, 2), claim.within) for claim in fourth.claims} == {(14.12, None)}
     [cost] = selected.claims
     assert [value(selected, term) for term in cost.terms] == [36.82, 27.24]
@@ -90,22 +115,38 @@ def test_the_sizes_that_the_texts_state_are_claimed_of_the_right_cells_and_at_fu
             path = write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], 1))
             counted[item.key, scale] = len(json.loads(path.read_text())["claims"])
     assert counted == {
-        ("gldp/fig4", "full"): 6, ("gldp/fig4", "proxy"): 0, ("gldp/table4-selected", "full"): 1,
-        ("gldp/table4-selected", "proxy"): 0, ("mpfedcon/fig9", "full"): 2, ("mpfedcon/fig9", "proxy"): 2,
-    }  # fmt: skip
+        ("gldp/fig4", "full"): 6,
+        ("gldp/fig4", "proxy"): 0,
+        ("gldp/table4-selected", "full"): 1,
+        ("gldp/table4-selected", "proxy"): 0,
+        ("mpfedcon/fig9", "full"): 2,
+        ("mpfedcon/fig9", "proxy"): 2,
+    }
 
 
 def test_these_are_all_items_of_three_papers_whose_claims_are_of_printed_numbers() -> None:
     mine = [item for item in items().values() if item.paper in ("fedmr", "gldp", "mpfedcon") and item.claims]
-    told = [item.key for item in mine if item.key not in ("gldp/fig4", "mpfedcon/fig9")  # curves, of which the texts have sizes
-            and (any(cell.printed for cell in item.cells) or any(one.printed for one in item.averages))]  # fmt: skip
+    told = [
+        item.key
+        for item in mine
+        if item.key not in ("gldp/fig4", "mpfedcon/fig9")  # curves, of which the texts have sizes
+        and (any(cell.printed for cell in item.cells) or any(one.printed for one in item.averages))
+    ]
     assert sorted(told) == list(PRINTED)
-    assert {item.key for item in mine} - set(told) == {"fedmr/claims", "fedmr/claims-variance", "gldp/fig4", "mpfedcon/fig9"}
+    assert {item.key for item in mine} - set(told) == {
+        "fedmr/claims",
+        "fedmr/claims-variance",
+        "gldp/fig4",
+        "mpfedcon/fig9",
+    }
 
 
 def test_fedmr_is_claimed_ahead_where_the_printed_margin_exceeds_the_noise() -> None:
-    margins = {(name, split): accuracy(name, split, "FedMR", "printed_delta_to_best_baseline_pp")
-               for name in AHEAD for split in set(printed_values("fedmr")["split"])}  # fmt: skip
+    margins = {
+        (name, split): accuracy(name, split, "FedMR", "printed_delta_to_best_baseline_pp")
+        for name in AHEAD
+        for split in set(printed_values("fedmr")["split"])
+    }
     clear = {(name, split) for (name, split), margin in margins.items() if margin >= NOISE and split != "avg"}
     assert clear == {(name, split) for name, splits in AHEAD.items() for split in splits}
     assert sum(not math.isnan(margin) for margin in margins.values()) == 24
@@ -124,8 +165,10 @@ def test_half_of_the_gain_is_claimed_kept_in_all_columns_but_the_one_that_prints
     claimed = {term[2] for claim in item.claims for term in claim.terms}
     assert columns - claimed == {NOT_KEPT}
     assert all(left_side(item, claim.given) >= 1 for claim in item.claims)
-    half, shared, none = (value(item, (1.0, row, NOT_KEPT)) for row in
-                          ("FedMR(proto_share=50%)", "FedMR(proto_share=100%)", "FedAvg"))  # fmt: skip
+    half, shared, none = (
+        value(item, (1.0, row, NOT_KEPT))
+        for row in ("FedMR(proto_share=50%)", "FedMR(proto_share=100%)", "FedAvg")
+    )
     assert half - none == pytest.approx(0.84)
     assert shared - none == pytest.approx(3.14)
 
@@ -134,9 +177,13 @@ def test_half_of_the_gain_is_claimed_kept_in_all_columns_but_the_one_that_prints
 def test_the_claims_of_the_columns_that_a_scale_has_are_in_the_item_s_file(key: str, tmp_path: Path) -> None:
     item = items()[key]
     for scale, wanted in zip(("full", "proxy"), SIZES[key], strict=True):
-        about = json.loads(write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], 1)).read_text())
+        about = json.loads(
+            write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], 1)).read_text()
+        )
         assert len({claim["text"] for claim in about["claims"]}) == len(about["claims"]) == wanted
-    assert not {"SVHN", "CIFAR100"} & {word for claim in about["claims"] for term in claim["terms"] for word in term[2].split()}
+    assert not {"SVHN", "CIFAR100"} & {
+        word for claim in about["claims"] for term in claim["terms"] for word in term[2].split()
+    }
 
 
 def test_nothing_is_claimed_of_v_between_two_columns_of_two_classes_a_client() -> None:

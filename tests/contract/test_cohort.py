@@ -1,8 +1,10 @@
-"""Cohort execution: k clients stepped together give what each gives alone, for every method, from the same streams.
+"""Cohort execution: k clients stepped together give what each gives alone, for every method, from the same
+streams.
 
-Two statements for each. In float64 a whole round agrees to 1e-9 (1e-6 where a record holds float32): the algorithm is the same.
-In float32 one step agrees to 1e-5, the rounding of batched kernels; over many steps training amplifies it as it does any
-rounding. The clients have 8, 10, 6 and 11 samples in batches of 4: short batches of different sizes, different numbers of steps.
+Two statements for each. In float64 a whole round agrees to 1e-9 (1e-6 where a record holds float32): the
+algorithm is the same. In float32 one step agrees to 1e-5, the rounding of batched kernels; over many steps
+training amplifies it as it does any rounding. The clients have 8, 10, 6 and 11 samples in batches of 4: short
+batches of different sizes, different numbers of steps.
 """
 
 from __future__ import annotations
@@ -36,14 +38,18 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "dropout, augmented, clipped": lambda m: Tiny(
         m, net=network(norm=True, dropout=0.3), augment=NOISY, local=replace(PLAIN, clip_norm=0.5)
     ),
-    "two epochs, last dropped": lambda m: Tiny(m, local=Local(lr=0.1, momentum=0.9, batch_size=4, epochs=2, drop_last=True)),
+    "two epochs, last dropped": lambda m: Tiny(
+        m, local=Local(lr=0.1, momentum=0.9, batch_size=4, epochs=2, drop_last=True)
+    ),
 }
 
 QUICK = ("plain", "batchnorm", "dropout, augmented, clipped")  # for all methods in `make test`
 
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
-    """The next round of everybody from where `tiny` stands, alone and stacked; in float64 unless said otherwise."""
+    """The next round of everybody from where `tiny` stands, alone and stacked; in float64 unless said
+    otherwise.
+    """
     pair = []
     for cohort in (False, True):
         one = copy.copy(tiny)
@@ -84,7 +90,9 @@ def agree_in_all(alone: Tiny, together: Tiny, tolerance: float = 1e-9) -> None:
         assert other.steps == one.steps
 
 
-@pytest.mark.parametrize("setting", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SETTINGS])
+@pytest.mark.parametrize(
+    "setting", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SETTINGS]
+)
 @pytest.mark.parametrize("variant", OBJECTIVES)
 def test_a_stack_of_clients_trains_as_each_client_alone(variant: str, setting: str) -> None:
     name, args = OBJECTIVES[variant]
@@ -111,11 +119,15 @@ def test_the_gate_above_sees_every_method() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_first_visit_beside_later_ones(setting: str) -> None:
-    """z_k = 0 for clients 2 and 3: no teacher, no inheritance, though they share a stack with clients that have both."""
+    """z_k = 0 for clients 2 and 3: no teacher, no inheritance, though they share a stack with clients
+    that have both.
+    """
     agree_in_all(*pair(SETTINGS[setting](build_method("map")).run(2, [0, 1])))
 
 
-@pytest.mark.parametrize("passes", [(Pass("head", 2), Pass("body", 1)), (Pass("body", 1, momentum=0.0), Pass("all", 1))])
+@pytest.mark.parametrize(
+    "passes", [(Pass("head", 2), Pass("body", 1)), (Pass("body", 1, momentum=0.0), Pass("all", 1))]
+)
 @pytest.mark.parametrize("norm", [False, True])
 def test_passes_over_parts_of_the_network(passes: tuple[Pass, ...], norm: bool) -> None:
     """What does not move stays, bit for bit; a resting body's BatchNorm statistics rest too."""
@@ -132,13 +144,17 @@ def test_passes_over_parts_of_the_network(passes: tuple[Pass, ...], norm: bool) 
 
 def test_the_same_stacks_have_the_same_bits() -> None:
     def run() -> Tiny:
-        return Tiny(build_method("scamap"), net=network(norm=True, dropout=0.3), augment=NOISY, cohort=True).run(3, [0, 1, 2, 3])
+        return Tiny(
+            build_method("scamap"), net=network(norm=True, dropout=0.3), augment=NOISY, cohort=True
+        ).run(3, [0, 1, 2, 3])
 
     assert same_bits(run().everything(), run().everything())
 
 
 def test_members_do_not_touch_each_other() -> None:
-    """One client's data changed: the others' results keep their bits, though they are computed in the same kernels."""
+    """One client's data changed: the others' results keep their bits, though they are computed in the
+    same kernels.
+    """
     one, two = (Tiny(build_method("map"), net=network(norm=True), cohort=True) for _ in range(2))
     two.data = [*two.data[:3], replace(two.data[3], x=two.data[3].x + 1.0)]
     one.step([0, 1, 2, 3])
@@ -160,7 +176,9 @@ sizes = st.lists(st.lists(st.tuples(st.integers(1, 5)), max_size=8), min_size=1,
 
 
 @given(sizes)
-def test_the_schedule_takes_every_member_through_its_batches_in_order(own: list[list[tuple[int, ...]]]) -> None:
+def test_the_schedule_takes_every_member_through_its_batches_in_order(
+    own: list[list[tuple[int, ...]]],
+) -> None:
     at = [0] * len(own)
     for tick in stacked_steps(own):
         assert list(tick.members) == sorted(set(tick.members))
@@ -172,9 +190,15 @@ def test_the_schedule_takes_every_member_through_its_batches_in_order(own: list[
 
 
 def test_clients_wait_so_that_their_short_batches_meet() -> None:
-    """Three clients with batches 4 4 2, 4 2 and 4 4 2: one waits with its 2 until the others have made their second 4."""
+    """Three clients with batches 4 4 2, 4 2 and 4 4 2: one waits with its 2 until the others have made
+    their second 4.
+    """
     ticks = list(stacked_steps([[(4,), (4,), (2,)], [(4,), (2,)], [(4,), (4,), (2,)]]))
-    assert ticks == [StackedStep((0, 1, 2), (0, 0, 0), (4,)), StackedStep((0, 2), (1, 1), (4,)), StackedStep((0, 1, 2), (2, 1, 2), (2,))]
+    assert ticks == [
+        StackedStep((0, 1, 2), (0, 0, 0), (4,)),
+        StackedStep((0, 2), (1, 1), (4,)),
+        StackedStep((0, 1, 2), (2, 1, 2), (2,)),
+    ]
 
 
 def test_one_round_of_equal_clients_has_as_many_ticks_as_one_client_has_steps() -> None:

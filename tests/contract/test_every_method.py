@@ -1,4 +1,6 @@
-"""What every method must satisfy: it joins by its line in METHODS, and this page is the definition of *method*."""
+"""What every method must satisfy: it joins by its line in METHODS, and this page is the definition of
+*method*.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:
     found = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and any(ast.unparse(d) == "over_methods" for d in node.decorator_list):
+            if isinstance(node, ast.FunctionDef) and any(
+                ast.unparse(d) == "over_methods" for d in node.decorator_list
+            ):
                 found.append(node.name)
     assert len(found) >= 14
-    assert {"fedavg", "fedprox", "scaffold", "fedrs", "fedphp", "map", "scars", "scamap", "fedmr"} <= set(METHODS)
+    assert {"fedavg", "fedprox", "scaffold", "fedrs", "fedphp", "map", "scars", "scamap", "fedmr"} <= set(
+        METHODS
+    )
 
 
 @over_methods
@@ -73,7 +79,9 @@ def test_a_client_that_is_not_drawn_keeps_its_vault_bit_for_bit(name: str) -> No
 
 @over_methods
 def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> None:
-    """House rule 8: the broadcast, the vault and the data are the same afterwards, so a round can be repeated."""
+    """House rule 8: the broadcast, the vault and the data are the same afterwards, so a round can be
+    repeated.
+    """
     tiny = made(name).run(2, [0, 1, 2, 3])
     sent, vault, data = tiny.server.broadcast(), tiny.vaults.get(1), tiny.data[1]
     found = [*leaves(sent), *leaves(vault), data.x, data.y, data.class_counts]
@@ -89,7 +97,12 @@ def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> 
 def test_nothing_uploaded_shares_storage_with_the_vault_the_network_or_the_broadcast(name: str) -> None:
     tiny = made(name).run(2, [0, 1, 2, 3])
     done = tiny.visit(1)
-    held = [*leaves(done.vault), *leaves(tiny.vaults.get(1)), *leaves(tiny.server), *tiny.net.leaves("all").values()]
+    held = [
+        *leaves(done.vault),
+        *leaves(tiny.vaults.get(1)),
+        *leaves(tiny.server),
+        *tiny.net.leaves("all").values(),
+    ]
     taken = {t.untyped_storage().data_ptr() for t in held if t.numel()}
     sent = [t for t in leaves(done.upload) if t.numel()]
     assert len(sent) >= (0 if tiny.method.split.personal == "all" else 4)
@@ -101,7 +114,11 @@ def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
     tiny = made(name).run(2, [0, 1, 2, 3])
     for client, done in tiny.last.items():
         assert all(isinstance(w, Wire) for w in done.upload.slots.values())
-        assert all(isinstance(p, Private) for p in tiny.vaults[client].slots.values()) if client in tiny.vaults else True
+        assert (
+            all(isinstance(p, Private) for p in tiny.vaults[client].slots.values())
+            if client in tiny.vaults
+            else True
+        )
     assert all(isinstance(w, Wire) for w in tiny.server.broadcast().slots.values())
     shared = tiny.method.split.shared(tiny.net.initial.w).names
     assert tiny.last[0].upload.w.names == tiny.server.w.names == shared
@@ -127,8 +144,9 @@ def test_an_ingredient_sees_its_own_memory_and_message_and_nobody_elses(name: st
 
 
 def perturbed(record: Any, at: int) -> Any:
-    """The record with the tensor number `at` moved at random (a constant would leave a softmax alone), a flag turned, a
-    counter advanced."""
+    """The record with the tensor number `at` moved at random (a constant would leave a softmax alone), a flag
+    turned, a counter advanced.
+    """
     values, shape = pytree.tree_flatten(record)
     places = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
     old = values[places[at]]
@@ -142,7 +160,12 @@ def perturbed(record: Any, at: int) -> Any:
 
 
 def trace(tiny: Tiny, done: Any) -> list[torch.Tensor]:
-    return [*leaves(done.upload), *leaves(done.trained), *leaves(done.personal_state(tiny.method)), *leaves(done.vault)]
+    return [
+        *leaves(done.upload),
+        *leaves(done.trained),
+        *leaves(done.personal_state(tiny.method)),
+        *leaves(done.vault),
+    ]
 
 
 def scores(tiny: Tiny, done: ClientRound) -> torch.Tensor:
@@ -154,9 +177,10 @@ def scores(tiny: Tiny, done: ClientRound) -> torch.Tensor:
 @over_methods
 @pytest.mark.parametrize("norm", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> None:
-    """Memory that nobody reads is a bug (a c_i kept for ever at 0). Each tensor counts on its own: turning one changes what
-    the client sends, trains, scores or keeps *elsewhere*. BatchNorm's statistics of a HPM are read by its teacher,
-    those of Ditto's v_i where it is scored."""
+    """Memory that nobody reads is a bug (a c_i kept for ever at 0). Each tensor counts on its own: turning
+    one changes what the client sends, trains, scores or keeps *elsewhere*. BatchNorm's statistics of a HPM
+    are read by its teacher, those of Ditto's v_i where it is scored.
+    """
     tiny = made(name, norm).run(3, [0, 1, 2, 3])
     vault, fresh = tiny.vaults.get(1), Tiny(tiny.method, net=network(norm)).run(1, [0, 1, 2, 3]).vaults.get(1)
     if vault is None:
@@ -164,7 +188,10 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
         return
     assert [a.shape for a in leaves(vault)] == [b.shape for b in leaves(fresh)]
     # a flag that turned true stays so, and is asked only whether it is read
-    assert all(a.dtype == torch.bool or not same_bits(a, b) for a, b in zip(leaves(vault), leaves(fresh), strict=True))
+    assert all(
+        a.dtype == torch.bool or not same_bits(a, b)
+        for a, b in zip(leaves(vault), leaves(fresh), strict=True)
+    )
     usual = tiny.visit(1)
     for at in range(len(leaves(vault))):
         changed = tiny.visit(1, vault=perturbed(vault, at))
@@ -183,11 +210,14 @@ def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
     sent = tiny.server.broadcast()
     usual = trace(tiny, tiny.visit(1))
     for slot, wire in sent.slots.items():
-        # known flags of prototypes stay true once all classes were seen, so change is asked of the slot, reading of each field
+        # known flags of prototypes stay true once all classes were seen, so change is asked of the slot,
+        # reading of each field
         assert not same_bits(wire, before[slot])
         for at in range(len(leaves(wire))):
             other = sent.replace(slots={**sent.slots, slot: perturbed(wire, at)})
-            assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), f"{slot}: tensor {at} is never read"
+            assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), (
+                f"{slot}: tensor {at} is never read"
+            )
 
 
 @over_methods

@@ -1,4 +1,6 @@
-"""Factories are the only place of a method's parameters: ranges, names and types are checked there, in words."""
+"""Factories are the only place of a method's parameters: ranges, names and types are checked there, in
+words.
+"""
 
 from __future__ import annotations
 
@@ -17,77 +19,170 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedavg": {},
     "ditto": {"lam": [-0.1, math.nan], "epochs": [-1.0], "preset": ["map"]},
     "dittors": {
-        "lam": [-0.1], "epochs": [-1.0], "alpha": [-0.1, 1.1], "mode": ["x"], "n_min": [0], "preset": ["author"],
+        "lam": [-0.1],
+        "epochs": [-1.0],
+        "alpha": [-0.1, 1.1],
+        "mode": ["x"],
+        "n_min": [0],
+        "preset": ["author"],
     },
     "fedadagrad": {"server_lr": [0.0], "beta1": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"]},
     "fedadam": {
-        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+        "server_lr": [0.0],
+        "beta1": [-0.1, 1.1],
+        "beta2": [-0.1, 1.1],
+        "tau": [0.0],
+        "v0": [-1.0],
+        "weighting": ["n"],
     },
     "fedyogi": {
-        "server_lr": [0.0], "beta1": [-0.1, 1.1], "beta2": [-0.1, 1.1], "tau": [0.0], "v0": [-1.0], "weighting": ["n"],
+        "server_lr": [0.0],
+        "beta1": [-0.1, 1.1],
+        "beta2": [-0.1, 1.1],
+        "tau": [0.0],
+        "v0": [-1.0],
+        "weighting": ["n"],
     },
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
     "fedmmd": {"lam": [-0.1, math.nan]},
     "fedper": {"private": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},
-    "fedrep": {"head_epochs": [-1.0, math.nan], "body_epochs": [-1.0], "private": ["all"], "preset": ["original "]},
+    "fedrep": {
+        "head_epochs": [-1.0, math.nan],
+        "body_epochs": [-1.0],
+        "private": ["all"],
+        "preset": ["original "],
+    },
     "finetune": {"epochs": [-1.0, math.nan], "scope": ["body"]},
     "solo": {"epochs": [-1.0, math.nan]},
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
     "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
     "flda": {"preset": ["x"]},
     "pfedme": {
-        "lam": [-0.1, math.nan], "outer_lr": [-0.1], "personal_lr": [-0.1], "inner_steps": [0], "beta": [-0.1, 11.0],
+        "lam": [-0.1, math.nan],
+        "outer_lr": [-0.1],
+        "personal_lr": [-0.1],
+        "inner_steps": [0],
+        "beta": [-0.1, 11.0],
         "preset": ["x"],
     },
     "perfedavg": {
-        "inner_lr": [-0.1, math.nan], "outer_lr": [-0.1], "mode": ["fo2"], "delta": [0.0, -1.0], "adapt_steps": [-1],
-        "adapt_epochs": [-1.0], "preset": ["x"],
+        "inner_lr": [-0.1, math.nan],
+        "outer_lr": [-0.1],
+        "mode": ["fo2"],
+        "delta": [0.0, -1.0],
+        "adapt_steps": [-1],
+        "adapt_epochs": [-1.0],
+        "preset": ["x"],
     },
     "feddf": {
-        "server_steps": [-1], "server_lr": [0.0, math.nan], "batch_size": [0], "tau": [0.0], "public": [0], "preset": ["x"],
+        "server_steps": [-1],
+        "server_lr": [0.0, math.nan],
+        "batch_size": [0],
+        "tau": [0.0],
+        "public": [0],
+        "preset": ["x"],
     },
     "fedic": {
-        "copy_steps": [-1], "gate_steps": [-1], "distil_steps": [-1], "server_lr": [0.0, math.nan], "rho": [-0.1, 1.1],
-        "labelled": [0], "public": [0],
+        "copy_steps": [-1],
+        "gate_steps": [-1],
+        "distil_steps": [-1],
+        "server_lr": [0.0, math.nan],
+        "rho": [-0.1, 1.1],
+        "labelled": [0],
+        "public": [0],
     },
     "gldp": {
-        "lam": [-0.1, 1.1], "beta": [-0.1, 1.1], "body_epochs": [-1.0], "head_epochs": [-1.0], "lp": ["kl"], "gp": ["mean"],
-        "temperature": [0.0, -1.0], "order": ["body"], "inference": ["head"], "candidates": ["own"],
+        "lam": [-0.1, 1.1],
+        "beta": [-0.1, 1.1],
+        "body_epochs": [-1.0],
+        "head_epochs": [-1.0],
+        "lp": ["kl"],
+        "gp": ["mean"],
+        "temperature": [0.0, -1.0],
+        "order": ["body"],
+        "inference": ["head"],
+        "candidates": ["own"],
     },
     "mpfedcon": {
-        "mu": [-0.1, math.nan], "tau": [0.0], "head_epochs": [-1.0], "encoder_epochs": [-1.0], "centre_weight": ["size"],
+        "mu": [-0.1, math.nan],
+        "tau": [0.0],
+        "head_epochs": [-1.0],
+        "encoder_epochs": [-1.0],
+        "centre_weight": ["size"],
         "negative": ["head"],
     },
     "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
     "creff": {
-        "features": [0], "match_steps": [-1], "match_lr": [-0.1], "retrain_epochs": [-1], "retrain_lr": [-0.1, math.nan],
+        "features": [0],
+        "match_steps": [-1],
+        "match_lr": [-0.1],
+        "retrain_epochs": [-1],
+        "retrain_lr": [-0.1, math.nan],
     },
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
-    "feddyn": {"alpha": [0.0, -1.0, math.nan], "score": ["mean"], "prototypes": ["fedprox"], "preset": ["official"]},
+    "feddyn": {
+        "alpha": [0.0, -1.0, math.nan],
+        "score": ["mean"],
+        "prototypes": ["fedprox"],
+        "preset": ["official"],
+    },
     "fednova": {"gmf": [-0.1, 1.1], "mu": [-1.0, math.nan], "prototypes": ["nova"], "preset": ["official"]},
     "fedproc": {},
     "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"], "preset": ["x"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
-    "fedphp": {"lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["KD", "mse"], "kd_student_tau": [0.0, -1.0, 101.0]},
+    "fedphp": {
+        "lam": [-0.1, 1.1],
+        "mu": [-0.1, 1.1],
+        "transfer": ["KD", "mse"],
+        "kd_student_tau": [0.0, -1.0, 101.0],
+    },
     "map": {
-        "alpha": [-0.1, 1.1], "lam": [-0.1, 1.1], "mu": [-0.1, 1.1], "transfer": ["mdm"], "mode": ["count"], "n_min": [0],
-        "kd_student_tau": [0.0], "share": [-0.1, 11.0], "lr_scale": [-0.1, 11.0], "least": [-1],
+        "alpha": [-0.1, 1.1],
+        "lam": [-0.1, 1.1],
+        "mu": [-0.1, 1.1],
+        "transfer": ["mdm"],
+        "mode": ["count"],
+        "n_min": [0],
+        "kd_student_tau": [0.0],
+        "share": [-0.1, 11.0],
+        "lr_scale": [-0.1, 11.0],
+        "least": [-1],
     },
     "scars": {"alpha": [2.0], "server_lr": [0.0], "mode": ["x"], "n_min": [0], "preset": ["x"]},
     "scamap": {
-        "alpha": [-0.1], "lam": [1.1], "mu": [1.1], "transfer": ["x"], "server_lr": [0.0], "mode": ["x"], "n_min": [0],
-        "kd_student_tau": [0.0], "share": [-1.0], "lr_scale": [-1.0], "least": [-1], "preset": ["x"],
+        "alpha": [-0.1],
+        "lam": [1.1],
+        "mu": [1.1],
+        "transfer": ["x"],
+        "server_lr": [0.0],
+        "mode": ["x"],
+        "n_min": [0],
+        "kd_student_tau": [0.0],
+        "share": [-1.0],
+        "lr_scale": [-1.0],
+        "least": [-1],
+        "preset": ["x"],
     },
     "fedmr": {
-        "mu1": [-1.0, math.nan], "mu2": [-1.0], "share": [-0.1, 1.1], "intra_norm": ["offical"], "inter_negatives": ["some"],
-        "inter_mode": ["push"], "inter_space": ["L2"], "prototype_from": ["server"], "lite": [-1], "min_class_count": [1, 0],
+        "mu1": [-1.0, math.nan],
+        "mu2": [-1.0],
+        "share": [-0.1, 1.1],
+        "intra_norm": ["offical"],
+        "inter_negatives": ["some"],
+        "inter_mode": ["push"],
+        "inter_space": ["L2"],
+        "prototype_from": ["server"],
+        "lite": [-1],
+        "min_class_count": [1, 0],
     },
-}  # fmt: skip
-CASES = [(name, key, value) for name, keys in OUTSIDE.items() for key, values in keys.items() for value in values]
+}
+CASES = [
+    (name, key, value) for name, keys in OUTSIDE.items() for key, values in keys.items() for value in values
+]
 
 
 @pytest.mark.parametrize(("name", "key", "value"), CASES)
@@ -115,10 +210,14 @@ def test_defaults_make_a_method_with_the_registered_title(name: str) -> None:
 
 
 @over_methods
-def test_every_parameter_has_a_default_and_is_documented_by_name_in_the_factory_or_its_file(name: str) -> None:
+def test_every_parameter_has_a_default_and_is_documented_by_name_in_the_factory_or_its_file(
+    name: str,
+) -> None:
     factory = METHODS[name].load()
     assert factory.__doc__
-    assert all(p.default is not inspect.Parameter.empty for p in inspect.signature(factory).parameters.values())
+    assert all(
+        p.default is not inspect.Parameter.empty for p in inspect.signature(factory).parameters.values()
+    )
 
 
 @over_methods

@@ -1,4 +1,6 @@
-"""FedMR's tables and figure 4 as runs: what docs/papers/fedmr.md §E1 to §E4 says, written out here by hand."""
+"""FedMR's tables and figure 4 as runs: what docs/papers/fedmr.md §E1 to §E4 says, written out here by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,36 @@ WHERE = {  # §E1: data set → name here, network
     "ISIC2019": ("isic2019", "efficientnet_b0"),
 }
 SPLIT = {  # §E2: as the tables print it → as it is typed here
-    "P5C2": "p5c2", "P10C2": "p10c2", "P10C3": "p10c3", "P10C5": "p10c5", "P50C3": "p50c3", "P100C3": "p100c3",
-    "P10C10": "p10c10", "P10C20": "p10c20", "P10C30": "p10c30", "P10C50": "p10c50", "P50C10": "p50c10", "P100C10": "p100c10",
-    "IID": "iid:10", "Real": "natural", "balanced": "natural",
-}  # fmt: skip
-TENS = [f"{name} {split}" for name in ("FMNIST", "SVHN", "CIFAR10") for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
+    "P5C2": "p5c2",
+    "P10C2": "p10c2",
+    "P10C3": "p10c3",
+    "P10C5": "p10c5",
+    "P50C3": "p50c3",
+    "P100C3": "p100c3",
+    "P10C10": "p10c10",
+    "P10C20": "p10c20",
+    "P10C30": "p10c30",
+    "P10C50": "p10c50",
+    "P50C10": "p50c10",
+    "P100C10": "p100c10",
+    "IID": "iid:10",
+    "Real": "natural",
+    "balanced": "natural",
+}
+TENS = [
+    f"{name} {split}"
+    for name in ("FMNIST", "SVHN", "CIFAR10")
+    for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")
+]
 HUNDREDS = [f"CIFAR100 {split}" for split in ("P10C10", "P10C20", "P10C30", "P10C50", "IID")]
-MORE = ["CIFAR10 P10C3", "CIFAR10 P50C3", "CIFAR10 P100C3", "CIFAR100 P10C10", "CIFAR100 P50C10", "CIFAR100 P100C10"]
+MORE = [
+    "CIFAR10 P10C3",
+    "CIFAR10 P50C3",
+    "CIFAR10 P100C3",
+    "CIFAR100 P10C10",
+    "CIFAR100 P50C10",
+    "CIFAR100 P100C10",
+]
 SEVEN: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
     "FedProx": ("fedprox", {}),
@@ -62,7 +87,9 @@ TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  
         {**SEVEN, "FedMR(intra)": ("fedmr", INTRA), "FedMR(inter+intra)": ("fedmr", {})},
         TENS[10:],
     ),
-    "table8": (  # docs/papers/baselines.md, Baselines with prototypes: with prototypes, the cross-entropy is replaced as in FedProc
+    # Docs/papers/baselines.md, Baselines with prototypes: with prototypes, the cross-entropy is replaced as
+    # in FedProc
+    "table8": (
         {
             "FedProx(without_prototypes)": ("fedprox", {}),
             "FedNova(without_prototypes)": ("fednova", {}),
@@ -85,10 +112,25 @@ TABLES: dict[str, tuple[dict[str, tuple[str, dict[str, Any]]], list[str]]] = {  
     ),
 }
 MEASURE = {  # docs/papers/fedmr.md §9 A10: headline = best over rounds
-    "table1": "accuracy_best", "table2": "accuracy_best", "table4": "rounds_to_baseline", "table5": "accuracy_best",
-    "table6": "accuracy_best", "table7": "eigenvalue_variance", "table8": "accuracy_best", "fig4": "accuracy_best",
-}  # fmt: skip
-NUMBER = {"table1": 160, "table2": 64, "table4": 24, "table5": 24, "table6": 80, "table7": 45, "table8": 60, "fig4": 210}
+    "table1": "accuracy_best",
+    "table2": "accuracy_best",
+    "table4": "rounds_to_baseline",
+    "table5": "accuracy_best",
+    "table6": "accuracy_best",
+    "table7": "eigenvalue_variance",
+    "table8": "accuracy_best",
+    "fig4": "accuracy_best",
+}
+NUMBER = {
+    "table1": 160,
+    "table2": 64,
+    "table4": 24,
+    "table5": 24,
+    "table6": 80,
+    "table7": 45,
+    "table8": 60,
+    "fig4": 210,
+}
 
 
 def cells(name: str) -> dict[Place, Cell]:
@@ -106,8 +148,16 @@ def test_every_cell_is_the_method_data_split_and_network_that_the_sheet_names(na
         dataset, split = column.split()
         for row, (method, args) in rows.items():
             wanted[row, column] = (method, args, *WHERE[dataset], SPLIT[split])
-    found = {place: (cell.config.method, dict(cell.config.args), cell.config.data.dataset, cell.config.model.name,
-                     cell.config.data.split) for place, cell in cells(name).items()}  # fmt: skip
+    found = {
+        place: (
+            cell.config.method,
+            dict(cell.config.args),
+            cell.config.data.dataset,
+            cell.config.model.name,
+            cell.config.data.split,
+        )
+        for place, cell in cells(name).items()
+    }
     assert found == wanted
     assert len(found) == NUMBER[name]
     assert not any(cell.config.model.args for cell in cells(name).values())
@@ -133,7 +183,9 @@ def test_the_runs_of_table_7_measure_eigenvalues_and_those_of_figure_4_memory() 
 
 
 def test_what_is_printed_of_a_share_or_a_part_stands_beside_the_run_of_that_name() -> None:
-    """The csv's own words: 50 %, 80 % and 100 % of table 5, FedMR(intra) and FedMR(inter+intra) of table 7."""
+    """The csv's own words: 50 %, 80 % and 100 % of table 5, FedMR(intra) and FedMR(inter+intra) of table
+    7.
+    """
     for name in ("table1", "table2", "table4", "table5", "table7"):
         for (row, column), cell in cells(name).items():
             dataset, split = column.split()

@@ -37,11 +37,23 @@ def cells(name: str) -> dict[Place, Cell]:
 
 
 def test_every_run_of_gldp_s_tables_and_figures_has_the_common_settings() -> None:
-    """Part B, common: ResNet-18, SGD 0.01, weight decay 1e-4, batch 32 (Tiny-ImageNet 128), 30 local epochs, K = 50 rounds of M
-    exchanges, 10 participants of 100 or 20; docs/papers/gldp.md A10: momentum 0.5, no augmentation; §7: the last 10 rounds are surveyed;
-    docs/papers/baselines.md, FEDIC: it has 100, 10, 5 images a class."""
+    """Part B, common: ResNet-18, SGD 0.01, weight decay 1e-4, batch 32 (Tiny-ImageNet 128), 30 local epochs,
+    K = 50 rounds of M exchanges, 10 participants of 100 or 20; docs/papers/gldp.md A10: momentum 0.5, no
+    augmentation; §7: the last 10 rounds are surveyed; docs/papers/baselines.md, FEDIC: it has 100, 10, 5
+    images a class.
+    """
     labelled = {"cifar10": 100, "cifar100": 10, "tiny-imagenet": 5}
-    names = ("table1", "table2", "table3", "table4-global", "table4-selected", "fig3", "fig4", "claims", "order")
+    names = (
+        "table1",
+        "table2",
+        "table3",
+        "table4-global",
+        "table4-selected",
+        "fig3",
+        "fig4",
+        "claims",
+        "order",
+    )
     runs = [cell.config for name in names for cell in find_item(f"gldp/{name}").cells]
     assert len(runs) > 400
     for run in runs:
@@ -63,16 +75,21 @@ def test_every_run_of_gldp_s_tables_and_figures_has_the_common_settings() -> Non
 
 
 def test_figure_3_s_two_printed_numbers_stand_beside_gldp_gp() -> None:
-    """G-F3: GLDP 78.87 for [100,4,1] and 78.42 for [100,5,1], CIFAR-10 IF 100; GLDP-LP has 78.09 and 77.25 in table 1."""
+    """G-F3: GLDP 78.87 for [100,4,1] and 78.42 for [100,5,1], CIFAR-10 IF 100; GLDP-LP has 78.09 and
+    77.25 in table 1.
+    """
     values = {place: printed_value("gldp", cell.printed) for place, cell in cells("gldp/fig3").items()}
     assert {place: value for place, value in values.items() if not math.isnan(value)} == {
-        ("GLDP-GP", "CIFAR10 [100,4,1] IF100"): 78.87, ("GLDP-GP", "CIFAR10 [100,5,1] IF100"): 78.42,
-    }  # fmt: skip
+        ("GLDP-GP", "CIFAR10 [100,4,1] IF100"): 78.87,
+        ("GLDP-GP", "CIFAR10 [100,5,1] IF100"): 78.42,
+    }
     assert len(values) == 4 * 3 * 6
 
 
 def test_both_orders_of_stages_are_of_table_4_s_runs_and_differ_in_nothing_else() -> None:
-    """G-X1: G-T4's settings; FedAvg stands beside its rows. The paper's order is `inner`: nothing is printed of the other."""
+    """G-X1: G-T4's settings; FedAvg stands beside its rows. The paper's order is `inner`: nothing is
+    printed of the other.
+    """
     found, table = cells("gldp/order"), cells("gldp/table4-selected")
     rows, columns = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
     assert rows == ["FedAvg", *dict.fromkeys(row for row, _ in table)]
@@ -85,7 +102,10 @@ def test_both_orders_of_stages_are_of_table_4_s_runs_and_differ_in_nothing_else(
             split = f"{inner.config.data.split}:outer"
             assert outer.config == replace(inner.config, data=replace(inner.config.data, split=split))
             assert not outer.printed
-            assert row == "FedAvg" or (inner.config, inner.printed) == (table[row, where].config, table[row, where].printed)
+            assert row == "FedAvg" or (inner.config, inner.printed) == (
+                table[row, where].config,
+                table[row, where].printed,
+            )
 
 
 def scored_visits(config: RunConfig) -> dict[int, list[bool]]:
@@ -102,8 +122,10 @@ def scored_visits(config: RunConfig) -> dict[int, list[bool]]:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_stage_is_scored_in_its_last_visits_whatever_the_order(scale: str) -> None:
-    """A_sel^(m) is the mean over the last ten visits of stage m, at most half of them, and F of a client's last one of each: in
-    order `outer` the last rounds, which alone are surveyed at full scale, are of stage M only."""
+    """A_sel^(m) is the mean over the last ten visits of stage m, at most half of them, and F of a client's
+    last one of each: in order `outer` the last rounds, which alone are surveyed at full scale, are of stage M
+    only.
+    """
     item = find_item("gldp/order")
     made = [run for cell in item.cells if (run := item.at(cell, scale)) is not None]
     assert {run.data.split.endswith(":outer") for run in made} == {False, True}
@@ -124,18 +146,30 @@ def test_a_run_in_order_outer_tells_a_sel_of_every_stage_and_what_is_forgotten(t
     assert measures(runs)[["a_sel", "a_sel_drop", "a_glo"]].notna().to_numpy().all()
 
 
-DEFAULT = {"lam": 0.5, "beta": 0.5, "lp": "feature_softmax_sample", "gp": "class_mean", "temperature": 1.0, "body_epochs": 10.0,
-           "head_epochs": 20.0}  # fmt: skip
+DEFAULT = {
+    "lam": 0.5,
+    "beta": 0.5,
+    "lp": "feature_softmax_sample",
+    "gp": "class_mean",
+    "temperature": 1.0,
+    "body_epochs": 10.0,
+    "head_epochs": 20.0,
+}
 
 
 def test_settings_are_varied_one_at_a_time_from_the_default_over_the_sheet_s_grids() -> None:
-    """G-X2 and docs/papers/gldp.md §9: λ 0, .25, .5, .75, 1; β 0, .1, .5, .9, 1; T .5, 1, 2; §4: LP's forms; §5: gp=per_sample; A4: t 1, 5,
-    10, 14 with t + s = 30."""
+    """G-X2 and docs/papers/gldp.md §9: λ 0, .25, .5, .75, 1; β 0, .1, .5, .9, 1; T .5, 1, 2; §4: LP's forms;
+    §5: gp=per_sample; A4: t 1, 5, 10, 14 with t + s = 30.
+    """
     found = cells("gldp/settings")
     columns = [f"{task} {metric}" for task in TASKS for metric in ("A_glo", "A_sel")]
     assert list(dict.fromkeys(column for _, column in found)) == columns
     rows = list(dict.fromkeys(row for row, _ in found))
-    assert (len(found), rows[0], find_item("gldp/settings").baseline) == (len(rows) * 4, "GLDP full", "GLDP full")
+    assert (len(found), rows[0], find_item("gldp/settings").baseline) == (
+        len(rows) * 4,
+        "GLDP full",
+        "GLDP full",
+    )
     tried: dict[str, set[object]] = {name: {value} for name, value in DEFAULT.items()}
     for row in rows[1:]:
         args = {**DEFAULT, **found[row, columns[0]].config.args}
@@ -144,7 +178,11 @@ def test_settings_are_varied_one_at_a_time_from_the_default_over_the_sheet_s_gri
         assert args["body_epochs"] + args["head_epochs"] == 30
         for name in changed:
             tried[name].add(args[name])
-    assert (tried["lam"], tried["beta"], tried["temperature"]) == ({0, 0.25, 0.5, 0.75, 1}, {0, 0.1, 0.5, 0.9, 1}, {0.5, 1, 2})
+    assert (tried["lam"], tried["beta"], tried["temperature"]) == (
+        {0, 0.25, 0.5, 0.75, 1},
+        {0, 0.1, 0.5, 0.9, 1},
+        {0.5, 1, 2},
+    )
     assert (tried["lp"], tried["gp"]) == (set(LP) - {"none"}, {"class_mean", "per_sample"})
     assert tried["body_epochs"] == {1, 5, 10, 14}
     measured = {(column.rpartition(" ")[2], cell.measure) for (_, column), cell in found.items()}
@@ -180,7 +218,9 @@ def test_a_run_with_a_setting_tells_both_measures(tmp_path: Path) -> None:
 
 def test_table_4_s_full_row_and_table_2_s_lp_row_are_one_run() -> None:
     """The answer by LP is the default, and a default that is spelt out would be another run."""
-    full = {cell.column: cell.config for cell in find_item("gldp/table4-global").cells if cell.row == "GLDP full"}
+    full = {
+        cell.column: cell.config for cell in find_item("gldp/table4-global").cells if cell.row == "GLDP full"
+    }
     second = {cell.column: cell.config for cell in find_item("gldp/table2").cells if cell.row == "GLDP-LP"}
     assert len(full) == 2
     assert full == {column: second[column] for column in full}

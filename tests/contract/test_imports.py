@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BESIDE = ("analysis", "tune_spaces", "cluster")  # raffed.analysis and so on, which stand beside raffed/ in the repository
+BESIDE = (
+    "analysis",
+    "tune_spaces",
+    "cluster",
+)  # raffed.analysis and so on, which stand beside raffed/ in the repository
 FOUNDATION = {"errors", "config.validation", "core.seeds"}  # free of torch when imported
-BELOW: dict[str, set[str]] = {  # layer → the layers that it may import; a dotted name is one module of a layer
+BELOW: dict[
+    str, set[str]
+] = {  # layer → the layers that it may import; a dotted name is one module of a layer
     "errors": set(),
     "config": {"errors"},
     "core": {"errors", "config"},
@@ -28,7 +34,18 @@ BELOW: dict[str, set[str]] = {  # layer → the layers that it may import; a dot
     "attacks": {"errors", "config", "core", "methods", "models"},
     "studies": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "attacks"},
     "tune_spaces": {"errors", "config"},
-    "experiments": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies", "tune_spaces"},
+    "experiments": {
+        "errors",
+        "config",
+        "core",
+        "methods",
+        "models",
+        "data",
+        "results",
+        "runtime",
+        "studies",
+        "tune_spaces",
+    },
     "analysis": {"results"},
     "cluster": set(),
 }
@@ -161,27 +178,47 @@ def test_the_analysis_imports_neither_torch_nor_ray() -> None:
 
 
 def test_only_what_stands_checkout_raffed_imports_by_its_place() -> None:
-    """A wheel takes analysis/ and tune_spaces/ in as raffed.analysis and raffed.tune_spaces; raffed's own files use full names."""
+    """A wheel takes analysis/ and tune_spaces/ in as raffed.analysis and raffed.tune_spaces; raffed's own
+    files use full names.
+    """
     for name, path in FILES.items():
-        relative = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom) and n.level]
+        relative = [
+            n
+            for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(n, ast.ImportFrom) and n.level
+        ]
         assert not relative or name.split(".")[1] in BESIDE, f"{name}: relative import"
 
 
 def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
     """House rule 10, by name: torch.manual_seed and its like appear in core/seeds.py alone."""
     words = ("torch.manual_seed", "np.random.seed", "random.seed(", "default_generator", "cuda.manual_seed")
-    users = {name for name, path in FILES.items() if any(word in path.read_text(encoding="utf-8") for word in words)}
+    users = {
+        name
+        for name, path in FILES.items()
+        if any(word in path.read_text(encoding="utf-8") for word in words)
+    }
     assert users <= {"raffed.core.seeds"}
 
 
 @pytest.mark.parametrize(
     "module",
-    ["raffed", "raffed.methods", "raffed.models", "raffed.config.run", "raffed.errors", "raffed.studies", "raffed.tune_spaces"],
+    [
+        "raffed",
+        "raffed.methods",
+        "raffed.models",
+        "raffed.config.run",
+        "raffed.errors",
+        "raffed.studies",
+        "raffed.tune_spaces",
+    ],
 )
 def test_listing_names_loads_neither_torch_nor_ray(module: str) -> None:
     heavy = "{'torch', 'ray', 'torchvision', 'pandas'}"
     code = f"import sys, {module}; found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -189,11 +226,18 @@ def test_listing_names_loads_neither_torch_nor_ray(module: str) -> None:
 def test_what_stands_checkout_raffed_is_one_module_object(name: str) -> None:
     """`import analysis` in a checkout is raffed.analysis itself, so that no class exists twice."""
     code = f"import raffed, {name}, raffed.{name}; import sys; sys.exit(0 if {name} is raffed.{name} else 1)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_repository_s_other_folders_are_no_modules_of_raffed() -> None:
-    code = "import importlib.util as u, raffed, sys; sys.exit(str([n for n in ('tests', 'raffed', 'docs') if u.find_spec('raffed.' + n)]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    code = (
+        "import importlib.util as u, raffed, sys; sys.exit(str([n for n in ('tests', 'raffed', 'docs') if "
+        "u.find_spec('raffed.' + n)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.stderr.strip() == "[]"

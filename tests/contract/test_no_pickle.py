@@ -14,7 +14,11 @@ import raffed
 from tests.cli.conftest import Cli, cli  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for folder in ("raffed", "analysis", "tune_spaces", "cluster") for path in (ROOT / folder).rglob("*.py")]
+SOURCES = [
+    path
+    for folder in ("raffed", "analysis", "tune_spaces", "cluster")
+    for path in (ROOT / folder).rglob("*.py")
+]
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 READERS = {"load", "read_pickle", "fromfile", "restore"}  # of torch, numpy, pandas, Tune
 
@@ -31,7 +35,9 @@ def calls(tree: ast.AST) -> list[tuple[str, dict[str, Any]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
             constants = {
-                word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)
+                word.arg: word.value.value
+                for word in node.keywords
+                if word.arg and isinstance(word.value, ast.Constant)
             }
             found.append((ast.unparse(node.func), constants))
     return found
@@ -39,7 +45,11 @@ def calls(tree: ast.AST) -> list[tuple[str, dict[str, Any]]]:
 
 def test_no_source_imports_a_module_that_unpickles() -> None:
     assert len(SOURCES) > 150
-    users = {path.relative_to(ROOT).as_posix() for path in SOURCES if imports(ast.parse(path.read_text())) & UNPICKLERS}
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        if imports(ast.parse(path.read_text())) & UNPICKLERS
+    }
     assert users == set()
 
 
@@ -61,9 +71,12 @@ def test_resuming_verifying_and_reporting_unpickle_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = raffed.RunConfig(
-        method="scamap", data=raffed.Data(split="iid:3", local_test=0.2), model=raffed.Model("mlp", {"hidden": [4]}),
-        federation=raffed.Federation(rounds=3), runtime=raffed.Runtime(execution="serial"),
-    )  # fmt: skip
+        method="scamap",
+        data=raffed.Data(split="iid:3", local_test=0.2),
+        model=raffed.Model("mlp", {"hidden": [4]}),
+        federation=raffed.Federation(rounds=3),
+        runtime=raffed.Runtime(execution="serial"),
+    )
     done: list[object] = []
     raffed.run(config, tmp_path / "run", watch=done.append, stop=lambda: len(done) == 2)
 
@@ -75,7 +88,10 @@ def test_resuming_verifying_and_reporting_unpickle_nothing(
     monkeypatch.setattr(torch, "load", refuse)
     again = raffed.Data(split=f"file:{tmp_path / 'run' / 'partition.npz'}")
     assert raffed.resume(tmp_path / "run").state == "finished"
-    assert raffed.run(raffed.RunConfig(data=again, federation=config.federation, runtime=config.runtime)).state == "finished"
+    assert (
+        raffed.run(raffed.RunConfig(data=again, federation=config.federation, runtime=config.runtime)).state
+        == "finished"
+    )
     assert cli("verify", tmp_path / "run").code == 0
     assert cli("report", tmp_path / "run", "--out", tmp_path / "report").code == 0
 

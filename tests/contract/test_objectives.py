@@ -1,4 +1,6 @@
-"""The objectives as functions: their gradients against finite differences, and one client at a time against many at once."""
+"""The objectives as functions: their gradients against finite differences, and one client at a time
+against many at once.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,20 @@ from raffed.core.training.objective import shared_objective
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, module, network, over_methods, tree_stack
 
-STOPPED = ("apfl", "fedmmd", "fedrod")  # with stop-gradients (MMD's bandwidth is one) there are no finite differences
-STILL: dict[str, dict[str, Any]] = {"noisygrad": {"size": 0.0}}  # nothing can be drawn inside vmap; test_noisygrad has its noise
+STOPPED = (
+    "apfl",
+    "fedmmd",
+    "fedrod",
+)  # with stop-gradients (MMD's bandwidth is one) there are no finite differences
+STILL: dict[str, dict[str, Any]] = {
+    "noisygrad": {"size": 0.0}
+}  # nothing can be drawn inside vmap; test_noisygrad has its noise
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, STILL.get(name, {})) for name in METHODS if name not in STOPPED},
-    "fedmr, paper, local, l2": ("fedmr", {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0}),
+    "fedmr, paper, local, l2": (
+        "fedmr",
+        {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0},
+    ),
     "fedmr, pull": ("fedmr", {"inter_mode": "pull", "mu2": 1.0}),
     "fedphp, symmetric": ("fedphp", {"lam": 0.5, "kd_student_tau": 4.0, "kd_tau_sq": True}),
     "fedrs, counts": ("fedrs", {"mode": "counts"}),
@@ -32,27 +43,43 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "map": ("map", {"lam": 0.5}),
 }
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
-    **VARIANTS, **{name: (name, {}) for name in STOPPED}, "fedphp, mmd": ("fedphp", {"transfer": "mmd", "lam": 0.5}),
-    **{f"gldp, {lp}": ("gldp", {"lp": lp, "gp": "per_sample", "body_epochs": 1.0, "head_epochs": 1.0})
-       for lp in ("feature_softmax_class", "logits", "mse")},
+    **VARIANTS,
+    **{name: (name, {}) for name in STOPPED},
+    "fedphp, mmd": ("fedphp", {"transfer": "mmd", "lam": 0.5}),
+    **{
+        f"gldp, {lp}": ("gldp", {"lp": lp, "gp": "per_sample", "body_epochs": 1.0, "head_epochs": 1.0})
+        for lp in ("feature_softmax_class", "logits", "mse")
+    },
     "mpfedcon, previous": ("mpfedcon", {"negative": "previous_local", "head_epochs": 1.0}),
-    "flda, authors": ("flda", {"preset": "authors"}), "fedprox, authors": ("fedprox", {"mu": 50.0, "preset": "authors"}),
-    "fedrod, authors": ("fedrod", {"preset": "authors"}), "fedproto, authors": ("fedproto", {"preset": "authors"}),
+    "flda, authors": ("flda", {"preset": "authors"}),
+    "fedprox, authors": ("fedprox", {"mu": 50.0, "preset": "authors"}),
+    "fedrod, authors": ("fedrod", {"preset": "authors"}),
+    "fedproto, authors": ("fedproto", {"preset": "authors"}),
     "apfl, adaptive": ("apfl", {"adaptive": True}),
-}  # fmt: skip
+}
 STAGE_2: dict[str, dict[str, Any]] = {
-    "ditto": {}, "ditto, authors": {"preset": "authors"}, "dittors": {}, "finetune": {},
-    "map": {}, "map, mmd": {"transfer": "mmd", "lam": 0.9}, "scamap": {}, "scamap, λ = 1": {"lam": 1.0},
-}  # fmt: skip
+    "ditto": {},
+    "ditto, authors": {"preset": "authors"},
+    "dittors": {},
+    "finetune": {},
+    "map": {},
+    "map, mmd": {"transfer": "mmd", "lam": 0.9},
+    "scamap": {},
+    "scamap, λ = 1": {"lam": 1.0},
+}
 
 
 def experienced(method: Method, norm: bool = False) -> Tiny:
-    """A federation whose memories all hold something: two rounds with everybody, and a third so that contexts exist."""
+    """A federation whose memories all hold something: two rounds with everybody, and a third so that
+    contexts exist.
+    """
     return Tiny(method, net=network(norm)).run(3, [0, 1, 2, 3])
 
 
 def as_double(tree: Any) -> Any:
-    return pytree.tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, tree)
+    return pytree.tree_map(
+        lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, tree
+    )
 
 
 def entry_state(tiny: Tiny, client: int) -> State:
@@ -64,14 +91,17 @@ def entry(tiny: Tiny, client: int, slot: str) -> Context:
     """The context with which the next round begins: memory found, message heard, model downloaded."""
     vault, sent, start = tiny.vaults.get(client), tiny.server.broadcast(), entry_state(tiny, client)
     mine = vault.slots.get(slot) if vault else None
-    return tiny.context(client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None)
+    return tiny.context(
+        client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(variant: str) -> None:
-    """float64, at a point away from the downloaded one (the pull is not zero there), along 3 random directions:
-    (L(w + hd) − L(w − hd))/2h with h = 1e-5: error O(h²) ≈ 1e-10 plus rounding 1e-16/h ≈ 1e-11; tolerance 1e-6 relative,
-    because factors such as α live in float32."""
+    """float64, at a point away from the downloaded one (the pull is not zero there), along 3 random
+    directions: (L(w + hd) − L(w − hd))/2h with h = 1e-5: error O(h²) ≈ 1e-10 plus rounding 1e-16/h ≈ 1e-11;
+    tolerance 1e-6 relative, because factors such as α live in float32.
+    """
     name, args = VARIANTS[variant]
     tiny = experienced(build_method(name, args))
     net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
@@ -118,7 +148,11 @@ def stack_of(tiny: Tiny, slots: list[str], rows: int) -> dict[str, Any]:
         "y": torch.stack([c.y[:rows] for c in tiny.data]),
         "counts": torch.stack([c.class_counts for c in tiny.data]),
         "start": tree_stack(starts),
-        "mine": {slot: tree_stack([k.mine for k in views[slot]]) for slot in slots if views[slot][0].mine is not None},
+        "mine": {
+            slot: tree_stack([k.mine for k in views[slot]])
+            for slot in slots
+            if views[slot][0].mine is not None
+        },
         "w": tree_stack(moved),
         "own": tree_stack([companion_of(tiny, c) for c in range(4)]),
         "b": tree_stack([{n: t.clone() for n, t in s.b.tensors.items()} for s in starts]),
@@ -128,23 +162,36 @@ def stack_of(tiny: Tiny, slots: list[str], rows: int) -> dict[str, Any]:
 Objective = Callable[[dict[str, Context], Forward], Tensor]
 
 
-def gradient_of_one(tiny: Tiny, slots: list[str], norm: bool, objective: Objective) -> Callable[[dict[str, Any]], Any]:
-    """A pure function of one client's part: the gradient of its objective. vmap runs it for all clients at once."""
+def gradient_of_one(
+    tiny: Tiny, slots: list[str], norm: bool, objective: Objective
+) -> Callable[[dict[str, Any]], Any]:
+    """A pure function of one client's part: the gradient of its objective. vmap runs it for all clients
+    at once.
+    """
     template, net = {slot: entry(tiny, 0, slot) for slot in slots}, module(norm)
 
     def one(part: dict[str, Any]) -> Any:
         views = {
-            slot: k.replace(class_counts=part["counts"], start=part["start"], state=part["start"], mine=part["mine"].get(slot))
+            slot: k.replace(
+                class_counts=part["counts"],
+                start=part["start"],
+                state=part["start"],
+                mine=part["mine"].get(slot),
+            )
             for slot, k in template.items()
         }
 
         def value(w: dict[str, Tensor], own: dict[str, Tensor]) -> Tensor:
             counters = {n: t.clone() for n, t in net.named_buffers() if not t.is_floating_point()}
-            logits, z = functional_call(net, {**w, **{n: t.clone() for n, t in part["b"].items()}, **counters}, (part["x"],))
+            logits, z = functional_call(
+                net, {**w, **{n: t.clone() for n, t in part["b"].items()}, **counters}, (part["x"],)
+            )
 
             def through(other: Params) -> tuple[Tensor, Tensor]:
                 found: tuple[Tensor, Tensor] = functional_call(
-                    net, {**other.tensors, **{n: t.clone() for n, t in part["b"].items()}, **counters}, (part["x"],)
+                    net,
+                    {**other.tensors, **{n: t.clone() for n, t in part["b"].items()}, **counters},
+                    (part["x"],),
                 )
                 return found
 
@@ -168,9 +215,12 @@ def agree(stacked: dict[str, Any], one: Callable[[dict[str, Any]], Any]) -> None
 
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("variant", OBJECTIVES)
-def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_time(variant: str, norm: bool) -> None:
-    """vmap of grad over stacked clients (own memories, counts, starts, weights, batches; one server message) against the
-    loop, to 1e-5. No branch, index or shape may depend on a tensor's value (docs/design.md §1)."""
+def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_time(
+    variant: str, norm: bool
+) -> None:
+    """vmap of grad over stacked clients (own memories, counts, starts, weights, batches; one server message)
+    against the loop, to 1e-5. No branch, index or shape may depend on a tensor's value (docs/design.md §1).
+    """
     name, args = OBJECTIVES[variant]
     tiny = experienced(build_method(name, args), norm)
     slots = [slot for slot, _ in tiny.method.ingredients()]
@@ -208,7 +258,9 @@ def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
     for client in range(4):
         c_i, c = tiny.vaults[client].slots["correction"].c, tiny.server.slots["correction"].c  # type: ignore[attr-defined, union-attr]
         for n, t in together.items():
-            torch.testing.assert_close(t[client], stacked["w"][n][client] - c_i[n] + c[n], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(
+                t[client], stacked["w"][n][client] - c_i[n] + c[n], rtol=1e-5, atol=1e-6
+            )
 
 
 @over_methods
@@ -224,7 +276,9 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
         own = tiny.method.split.own(fresh.net.initial.w)
-        empty = fresh.visit(client).vault.replace(v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None})
+        empty = fresh.visit(client).vault.replace(
+            v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None}
+        )
         tiny.vaults[client] = empty
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:

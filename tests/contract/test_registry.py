@@ -1,4 +1,6 @@
-"""The registry of the papers' tables and figures: cells make runs, printed numbers are found, what is missing is computed."""
+"""The registry of the papers' tables and figures: cells make runs, printed numbers are found, what is
+missing is computed.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +29,36 @@ from raffed.methods import METHODS, build_method
 from raffed.models import build
 
 KEYS = sorted(items())
-NOT_PRINTED = {"gldp/fig3": 72 - 2, "gldp/fig4": 96, "mpfedcon/fig6": 0}  # bars and curves without numbers, but for two
+NOT_PRINTED = {
+    "gldp/fig3": 72 - 2,
+    "gldp/fig4": 96,
+    "mpfedcon/fig6": 0,
+}  # bars and curves without numbers, but for two
 
 
 def test_all_four_papers_have_their_tables_and_figures() -> None:
-    """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once per measure.
-    Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon; and of GLDP the order of stages
-    and settings, which docs/papers/gldp.md §EB adds."""
+    """8 tables and 2 figures of FedMR, 3 and 8 of MAP, 4 and 2 of GLDP, 4 and 7 of MpFedcon; some appear once
+    per measure. Claims stand beside them: two of FedMR (accuracy, variance), one of GLDP, one of MpFedcon;
+    and of GLDP the order of stages and settings, which docs/papers/gldp.md §EB adds.
+    """
     assert len(KEYS) == 10 + 2 + 12 + 7 + 3 + 11 + 1
     assert {key.partition("/")[0] for key in KEYS} == set(PAPERS) == set(PRINTED)
-    wanted = {"fedmr/table1": 8 * 20, "map/table1": 21 * 8, "map/table2": 23 * 8, "gldp/table1": 78, "mpfedcon/table1": 55}
+    wanted = {
+        "fedmr/table1": 8 * 20,
+        "map/table1": 21 * 8,
+        "map/table2": 23 * 8,
+        "gldp/table1": 78,
+        "mpfedcon/table1": 55,
+    }
     assert {key: len(items()[key].cells) for key in wanted} == wanted
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_cell_that_names_a_printed_number_names_exactly_one(key: str) -> None:
     item = items()[key]
-    absent = [cell for cell in item.cells if cell.printed and math.isnan(printed_value(item.paper, cell.printed))]
+    absent = [
+        cell for cell in item.cells if cell.printed and math.isnan(printed_value(item.paper, cell.printed))
+    ]
     assert len(absent) == NOT_PRINTED.get(key, 0)
     for average in (one for one in item.averages if one.printed):
         for row in dict.fromkeys(cell.row for cell in item.cells):
@@ -65,29 +80,48 @@ def test_every_cell_whose_names_are_all_there_makes_a_run(key: str, scale: str) 
 def test_no_proxy_is_the_full_run(key: str) -> None:
     """Without a proxy of its own, an item's full runs would pass for cheap ones."""
     item = items()[key]
-    same = [cell for cell in item.cells if (small := item.at(cell, "proxy")) and small.identity() == cell.config.identity()]
+    same = [
+        cell
+        for cell in item.cells
+        if (small := item.at(cell, "proxy")) and small.identity() == cell.config.identity()
+    ]
     assert not same
 
 
 def test_what_part_c_says_is_no_target_is_marked_and_nothing_else() -> None:
-    """Its last sentence, of FedProx and SCAFFOLD below FedAvg, which they are in every column of table 1 and nowhere else; table
-    4, whose data and model are not stated."""
-    marked = {(key, cell.row, cell.column) for key, item in items().items() for cell in item.cells if not cell.target}
-    below = {(key, row, column) for key in ("mpfedcon/table1", "mpfedcon/fig6") for row in ("FedProx", "SCAFFOLD")
-             for column in {cell.column for cell in items()[key].cells}}  # fmt: skip
+    """Its last sentence, of FedProx and SCAFFOLD below FedAvg, which they are in every column of table 1 and
+    nowhere else; table 4, whose data and model are not stated.
+    """
+    marked = {
+        (key, cell.row, cell.column)
+        for key, item in items().items()
+        for cell in item.cells
+        if not cell.target
+    }
+    below = {
+        (key, row, column)
+        for key in ("mpfedcon/table1", "mpfedcon/fig6")
+        for row in ("FedProx", "SCAFFOLD")
+        for column in {cell.column for cell in items()[key].cells}
+    }
     fourth = {("mpfedcon/table4", cell.row, cell.column) for cell in items()["mpfedcon/table4"].cells}
     assert len(below) == 2 * 2 * 5
     assert marked == below | fourth
     for key in ("mpfedcon/table1", "mpfedcon/table2"):
         told = {(c.row, c.column): printed_value("mpfedcon", c.printed) for c in items()[key].cells}
-        behind = {(key, row, column) for row, column in told if row in ("FedProx", "SCAFFOLD")
-                  and told[row, column] < told["FedAvg", column]}  # fmt: skip
+        behind = {
+            (key, row, column)
+            for row, column in told
+            if row in ("FedProx", "SCAFFOLD") and told[row, column] < told["FedAvg", column]
+        }
         assert behind == {one for one in below if one[0] == key}
 
 
 def test_a_file_of_an_item_marks_what_is_no_target_and_says_nothing_of_the_rest(tmp_path: Path) -> None:
     item = items()["mpfedcon/table1"]
-    about = json.loads(write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)).read_text())
+    about = json.loads(
+        write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)).read_text()
+    )
     marked = [cell for cell in about["cells"] if "target" in cell]
     assert len(about["cells"]) == len(item.cells)
     assert {cell["row"] for cell in marked} == {"FedProx", "SCAFFOLD"}
@@ -104,7 +138,12 @@ def test_at_proxy_scale_per_fedavg_steps_at_the_rate_of_the_others() -> None:
 
 
 def test_some_number_of_cells_can_run_today_and_the_tables_share_runs() -> None:
-    known = [cell for item in items().values() for cell in item.cells if not lacking(item.at(cell, "smoke") or cell.config)]
+    known = [
+        cell
+        for item in items().values()
+        for cell in item.cells
+        if not lacking(item.at(cell, "smoke") or cell.config)
+    ]
     assert len(known) > 200
     one, two = items()["map/table1"], items()["map/table2"]
     runs = {cell.config.identity() for cell in one.cells}
@@ -144,7 +183,9 @@ ELSEWHERE = {"measure gradient_leakage", "method fedic", "study"}  # other branc
 
 def test_no_item_lacks_a_measure_or_a_method_at_any_scale() -> None:
     found = {name for item in items().values() for scale in SCALES for name in item.missing(scale)}
-    assert {name for name in found if name.startswith(("measure", "method", "argument", "split"))} <= ELSEWHERE
+    assert {
+        name for name in found if name.startswith(("measure", "method", "argument", "split"))
+    } <= ELSEWHERE
 
 
 def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
@@ -154,9 +195,10 @@ def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
 
 
 def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
-    """docs/papers/baselines-personal.md, Per-FedAvg (α is the run's rate), FedRep (max(1, E // 3) epochs of the body); docs/papers/map.md §1.4 (counts for
-    complete classes), §7 no. 5 (norm 100; the local solvers' code does not clip; on Fashion-MNIST nothing
-    reaches it, but with LeNet some methods would diverge)."""
+    """docs/papers/baselines-personal.md, Per-FedAvg (α is the run's rate), FedRep (max(1, E // 3) epochs of
+    the body); docs/papers/map.md §1.4 (counts for complete classes), §7 no. 5 (norm 100; the local solvers'
+    code does not clip; on Fashion-MNIST nothing reaches it, but with LeNet some methods would diverge).
+    """
     rows = {(cell.row, cell.column): cell.config for cell in items()["map/table2"].cells}
     columns = ("FaMnist MLPNet", "CIFAR-10 TFCNN", "CIFAR-100 VGG11", "CINIC-10 ResNet20")
     for column, head, body in zip(columns, (4.0, 7.0, 14.0, 27.0), (1.0, 3.0, 6.0, 13.0), strict=True):
@@ -166,11 +208,22 @@ def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
         assert rows["PerFedAvg", column].local.clip_norm is rows["pFedMe", column].local.clip_norm is None
         assert rows["FedAvg", column].local.clip_norm == (None if column.startswith("FaMnist") else 100.0)
         assert rows["FedAvg", column].args == rows["FedRS", column].args == {}
-    assert {row for (row, column), run in rows.items() if column == "FaMnist LeNet" and run.local.clip_norm} == {
-        "FedAvg", "Scaffold", "ScaRS", "ScaMAP", "FedDyn", "DittoRS",
-    }  # fmt: skip
+    assert {
+        row for (row, column), run in rows.items() if column == "FaMnist LeNet" and run.local.clip_norm
+    } == {
+        "FedAvg",
+        "Scaffold",
+        "ScaRS",
+        "ScaMAP",
+        "FedDyn",
+        "DittoRS",
+    }
     item = items()["map/table2"]
-    small = next(item.at(cell, "proxy") for cell in item.cells if (cell.row, cell.column) == ("FedRep", "FaMnist LeNet"))
+    small = next(
+        item.at(cell, "proxy")
+        for cell in item.cells
+        if (cell.row, cell.column) == ("FedRep", "FaMnist LeNet")
+    )
     assert small is not None
     assert (small.args, small.local.epochs) == ({"head_epochs": 1.0, "body_epochs": 1.0}, 2.0)
     for cell in items()["map/table3-aggregation"].cells:
@@ -179,24 +232,43 @@ def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:
 
 def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     """docs/papers/fedmr.md §E1 and §8: 100 and 400 rounds, ten participants of 50 or 100, ten epochs of whole
-    batches of 128; ISIC2019 in FLamby's preparation, its centres whole; at proxy scale the μ that were chosen for it."""
-    rows = {(cell.row, cell.column): cell.config for cell in [*items()["fedmr/table1"].cells, *items()["fedmr/table2"].cells]}
+    batches of 128; ISIC2019 in FLamby's preparation, its centres whole; at proxy scale the μ that were chosen
+    for it.
+    """
+    rows = {
+        (cell.row, cell.column): cell.config
+        for cell in [*items()["fedmr/table1"].cells, *items()["fedmr/table2"].cells]
+    }
     wanted = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10, drop_last=True)
     assert {run.local for run in rows.values()} == {wanted}
     assert {(run.federation.rounds, column.startswith("CIFAR100")) for (_, column), run in rows.items()} == {
-        (100, False), (400, True),
-    }  # fmt: skip
-    for column, part in {"CIFAR10 P10C3": 1.0, "CIFAR10 P50C3": 0.2, "CIFAR100 P100C10": 0.1, "ISIC2019 Real": 1.0}.items():
+        (100, False),
+        (400, True),
+    }
+    for column, part in {
+        "CIFAR10 P10C3": 1.0,
+        "CIFAR10 P50C3": 0.2,
+        "CIFAR100 P100C10": 0.1,
+        "ISIC2019 Real": 1.0,
+    }.items():
         assert rows["FedMR", column].federation.participation == part
-    cost = items()["fedmr/fig4"].cells  # all data sets (docs/papers/fedmr.md §E4); its accuracies are of the tables' runs
+    cost = items()[
+        "fedmr/fig4"
+    ].cells  # all data sets (docs/papers/fedmr.md §E4); its accuracies are of the tables' runs
     assert len(cost) == len({(cell.row, cell.column) for cell in cost}) == 10 * (4 * 5 + 1)
     assert {cell.column.split()[0] for cell in cost} == {"FMNIST", "SVHN", "CIFAR10", "CIFAR100", "ISIC2019"}
     assert all(cell.config == rows[cell.row, cell.column] for cell in cost if cell.row in FEDMR_METHODS)
     lesions = rows["FedAvg", "ISIC2019 Real"]
-    assert (lesions.data.transform, lesions.data.local_test, lesions.model.name) == ("fedmr", 0.0, "efficientnet_b0")
+    assert (lesions.data.transform, lesions.data.local_test, lesions.model.name) == (
+        "fedmr",
+        0.0,
+        "efficientnet_b0",
+    )
     third = items()["fedmr/table3"]
     cheap = [run for cell in third.cells for scale in ("proxy", "full") if (run := third.at(cell, scale))]
-    assert {(run.federation.rounds, run.local.steps(6000)) for run in cheap} == {(1, 1)}  # counting takes no training
+    assert {(run.federation.rounds, run.local.steps(6000)) for run in cheap} == {
+        (1, 1)
+    }  # counting takes no training
     first = items()["fedmr/table6"]
     proxies = {(cell.row, cell.column): first.at(cell, "proxy") for cell in first.cells}
     chosen = {row: proxies[row, "FMNIST P5C2"].args for row, _ in proxies}  # type: ignore[union-attr]
@@ -206,8 +278,14 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
 
 
 def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
-    """docs/papers/gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the client's prototypes."""
-    rows = {cell.row: cell.config for cell in items()["gldp/table2"].cells if cell.column == "CIFAR10 [20,4,5] IF50"}
+    """docs/papers/gldp.md §3: K rounds are K·M exchanges; §7: GP and LP answer by the server's and by the
+    client's prototypes.
+    """
+    rows = {
+        cell.row: cell.config
+        for cell in items()["gldp/table2"].cells
+        if cell.column == "CIFAR10 [20,4,5] IF50"
+    }
     assert rows["GLDP-GP"].args["inference"] == "gp"
     assert replace(rows["GLDP-GP"], args={**rows["GLDP-GP"].args, "inference": "lp"}) == rows["GLDP-LP"]
     assert {config.federation.rounds for config in rows.values()} == {50 * 5}
@@ -224,8 +302,10 @@ def test_gldp_s_last_ablation_answers_by_the_head_as_fedrep_and_by_prototypes() 
 
 
 def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
-    """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and figures against the round
-    ask after every one. docs/papers/baselines-personal.md: Per-FedAvg adapts for an epoch."""
+    """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and
+    figures against the round ask after every one. docs/papers/baselines-personal.md: Per-FedAvg adapts for an
+    epoch.
+    """
     rows = {(cell.row, cell.column): cell.config for cell in items()["mpfedcon/table1"].cells}
     assert rows["MpFedcon", "CIFAR10 (100,5)"].args["encoder_epochs"] == 1.0
     assert rows["MpFedcon", "CIFAR100 (100,5)"].args["encoder_epochs"] == 5.0
@@ -236,15 +316,23 @@ def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -
     assert {config.federation.survey for (row, _), config in rows.items() if row in once} == {1}
     assert {cell.config.federation.survey for cell in items()["mpfedcon/table3"].cells} == {200}
     always = [items()[f"mpfedcon/{name}"].cells for name in ("table3", "fig6", "fig7")]
-    assert all(cell.config.federation.survey == cell.config.federation.rounds
-               for cells in always for cell in cells if cell.row not in once)  # fmt: skip
+    assert all(
+        cell.config.federation.survey == cell.config.federation.rounds
+        for cells in always
+        for cell in cells
+        if cell.row not in once
+    )
     second = {cell.config.identity() for cell in items()["mpfedcon/table2"].cells}
-    assert sum(cell.config.identity() in second for cell in always[0]) == 4  # those of CIFAR-10: MpFedcon's μ there is 10
+    assert (
+        sum(cell.config.identity() in second for cell in always[0]) == 4
+    )  # those of CIFAR-10: MpFedcon's μ there is 10
 
 
 def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
-    """docs/papers/mpfedcon.md §4: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a default: docs/papers/mpfedcon.md §4); 100
-    rounds, 200 of FEMNIST and in table 2's second columns and table 3; M-F7/8: E in 1, 5, 10, 20."""
+    """docs/papers/mpfedcon.md §4: SGD 0.01, momentum 0.5, batch 10, weight decay 1e-4, r = 0.1, τ_h = 10 (a
+    default: docs/papers/mpfedcon.md §4); 100 rounds, 200 of FEMNIST and in table 2's second columns and table
+    3; M-F7/8: E in 1, 5, 10, 20.
+    """
     names = ("table1", "table2", "table3", "table4", "fig6", "fig7", "fig8", "fig9", "claims")
     cells = [(name, cell) for name in names for cell in items()[f"mpfedcon/{name}"].cells]
     assert len(cells) > 200
@@ -264,15 +352,24 @@ def test_every_run_of_mpfedcon_has_the_common_settings() -> None:
 
 
 def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
-    """docs/papers/mpfedcon.md §EC: CIFAR cropped and flipped; §EA5: ten letters, a tenth held out; docs/papers/mpfedcon.md §1: the encoders' parameters."""
+    """docs/papers/mpfedcon.md §EC: CIFAR cropped and flipped; §EA5: ten letters, a tenth held out;
+    docs/papers/mpfedcon.md §1: the encoders' parameters.
+    """
     rows = {cell.column: cell.config for cell in items()["mpfedcon/table1"].cells if cell.row == "MpFedcon"}
-    sizes = {"CIFAR10 (100,2)": (10, 307_192), "CIFAR100 (100,20)": (100, 1_062_144), "FEMNIST (150,3)": (10, 533_248)}
+    sizes = {
+        "CIFAR10 (100,2)": (10, 307_192),
+        "CIFAR100 (100,20)": (100, 1_062_144),
+        "FEMNIST (150,3)": (10, 533_248),
+    }
     for column, (classes, encoder) in sizes.items():
         run = rows[column]
         info = DATASETS[run.data.dataset]
         assert info.num_classes == classes
         net = build(run.model.name, info.shape, classes, 0, **run.model.args)
-        assert sum(p.numel() for name, p in net.named_parameters() if name.startswith("body.encoder.")) == encoder
+        assert (
+            sum(p.numel() for name, p in net.named_parameters() if name.startswith("body.encoder."))
+            == encoder
+        )
         style = "map" if column.startswith("CIFAR") else "auto"
         assert run.data.transform == style
         assert style == "auto" or transform_for(run.data.dataset, style).augments
@@ -303,7 +400,29 @@ def test_a_column_with_commas_in_its_name_can_be_chosen() -> None:
 def test_the_printed_numbers_are_those_of_the_sheets() -> None:
     """Counts of printed numbers: 466, 418, 303 rows; two cells read in the papers."""
     assert [len(printed_values(paper)) for paper in PAPERS] == [466, 418, 303 - 115, 115]
-    assert printed_value("map", {"table": "I", "dataset": "FaMnist", "network": "LeNet", "method": "MAP",
-                                 "metric": "aggregation_accuracy"}) == 88.4  # fmt: skip
-    assert printed_value("fedmr", {"table": "Table1", "dataset": "FMNIST", "split": "P5C2", "method": "FedAvg",
-                                   "metric": "global_test_acc_pct"}) == 67.29  # fmt: skip
+    assert (
+        printed_value(
+            "map",
+            {
+                "table": "I",
+                "dataset": "FaMnist",
+                "network": "LeNet",
+                "method": "MAP",
+                "metric": "aggregation_accuracy",
+            },
+        )
+        == 88.4
+    )
+    assert (
+        printed_value(
+            "fedmr",
+            {
+                "table": "Table1",
+                "dataset": "FMNIST",
+                "split": "P5C2",
+                "method": "FedAvg",
+                "metric": "global_test_acc_pct",
+            },
+        )
+        == 67.29
+    )

@@ -1,4 +1,6 @@
-"""A run that was stopped, or whose process died, ends in the same bits as one that was not (docs/papers/map.md §6 M6, docs/papers/baselines.md G1)."""
+"""A run that was stopped, or whose process died, ends in the same bits as one that was not
+(docs/papers/map.md §6 M6, docs/papers/baselines.md G1).
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ BASE = RunConfig(
     runtime=Runtime(execution="serial", checkpoint_every=2),
 )
 BATCHNORM = replace(
-    BASE, method="scamap", model=Model("resnet8"), local=Local(lr=0.05, batch_size=32, epochs=0.4),
+    BASE,
+    method="scamap",
+    model=Model("resnet8"),
+    local=Local(lr=0.05, batch_size=32, epochs=0.4),
     federation=Federation(rounds=3, participation=0.34),
-)  # fmt: skip
+)
 
 
 def check(config: RunConfig, path: Path, after: int) -> None:
-    """Weights, vaults and metrics: as asked to stop after round `after`, and as killed in the round after that."""
+    """Weights, vaults and metrics: as asked to stop after round `after`, and as killed in the round after
+    that.
+    """
     done: list[int] = []
 
     def snapshot(event: object) -> None:
@@ -45,19 +52,27 @@ def check(config: RunConfig, path: Path, after: int) -> None:
 
 
 @over_methods
-def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashes(name: str, tmp_path: Path) -> None:
+def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashes(
+    name: str, tmp_path: Path
+) -> None:
     check(replace(BASE, method=name), tmp_path, after=2)
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_gldp_s_snapshot_of_the_prototypes_comes_back_with_the_server_s_memory(after: int, tmp_path: Path) -> None:
-    """docs/papers/gldp.md A7: stopped inside a round of two stages and after one; what is sent is not what the server has."""
+def test_gldp_s_snapshot_of_the_prototypes_comes_back_with_the_server_s_memory(
+    after: int, tmp_path: Path
+) -> None:
+    """docs/papers/gldp.md A7: stopped inside a round of two stages and after one; what is sent is not
+    what the server has.
+    """
     args = {"body_epochs": 1.0, "head_epochs": 1.0, "proto_snapshot": True}
     check(replace(BASE, method="gldp", args=args, data=Data(split="stages:6:3:2:if4")), tmp_path, after)
 
 
 @pytest.mark.slow
-def test_the_same_with_batchnorm_memories_of_every_kind_and_a_stop_between_checkpoints(tmp_path: Path) -> None:
+def test_the_same_with_batchnorm_memories_of_every_kind_and_a_stop_between_checkpoints(
+    tmp_path: Path,
+) -> None:
     check(BATCHNORM, tmp_path, after=1)
 
 

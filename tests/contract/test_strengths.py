@@ -1,4 +1,6 @@
-"""A message about training that has diverged names the arguments of the method itself, beside the learning rate."""
+"""A message about training that has diverged names the arguments of the method itself, beside the
+learning rate.
+"""
 
 from __future__ import annotations
 

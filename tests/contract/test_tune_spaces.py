@@ -44,7 +44,10 @@ def test_there_is_no_space_without_a_method() -> None:
 
 
 def test_a_missing_space_names_the_file_to_write() -> None:
-    with pytest.raises(UsageError, match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and"):
+    with pytest.raises(
+        UsageError,
+        match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and",
+    ):
         load_space("fednew")
 
 

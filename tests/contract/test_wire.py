@@ -21,8 +21,14 @@ from tests.tiny import CLASSES, WIDTH, Tiny, bare_context, network, over_methods
 
 
 def test_the_wire_table_is_the_one_that_was_agreed_on() -> None:
-    """A change of what leaves a client is a decision: `python -m tests.golden.regenerate`, then read the diff."""
-    diff = "\n".join(difflib.unified_diff(WIRE.read_text().splitlines(), table().splitlines(), "agreed", "now", lineterm=""))
+    """A change of what leaves a client is a decision: `python -m tests.golden.regenerate`, then read the
+    diff.
+    """
+    diff = "\n".join(
+        difflib.unified_diff(
+            WIRE.read_text().splitlines(), table().splitlines(), "agreed", "now", lineterm=""
+        )
+    )
     assert not diff, f"what is sent or kept has changed:\n{diff}"
 
 
@@ -36,8 +42,8 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
     assert [line.split()[0] for line in heads] == list(METHODS)
 
 
-# docs/papers/map.md §3.4, docs/papers/baselines.md, SCAFFOLD, docs/papers/fedmr.md §4: (down, up, client keeps, server keeps beyond w, b) in numbers; of client 1, which
-# holds two classes.
+# docs/papers/map.md §3.4, docs/papers/baselines.md, SCAFFOLD, docs/papers/fedmr.md §4: (down, up, client
+# keeps, server keeps beyond w, b) in numbers; of client 1, which holds two classes.
 G = CLASSES * WIDTH
 HELD = 2
 HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
@@ -56,12 +62,18 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedrod": (P + B, P + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedROD
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
     "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
-    "fedproto": (G + CLASSES, HELD * (WIDTH + 1), P + B, G + CLASSES),  # docs/papers/baselines-personal.md, FedProto: |C_k| (d + 1)
+    "fedproto": (
+        G + CLASSES,
+        HELD * (WIDTH + 1),
+        P + B,
+        G + CLASSES,
+    ),  # docs/papers/baselines-personal.md, FedProto: |C_k| (d + 1)
     # docs/papers/gldp.md §8: S (d + 1) up, with ids, no n (uniform means); the client keeps ν and Ĉ
     "gldp": (P - HEAD + B + G + CLASSES, P - HEAD + B + HELD * (WIDTH + 1), HEAD + G + CLASSES, G + CLASSES),
     # docs/papers/mpfedcon.md §3: S (d + 1) up and |D_i|; a network without a projection keeps its head
     "mpfedcon": (P - HEAD + B + G + CLASSES, P - HEAD + B + 1 + HELD * (WIDTH + 1), HEAD, G + CLASSES),
-    # docs/papers/baselines-personal.md, first table, docs/papers/baselines.md, CReFF: d C + C down, |C_k| (d C + C) up
+    # docs/papers/baselines-personal.md, first table, docs/papers/baselines.md, CReFF: d C + C down, |C_k| (d
+    # C + C) up
     "creff": (P + B + HEAD, P + B + 1 + HELD * (WIDTH * CLASSES + CLASSES), 0, HEAD),
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
@@ -71,7 +83,12 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
 }
 
 
-FLAGS = {"fedmr": (CLASSES, 0), "fedproto": (CLASSES, 0), "gldp": (CLASSES, CLASSES), "mpfedcon": (CLASSES, 0)}  # down, kept
+FLAGS = {
+    "fedmr": (CLASSES, 0),
+    "fedproto": (CLASSES, 0),
+    "gldp": (CLASSES, CLASSES),
+    "mpfedcon": (CLASSES, 0),
+}  # down, kept
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
@@ -86,7 +103,9 @@ def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
     assert sum(done.upload.numbers().values()) == up
     assert done.upload.nbytes() == 4 * up
     memory = [line for line in section(name) if line.startswith("  client keeps")]
-    stored = 4 * kept - 3 * kept_flags + (4 if "Heirloom" in str(done.vault) else 0)  # a counter is stored in 8
+    stored = (
+        4 * kept - 3 * kept_flags + (4 if "Heirloom" in str(done.vault) else 0)
+    )  # a counter is stored in 8
     assert int(memory[0].split()[-2]) == stored
     assert sum(n for field, n in sent.numbers().items() if field.startswith("slots")) == held
 
@@ -105,7 +124,9 @@ def test_fedmrs_table_3_is_reproduced(
 ) -> None:
     """docs/papers/fedmr.md §4: trainable + BatchNorm statistics + C·d for prototypes, one direction."""
     net = Network(build(model, shape, classes, 0))
-    sent: Broadcast = server_init(build_method("fedmr"), net.initial, Spec(classes, net.feature_dim, 10, 1)).broadcast()
+    sent: Broadcast = server_init(
+        build_method("fedmr"), net.initial, Spec(classes, net.feature_dim, 10, 1)
+    ).broadcast()
     numbers = sent.numbers()
     assert numbers["w"] == trainable
     assert numbers["w"] + numbers["b"] == total
@@ -116,19 +137,25 @@ BODY = 44_713_728  # docs/papers/gldp.md §8: 4 (11,168,832 + 9,600)
 
 
 def twenty_classes() -> Context:
-    """A client with two samples of each of 20 out of 100 classes, features [512]; the server's head is 100 x 512."""
+    """A client with two samples of each of 20 out of 100 classes, features [512]; the server's head is
+    100 x 512.
+    """
     y = torch.arange(20).repeat(2)
     batch = torch.randn(40, 512, generator=torch.Generator().manual_seed(0)), y
     return bare_context(
-        spec=Spec(100, 512, 20, 1), class_counts=torch.bincount(y, minlength=100), features=lambda _: iter([batch]),
+        spec=Spec(100, 512, 20, 1),
+        class_counts=torch.bincount(y, minlength=100),
+        features=lambda _: iter([batch]),
         mine=Remembered(torch.zeros(100, 512), torch.zeros(100, dtype=torch.bool)),
         server=RetrainedHead(torch.zeros(100, 512), torch.zeros(100)),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("classes", "head"), [(10, 5_130), (100, 51_300), (200, 102_600)])
 def test_gldp_s_messages_with_resnet_18_have_the_sheet_s_bytes(classes: int, head: int) -> None:
-    """docs/papers/gldp.md §1, §8: the body both ways; up S · 512 floats and S ids: 40,960 B and 80 B for S = 20 of 100 classes."""
+    """docs/papers/gldp.md §1, §8: the body both ways; up S · 512 floats and S ids: 40,960 B and 80 B for
+    S = 20 of 100 classes.
+    """
     net, method = Network(build("resnet18", (3, 32, 32), classes, 0)), build_method("gldp")
     sent = server_init(method, net.initial, Spec(classes, 512, 20, 1)).broadcast()
     assert net.initial.w.numel() - sent.w.numel() == head
@@ -140,7 +167,9 @@ def test_gldp_s_messages_with_resnet_18_have_the_sheet_s_bytes(classes: int, hea
 
 
 def test_creff_s_class_gradients_have_the_sheet_s_bytes() -> None:
-    """docs/papers/baselines.md, CReFF: |C_k| (d C + C) floats, 51,300 a class with 100 classes: 4,104,000 B for 20 of them."""
+    """docs/papers/baselines.md, CReFF: |C_k| (d C + C) floats, 51,300 a class with 100 classes: 4,104,000
+    B for 20 of them.
+    """
     _, told = FeatureGradients().finish(twenty_classes())
     assert told.nbytes() == 4_104_000
     everything = told.replace(holders=torch.ones(100, dtype=torch.int64))
@@ -148,12 +177,17 @@ def test_creff_s_class_gradients_have_the_sheet_s_bytes() -> None:
 
 
 def test_mpfedcon_s_messages_with_its_network_have_the_sheet_s_bytes() -> None:
-    """docs/papers/mpfedcon.md §3: encoder 307,192, 10 centres of 256 and a mask down; 5 centres, their ids and |D_i| up."""
+    """docs/papers/mpfedcon.md §3: encoder 307,192, 10 centres of 256 and a mask down; 5 centres, their
+    ids and |D_i| up.
+    """
     net, method = Network(build("cnn5", (3, 32, 32), 10, 0)), build_method("mpfedcon")
     sent = server_init(method, net.initial, Spec(10, 256, 100, 1)).broadcast()
     assert sent.nbytes() == 4 * 307_192 + 10_240 + 10
     told = HeldSums(torch.zeros(10, 256), torch.tensor([1, 0, 1, 0, 1, 0, 1, 0, 1, 0]))
-    assert Upload(500, sent.w, sent.b, {"term-CentreContrast": told}).nbytes() == 4 * 307_192 + 4 + 5 * 256 * 4 + 5 * 4
+    assert (
+        Upload(500, sent.w, sent.b, {"term-CentreContrast": told}).nbytes()
+        == 4 * 307_192 + 4 + 5 * 256 * 4 + 5 * 4
+    )
 
 
 def test_the_bytes_a_run_reports_are_those_of_its_messages() -> None:
@@ -162,9 +196,12 @@ def test_the_bytes_a_run_reports_are_those_of_its_messages() -> None:
     from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 
     config = RunConfig(
-        data=Data(split="iid:6"), model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1),
-        federation=Federation(rounds=1, participation=0.5), runtime=Runtime(execution="serial"),
-    )  # fmt: skip
+        data=Data(split="iid:6"),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(epochs=1),
+        federation=Federation(rounds=1, participation=0.5),
+        runtime=Runtime(execution="serial"),
+    )
     rows = raffed.run(config).to_pandas()
     loss = rows[(rows["metric"] == "loss") & (rows["split"] == "train")]
     assert list(loss[loss["client"].isna()]["bytes_up"]) == [3 * 4 * 611]

@@ -1,4 +1,6 @@
-"""`core/seeds.py` and `data/randomness.py` derive streams from the same run seed: no two purposes of either share one."""
+"""`core/seeds.py` and `data/randomness.py` derive streams from the same run seed: no two purposes of
+either share one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ RAFFED = Path(__file__).parents[2] / "raffed"
 
 
 def purposes_of_data() -> set[str]:
-    """The purposes that raffed gives `stream`, read off the source, those of its callers' arguments and defaults included."""
+    """The purposes that raffed gives `stream`, read off the source, those of its callers' arguments and
+    defaults included.
+    """
     found = set()
     for path in sorted((RAFFED / "data").glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -40,7 +44,9 @@ def test_no_two_purposes_of_the_data_share_a_key() -> None:
 
 
 def test_no_two_purposes_of_both_systems_draw_the_same_numbers() -> None:
-    """First 32 bits of the streams, as NumPy's of either kind and as torch's, for some seeds of runs: all differ."""
+    """First 32 bits of the streams, as NumPy's of either kind and as torch's, for some seeds of runs: all
+    differ.
+    """
     first: dict[bytes, str] = {}
     for run in (0, 1, 2, 12345, 2**31, 2**62 + 1):
         for one in sorted(purposes_of_data()):

@@ -1,4 +1,6 @@
-"""Cross-entropy for one client and for many stacked: the same numbers, and no interpreter's worth of imports for it."""
+"""Cross-entropy for one client and for many stacked: the same numbers, and no interpreter's worth of
+imports for it.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,7 @@ def test_a_stack_does_not_import_sympy() -> None:
     """Half a second of the first round: torch's own cross-entropy would import it under vmap."""
     code = (
         "import sys, torch; from torch.func import vmap; from raffed.core.losses import cross_entropy\n"
-        "vmap(cross_entropy)(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64)); sys.exit('sympy' in sys.modules)"
+        "vmap(cross_entropy)(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64)); sys.exit('sympy' "
+        "in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -61,19 +61,33 @@ def test_a_wire_refuses_what_may_not_travel_and_names_the_field(part: Any, named
         Note(part)
 
 
-@pytest.mark.parametrize("part", [POINT, State(POINT, POINT), torch.ones(2), 1, 0.5, "text", None, {"a": Note(1)}, Note(1)])
+@pytest.mark.parametrize(
+    "part", [POINT, State(POINT, POINT), torch.ones(2), 1, 0.5, "text", None, {"a": Note(1)}, Note(1)]
+)
 def test_a_wire_takes_what_may_travel(part: Any) -> None:
     assert pickle.loads(pickle.dumps(Note(part))) is not None
 
 
-@pytest.mark.parametrize("message", [lambda p: Upload(1, POINT, POINT, {"x": p}), lambda p: Broadcast(0, POINT, POINT, {"x": p})])
-def test_swapping_what_finish_returns_is_caught_when_the_message_is_made(message: Callable[[Any], Wire]) -> None:
+@pytest.mark.parametrize(
+    "message", [lambda p: Upload(1, POINT, POINT, {"x": p}), lambda p: Broadcast(0, POINT, POINT, {"x": p})]
+)
+def test_swapping_what_finish_returns_is_caught_when_the_message_is_made(
+    message: Callable[[Any], Wire],
+) -> None:
     with pytest.raises(BoundaryError, match=r"(Upload|Broadcast)\.slots\['x'\] is a Kept"):
         message(SECRET)
 
 
-@pytest.mark.parametrize("send", [pickle.dumps, ray.cloudpickle.dumps, multiprocessing.reduction.ForkingPickler.dumps,
-                                  copy.copy, copy.deepcopy])  # fmt: skip
+@pytest.mark.parametrize(
+    "send",
+    [
+        pickle.dumps,
+        ray.cloudpickle.dumps,
+        multiprocessing.reduction.ForkingPickler.dumps,
+        copy.copy,
+        copy.deepcopy,
+    ],
+)
 @pytest.mark.parametrize(
     "carry",
     [
@@ -84,7 +98,9 @@ def test_swapping_what_finish_returns_is_caught_when_the_message_is_made(message
         lambda p: ServerState(0, POINT, POINT, {"x": p}),
     ],
 )
-def test_a_private_record_cannot_be_pickled_or_copied_wherever_it_hides(send: Callable[[Any], Any], carry: Any) -> None:
+def test_a_private_record_cannot_be_pickled_or_copied_wherever_it_hides(
+    send: Callable[[Any], Any], carry: Any
+) -> None:
     thing = carry(SECRET)
     if send is copy.copy and isinstance(thing, list | dict):
         return  # a shallow copy of a container copies no record
@@ -112,7 +128,9 @@ def test_the_server_broadcasts_its_wires_and_keeps_its_privates() -> None:
 
 
 def test_numbers_and_bytes_count_the_payload_and_not_the_labels() -> None:
-    """mean 2·3 floats of 4 bytes, known 2 flags of 1 byte, n a number of 4; `tag` is a label, `round` another."""
+    """mean 2·3 floats of 4 bytes, known 2 flags of 1 byte, n a number of 4; `tag` is a label, `round`
+    another.
+    """
     counted = Counted("round 7", torch.zeros(2, 3), torch.zeros(2, dtype=torch.bool), 5)
     assert counted.numbers() == {"mean": 6, "known": 2, "n": 1}
     assert counted.nbytes() == 24 + 2 + 4

@@ -1,4 +1,6 @@
-"""Params: a point in weight space with two backings, one flat buffer or separate tensors, that behave alike."""
+"""Params: a point in weight space with two backings, one flat buffer or separate tensors, that behave
+alike.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def agree(a: Params, b: Params) -> bool:
         lambda p, q: p.only(["head.w", "body.b"]),
     ],
 )
-def test_a_flat_and_a_loose_point_give_the_same_bits_in_every_equation(equation: Callable[[Params, Params], Params]) -> None:
+def test_a_flat_and_a_loose_point_give_the_same_bits_in_every_equation(
+    equation: Callable[[Params, Params], Params],
+) -> None:
     p, q = loose(0), loose(1)
     wanted = equation(p, q)
     for left in (p, p.clone()):
@@ -80,7 +84,9 @@ def test_pickling_keeps_every_bit_name_and_shape() -> None:
 
 
 def test_a_pickle_is_made_of_one_buffer() -> None:
-    """What Ray shares without a copy: one out-of-band numpy buffer of layout.size floats, not one a tensor."""
+    """What Ray shares without a copy: one out-of-band numpy buffer of layout.size floats, not one a
+    tensor.
+    """
     p, buffers = loose(), []
     pickle.dumps(p, protocol=5, buffer_callback=buffers.append)
     assert [len(b.raw()) for b in buffers] == [4 * p.layout.size]

@@ -73,7 +73,9 @@ PARTS = {"body.encoder.fc": "base", "body.projection.fc": "top", "head.weight": 
 
 
 @pytest.mark.parametrize(("name", "part"), PARTS.items())
-def test_top_and_base_divide_every_network_and_are_head_and_body_without_a_projection(name: str, part: Part) -> None:
+def test_top_and_base_divide_every_network_and_are_head_and_body_without_a_projection(
+    name: str, part: Part
+) -> None:
     other: Part = "base" if part == "top" else "top"
     assert in_part(name, part)
     assert not in_part(name, other)
@@ -82,7 +84,13 @@ def test_top_and_base_divide_every_network_and_are_head_and_body_without_a_proje
 
 def test_a_plain_pass_trains_by_the_cross_entropy_alone() -> None:
     """A pull of 1e6 would throw any step far off; in a plain pass it is not there, bit for bit."""
-    pulled = Tiny(Method("Pulled", terms=(Proximal(1e6),), passes=(Pass(cross_entropy_only=True), Pass(cross_entropy_only=True))))
+    pulled = Tiny(
+        Method(
+            "Pulled",
+            terms=(Proximal(1e6),),
+            passes=(Pass(cross_entropy_only=True), Pass(cross_entropy_only=True)),
+        )
+    )
     bare = Tiny(Method("Bare", passes=(Pass(), Pass())))
     assert same_bits(pulled.visit(1).trained, bare.visit(1).trained)
 

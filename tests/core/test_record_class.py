@@ -46,8 +46,13 @@ def test_flattening_and_unflattening_gives_the_same_record() -> None:
 
 def test_vmap_sees_the_tensors_inside_nested_records() -> None:
     """a + Σ w for a = 1, 2, 3 and w = (a, a): 3a."""
-    stacked = tree_stack([pair(1.0).replace(size=torch.tensor(0)), pair(2.0).replace(size=torch.tensor(0)),
-                          pair(3.0).replace(size=torch.tensor(0))])  # fmt: skip
+    stacked = tree_stack(
+        [
+            pair(1.0).replace(size=torch.tensor(0)),
+            pair(2.0).replace(size=torch.tensor(0)),
+            pair(3.0).replace(size=torch.tensor(0)),
+        ]
+    )
     sums = vmap(lambda one: one.a + one.p["w"].sum())(stacked)
     assert sums.tolist() == [3.0, 6.0, 9.0]
 

@@ -39,7 +39,9 @@ def test_a_seed_is_a_function_of_its_key_and_fits_every_generator(run: int, roun
     assert 0 <= value < 2**63
     a, b = generator(run, "augment", round, client), generator(run, "augment", round, client)
     assert torch.equal(torch.rand(3, generator=a), torch.rand(3, generator=b))
-    assert np.array_equal(rng(run, "split", round, client).random(3), rng(run, "split", round, client).random(3))
+    assert np.array_equal(
+        rng(run, "split", round, client).random(3), rng(run, "split", round, client).random(3)
+    )
 
 
 def test_drawing_from_derived_streams_leaves_the_global_generators_alone() -> None:
@@ -100,8 +102,10 @@ def test_two_forks_at_once_and_a_thread_that_seeds_torch_get_what_each_gets_alon
 
     before = torch.get_rng_state()
     begins: dict[str, Callable[[], AbstractContextManager[object]]] = {
-        "5": lambda: forked(5), "7": lambda: forked(7), "global": globally,
-    }  # fmt: skip
+        "5": lambda: forked(5),
+        "7": lambda: forked(7),
+        "global": globally,
+    }
     threads = [threading.Thread(target=draw, args=one) for one in begins.items()]
     for one in threads:
         one.start()

@@ -20,7 +20,11 @@ _MARKS = {
 
 
 def _root_with(name: str) -> Path:
-    places = [os.environ.get("RAFFED_DATA", ""), "/tmp/data", str(Path(__file__).parents[3] / "shared" / "data")]
+    places = [
+        os.environ.get("RAFFED_DATA", ""),
+        "/tmp/data",
+        str(Path(__file__).parents[3] / "shared" / "data"),
+    ]
     for place in places:
         if place and (Path(place) / _MARKS[name]).exists():
             return Path(place)

@@ -86,7 +86,9 @@ def test_listing_imports_neither_torch_nor_sklearn_nor_matplotlib() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_without_a_data_root_the_error_names_the_variable_and_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_data_root_the_error_names_the_variable_and_the_flag(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RAFFED_DATA", raising=False)
     with pytest.raises(DataFileError, match=r"RAFFED_DATA.*--data-root"):
         load_dataset("mnist")
@@ -145,7 +147,9 @@ def test_a_pickle_that_is_not_the_published_one_is_never_unpickled(name: str, tm
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnist_layout_is_read_unpacked_or_packed(packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnist_layout_is_read_unpacked_or_packed(
+    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays, files = small_mnist(tmp_path, packed)
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], files=files))
     got = load_dataset("mnist", tmp_path)
@@ -156,7 +160,9 @@ def test_mnist_layout_is_read_unpacked_or_packed(packed: bool, tmp_path: Path, m
     assert got.x_train.flags.writeable
 
 
-def test_a_stale_processed_file_of_old_torchvision_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_processed_file_of_old_torchvision_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays, files = small_mnist(tmp_path, packed=False)
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], files=files))
     (tmp_path / "MNIST" / "processed").mkdir()
@@ -183,7 +189,9 @@ def test_a_failed_download_says_which_files_to_put_where(
 
 
 @pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.folder])
-def test_a_data_set_in_a_folder_cannot_be_downloaded_and_its_absence_names_the_folder(name: str, tmp_path: Path) -> None:
+def test_a_data_set_in_a_folder_cannot_be_downloaded_and_its_absence_names_the_folder(
+    name: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put there: "):
         load_dataset(name, tmp_path, download=True)
     with pytest.raises(DataFileError, match=DATASETS[name].folder) as caught:
@@ -208,7 +216,9 @@ def small_cifar100(root: Path) -> tuple[np.ndarray, list[int], dict[str, bytes]]
     return data, labels, files
 
 
-def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torchvision.datasets import CIFAR100
 
     data, labels, files = small_cifar100(tmp_path)
@@ -223,14 +233,21 @@ def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(tmp_path: Path, mo
     assert (got.y_train.tolist(), got.y_test.tolist(), got.num_classes) == (labels[:4], labels[4:], 100)
 
 
-def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from scipy.io import savemat
     from torchvision.datasets import SVHN
 
     images = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 5), dtype=np.uint8)
     splits, files = {}, []
-    for published, part, labels in zip(DATASETS["svhn"].files, (slice(0, 3), slice(3, 5)), ([1, 10, 9], [10, 2]), strict=True):
-        savemat(tmp_path / published.path, {"X": images[..., part], "y": np.array(labels, dtype=np.uint8)[:, None]})
+    for published, part, labels in zip(
+        DATASETS["svhn"].files, (slice(0, 3), slice(3, 5)), ([1, 10, 9], [10, 2]), strict=True
+    ):
+        savemat(
+            tmp_path / published.path,
+            {"X": images[..., part], "y": np.array(labels, dtype=np.uint8)[:, None]},
+        )
         md5 = hashlib.md5((tmp_path / published.path).read_bytes()).hexdigest()
         files.append(DataFile(published.path, md5))
         splits[published.path.split("_")[0]] = ["", published.path, md5]
@@ -254,7 +271,10 @@ def test_the_digits_are_scikit_learn_s_own() -> None:
     ours, theirs = load_dataset("digits"), load_digits()
     pixels = np.concatenate([ours.x_train, ours.x_test]).reshape(-1, 64)
     assert sorted(map(bytes, pixels)) == sorted(map(bytes, theirs.images.astype(np.uint8).reshape(-1, 64)))
-    assert np.bincount(np.concatenate([ours.y_train, ours.y_test])).tolist() == np.bincount(theirs.target).tolist()
+    assert (
+        np.bincount(np.concatenate([ours.y_train, ours.y_test])).tolist()
+        == np.bincount(theirs.target).tolist()
+    )
 
 
 def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> None:
@@ -272,5 +292,7 @@ def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> 
 @pytest.mark.parametrize("samples", [5, 101, 10_000])
 def test_a_pool_that_cannot_be_equal_by_class_is_refused_with_what_can(samples: int) -> None:
     most = 10 * np.bincount(load_dataset("digits").y_train).min()
-    with pytest.raises(UsageError, match=f"data.samples = {samples} for digits: wanted a multiple of 10 up to {most}"):
+    with pytest.raises(
+        UsageError, match=f"data.samples = {samples} for digits: wanted a multiple of 10 up to {most}"
+    ):
         fewer(load_dataset("digits"), samples, seed=0)

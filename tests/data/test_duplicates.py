@@ -1,4 +1,6 @@
-"""`pXcY:duplicates`: the assignment of FedMR's released code, whose loop runs twice (docs/papers/fedmr.md §8 no. 2, switch A8)."""
+"""`pXcY:duplicates`: the assignment of FedMR's released code, whose loop runs twice (docs/papers/fedmr.md
+§8 no. 2, switch A8).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def made(text: str, seed: int = 0, local_test: float | None = None) -> Partition
 
 @pytest.mark.parametrize("text", ["p5c2", "p10c3"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_sample_is_listed_twice_and_clients_have_twice_as_many_of_the_same_classes(text: str, seed: int) -> None:
+def test_every_sample_is_listed_twice_and_clients_have_twice_as_many_of_the_same_classes(
+    text: str, seed: int
+) -> None:
     one, two = made(text, seed), made(f"{text}:duplicates", seed)
     times = np.bincount(np.concatenate(two.train), minlength=1000)
     assert times.tolist() == [2] * 1000
@@ -29,8 +33,10 @@ def test_every_sample_is_listed_twice_and_clients_have_twice_as_many_of_the_same
 
 
 def test_a_sole_owner_has_each_sample_of_its_class_twice_and_others_overlap() -> None:
-    """P5C2 is exclusive: 200 different samples a client, each twice. P10C2 at seed 0: class 0 belongs to clients 0 and 5, which
-    have 50 + 50 of its 100; a second random half shares some with the first, and with the other client's first."""
+    """P5C2 is exclusive: 200 different samples a client, each twice. P10C2 at seed 0: class 0 belongs to
+    clients 0 and 5, which have 50 + 50 of its 100; a second random half shares some with the first, and with
+    the other client's first.
+    """
     two = made("p5c2:duplicates")
     assert [(len(part), len(np.unique(part))) for part in two.train] == [(400, 200)] * 5
     assert two.recipe["doubled"] == 1000

@@ -1,4 +1,6 @@
-"""MpFedcon's splits: equal counts of S classes (docs/papers/mpfedcon.md §EA4), log-normal sizes of neighbouring classes (§EA5)."""
+"""MpFedcon's splits: equal counts of S classes (docs/papers/mpfedcon.md §EA4), log-normal sizes of
+neighbouring classes (§EA5).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from raffed.data import schemes
 from raffed.data.partition import Partition, make_partition, parse_split
 from raffed.errors import UsageError
 
-STATED = [  # §EA4: C, clients, classes, shards per class, images per shard train / test, per party train / test
+# §EA4: C, clients, classes, shards per class, images per shard train / test, per party train / test
+STATED = [
     (10, 100, 2, 20, 250, 50, 500, 100),
     (10, 100, 5, 50, 100, 20, 500, 100),
     (10, 50, 5, 25, 200, 40, 1000, 200),
@@ -25,11 +28,17 @@ def cifar(classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def equal(classes: int, clients: int, each: int, seed: int = 0, word: str = "") -> Partition:
     labels, tests = cifar(classes)
-    return make_partition(parse_split(f"equal:{clients}:{each}{word}"), labels, classes, None, seed, None, tests)
+    return make_partition(
+        parse_split(f"equal:{clients}:{each}{word}"), labels, classes, None, seed, None, tests
+    )
 
 
-@pytest.mark.parametrize(("classes", "clients", "each", "k", "shard", "test_shard", "party", "test_party"), STATED)
-def test_equal_splits_have_the_sheet_s_sizes(classes, clients, each, k, shard, test_shard, party, test_party) -> None:
+@pytest.mark.parametrize(
+    ("classes", "clients", "each", "k", "shard", "test_shard", "party", "test_party"), STATED
+)
+def test_equal_splits_have_the_sheet_s_sizes(
+    classes, clients, each, k, shard, test_shard, party, test_party
+) -> None:
     p, (labels, tests) = equal(classes, clients, each), cifar(classes)
     train = p.class_counts(labels)
     test = np.stack([np.bincount(tests[own], minlength=classes) for own in p.test])
@@ -52,8 +61,10 @@ def test_the_seed_decides_the_class_sets() -> None:
 
 
 def test_with_duplicates_a_third_of_the_clients_miss_a_class_of_their_five_as_in_fedrep_s_code() -> None:
-    """Cutting a deck with every class 50 times: all five distinct with probability 10·9·8·7·6·50^5 / (500·499·498·497·496) =
-    0.309, so some 69 % have one twice; the 30 % stated for FedRep's code counts the distinct ones. Binomial(1000, 0.691), five deviations."""
+    """Cutting a deck with every class 50 times: all five distinct with probability 10·9·8·7·6·50^5 /
+    (500·499·498·497·496) = 0.309, so some 69 % have one twice; the 30 % stated for FedRep's code counts the
+    distinct ones. Binomial(1000, 0.691), five deviations.
+    """
     labels, _ = cifar(10)
     held = []
     for seed in range(10):
@@ -83,7 +94,9 @@ def test_what_the_data_cannot_give_is_refused(text: str, said: str) -> None:
 
 
 def test_lognormal_clients_have_neighbouring_classes_in_equal_counts_and_148_samples_on_average() -> None:
-    """n = 58 + LN(4, 1): mean 58 + e^4.5 = 148.0, sd e^4.5 sqrt(e - 1) = 118.0 without the cap at 500 (E lost: 3.9)."""
+    """n = 58 + LN(4, 1): mean 58 + e^4.5 = 148.0, sd e^4.5 sqrt(e - 1) = 118.0 without the cap at 500 (E
+    lost: 3.9).
+    """
     parts = schemes.lognormal([np.arange(200_000) * 10 + c for c in range(10)], 2000, 3, seed=0)
     sizes = np.array([len(part) for part in parts])
     for client, part in enumerate(parts):

@@ -36,8 +36,14 @@ def write_npz(root: Path, arrays: dict[str, Any], name: str = "some.npz") -> Pat
 
 def leaf(users: dict[str, list[int]]) -> dict[str, Any]:
     """LEAF's json: user -> labels; each image is constant, label / 255."""
-    data = {user: {"x": [[label / 255] * 784 for label in labels], "y": labels} for user, labels in users.items()}
-    return {"users": list(users), "num_samples": [len(labels) for labels in users.values()], "user_data": data}
+    data = {
+        user: {"x": [[label / 255] * 784 for label in labels], "y": labels} for user, labels in users.items()
+    }
+    return {
+        "users": list(users),
+        "num_samples": [len(labels) for labels in users.values()],
+        "user_data": data,
+    }
 
 
 def write_leaf(root: Path, content: Any, name: str = "all.json") -> None:
@@ -147,13 +153,29 @@ def broken_leaf() -> dict[str, Any]:
         "label 62": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"y": [62]}}},
         "label 1.5": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"y": [1.5]}}},
         "short image": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[0.0] * 783]}}},
-        "ragged": {"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": [[0.0] * 784, [0.0]], "y": [1, 1]}}},
+        "ragged": {
+            "users": ["a"],
+            "num_samples": [2],
+            "user_data": {"a": {"x": [[0.0] * 784, [0.0]], "y": [1, 1]}},
+        },
         "pixel 2": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[2.0] * 784]}}},
-        "pixel nan": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[float("nan")] * 784]}}},
+        "pixel nan": {
+            "users": ["a"],
+            "num_samples": [1],
+            "user_data": {"a": long | {"x": [[float("nan")] * 784]}},
+        },
         "text pixels": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [["0"] * 784]}}},
-        "huge integer": {"users": ["a"], "num_samples": [1], "user_data": {"a": long | {"x": [[10**400] * 784]}}},
+        "huge integer": {
+            "users": ["a"],
+            "num_samples": [1],
+            "user_data": {"a": long | {"x": [[10**400] * 784]}},
+        },
         "x not a list": {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": 3, "y": [1]}}},
-        "more images": {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.0] * 784] * 2, "y": [1]}}},
+        "more images": {
+            "users": ["a"],
+            "num_samples": [1],
+            "user_data": {"a": {"x": [[0.0] * 784] * 2, "y": [1]}},
+        },
     }
 
 
@@ -182,7 +204,10 @@ def test_two_copies_are_refused_and_none_says_what_is_wanted(tmp_path: Path) -> 
 
 def test_the_letters_are_a_to_j_numbered_from_0_with_their_writers_numbered_anew(tmp_path: Path) -> None:
     """Labels 36 to 45 of 62 are a to j; writer 0 has none of them here."""
-    labels, writers = np.array([36, 45, 35, 46, 40], dtype=np.uint8), np.array([1, 2, 0, 0, 1], dtype=np.uint16)
+    labels, writers = (
+        np.array([36, 45, 35, 46, 40], dtype=np.uint8),
+        np.array([1, 2, 0, 0, 1], dtype=np.uint16),
+    )
     arrays = npz_arrays(labels=labels, writer=writers)
     write_npz(tmp_path, arrays)
     got = load_dataset("femnist-letters", tmp_path)
@@ -200,7 +225,11 @@ def test_femnist_without_a_letter_from_a_to_j_is_refused_as_letters(tmp_path: Pa
 
 def test_leaf_s_own_tree_is_found_and_its_test_rows_are_the_writers_own(tmp_path: Path) -> None:
     """`all_data`, which LEAF leaves beside its train and test parts, is not read a second time."""
-    for part, users in (("train", {"a": [1, 2], "b": [3]}), ("test", {"b": [4], "a": [5], "z": [6]}), ("all_data", {"a": [1]})):
+    for part, users in (
+        ("train", {"a": [1, 2], "b": [3]}),
+        ("test", {"b": [4], "a": [5], "z": [6]}),
+        ("all_data", {"a": [1]}),
+    ):
         path = tmp_path / "femnist" / "data" / part / "all_data_0.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(leaf(users)))

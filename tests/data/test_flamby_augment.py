@@ -1,4 +1,6 @@
-"""FLamby's augmentation: each part alone, how often it happens and what it does; and the cut that both parts share."""
+"""FLamby's augmentation: each part alone, how often it happens and what it does; and the cut that both
+parts share.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,14 @@ from raffed.data.flamby_augment import FlambyAugment, apply
 from raffed.data.transforms import Transform, augment, prepare_images, transform_for
 
 STILL = {
-    "scale": 0.0, "rotation_degrees": 0.0, "shear_degrees": 0.0, "shift": 0.0, "brightness": 0.0, "contrast": 0.0, "holes": 0,
-}  # fmt: skip
+    "scale": 0.0,
+    "rotation_degrees": 0.0,
+    "shear_degrees": 0.0,
+    "shift": 0.0,
+    "brightness": 0.0,
+    "contrast": 0.0,
+    "holes": 0,
+}
 MEAN, STD = torch.tensor([0.4, 0.5, 0.6]).view(-1, 1, 1), torch.tensor([0.2, 0.25, 0.3]).view(-1, 1, 1)
 MANY = 2000
 FOUR_SD = 4 * math.sqrt(MANY) / 2  # of Binomial(MANY, 1/2)
@@ -33,8 +41,10 @@ def bent(raw: Tensor, seed: int = 0, **parts: float) -> Tensor:
 
 
 def test_fedmrs_lesions_are_bent_as_flambys() -> None:
-    """docs/papers/fedmr.md §E1 names scale 0.07, rotation by 50° and the crop of 200 pixels of 224, so a shift of up to 12;
-    FLamby's script besides brightness 0.15, contrast 0.1, shear by 0.1° and 1 to 8 holes of 16 pixels."""
+    """docs/papers/fedmr.md §E1 names scale 0.07, rotation by 50° and the crop of 200 pixels of 224, so a
+    shift of up to 12; FLamby's script besides brightness 0.15, contrast 0.1, shear by 0.1° and 1 to 8 holes
+    of 16 pixels.
+    """
     t = transform_for("isic2019", "fedmr").flamby
     assert t is not None
     assert (t.scale, t.rotation_degrees, t.shear_degrees, t.shift) == (0.07, 50.0, 0.1, (224 - 200) / 2)
@@ -45,7 +55,9 @@ def image(side: int = 8) -> Tensor:
     return torch.rand(1, 3, side, side, generator=generator(9))
 
 
-def test_without_light_holes_and_moves_an_image_is_one_of_its_four_reflections_half_of_the_time_itself() -> None:
+def test_without_light_holes_and_moves_an_image_is_one_of_its_four_reflections_half_of_the_time_itself() -> (
+    None
+):
     x = image()
     got = bent(x.expand(MANY, -1, -1, -1))
     options = [x, x.flip(3), x.flip(2), x.flip(2, 3)]
@@ -60,7 +72,10 @@ def test_light_changes_half_of_the_images_by_a_factor_and_a_sum_within_their_lim
     """Raw a·x + b with a in [0.9, 1.1] and b in ±0.15, seen at two grey levels that no clipping reaches."""
     x = torch.full((MANY, 3, 2, 2), 0.5)
     x[:, :, :, 1] = 0.7
-    got = bent(x, brightness=0.15, contrast=0.1)[:, 0].amin(1), bent(x, brightness=0.15, contrast=0.1)[:, 0].amax(1)
+    got = (
+        bent(x, brightness=0.15, contrast=0.1)[:, 0].amin(1),
+        bent(x, brightness=0.15, contrast=0.1)[:, 0].amax(1),
+    )
     low, high = got[0].amin(1), got[1].amax(1)
     factor = (high - low) / 0.2
     added = low - 0.5 * factor
@@ -85,7 +100,9 @@ def test_half_of_the_images_get_1_to_8_black_squares_of_16_pixels() -> None:
     assert set(area.tolist()) & {0} == {0}
     assert area[area > 0].min() == 16 * 16
     assert area.max() <= 8 * 16 * 16
-    assert ((got - 1).abs().amax(1) < 1e-5).logical_xor(black).all(), "a pixel is black in all channels or untouched"
+    assert ((got - 1).abs().amax(1) < 1e-5).logical_xor(black).all(), (
+        "a pixel is black in all channels or untouched"
+    )
     assert black.any(0).any(0).all(), "up to the border on both sides"
     assert black.any(0).any(1).all()
 
@@ -123,7 +140,9 @@ def test_a_turned_image_is_torchvision_s_bilinear_rotation_away_from_the_border(
 
 
 def test_the_border_is_mirrored_and_never_black() -> None:
-    got = bent(torch.full((300, 3, 16, 16), 0.8), scale=0.07, rotation_degrees=50.0, shear_degrees=5.0, shift=12.0)
+    got = bent(
+        torch.full((300, 3, 16, 16), 0.8), scale=0.07, rotation_degrees=50.0, shear_degrees=5.0, shift=12.0
+    )
     torch.testing.assert_close(got, torch.full_like(got, 0.8), rtol=0, atol=1e-5)
 
 
@@ -156,8 +175,12 @@ def test_the_whole_augmentation_is_a_function_of_the_generator_and_leaves_its_in
     assert not torch.equal(one, augment(x, t, generator(2)))
 
 
-@pytest.mark.parametrize(("shape", "wanted"), [((3, 224, 224), (3, 200, 200)), ((3, 180, 300), (3, 180, 200))])
-def test_a_centre_is_cut_where_there_is_more(shape: tuple[int, int, int], wanted: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "wanted"), [((3, 224, 224), (3, 200, 200)), ((3, 180, 300), (3, 180, 200))]
+)
+def test_a_centre_is_cut_where_there_is_more(
+    shape: tuple[int, int, int], wanted: tuple[int, int, int]
+) -> None:
     t = Transform(mean=(0.0,) * 3, std=(1.0,) * 3, centre=200)
     assert t.prepared_shape(shape) == wanted
     assert prepare_images(np.zeros((1, *shape), dtype=np.uint8), t, 255).shape[1:] == wanted

@@ -1,4 +1,6 @@
-"""CINIC-10 and Tiny-ImageNet as unpacked: tiny copies in the published layout, and one thing wrong at a time."""
+"""CINIC-10 and Tiny-ImageNet as unpacked: tiny copies in the published layout, and one thing wrong at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     return made
 
 
-def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_part_out(cinic: Images, tmp_path: Path) -> None:
+def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_part_out(
+    cinic: Images, tmp_path: Path
+) -> None:
     got, names = load_dataset("cinic-10", tmp_path), DATASETS["cinic10"].class_names
     assert names == tuple(sorted(names))
     wanted = [cinic[f"CINIC-10/train/{label}/{file}"] for label in names for file in ("a.png", "b.png")]
@@ -70,7 +74,9 @@ def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_p
     assert (got.x_train.dtype, got.y_train.dtype, got.groups) == (np.uint8, np.int64, None)
 
 
-def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_validation_part(tiny: Images, tmp_path: Path) -> None:
+def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_validation_part(
+    tiny: Images, tmp_path: Path
+) -> None:
     got = load_dataset("tiny-imagenet", tmp_path)
     order = sorted(WNIDS)
     assert got.y_train.tolist() == [0, 0, 1, 1, 2, 2]
@@ -79,7 +85,8 @@ def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_valida
         first = tiny[f"tiny-imagenet-200/train/{wnid}/images/{wnid}_0.JPEG"]
         np.testing.assert_array_equal(got.x_train[2 * label].transpose(1, 2, 0), first)
         np.testing.assert_array_equal(
-            got.x_test[label].transpose(1, 2, 0), tiny[f"tiny-imagenet-200/val/images/val_{WNIDS.index(wnid)}.JPEG"]
+            got.x_test[label].transpose(1, 2, 0),
+            tiny[f"tiny-imagenet-200/val/images/val_{WNIDS.index(wnid)}.JPEG"],
         )
 
 
@@ -121,7 +128,11 @@ def test_an_image_of_another_size_is_named_with_both_sizes(cinic: Images, tmp_pa
         ("val/val_annotations.txt", "val_0.JPEG\tn01\n", "class n02 has 0 images, published are 1|class n10"),
         ("val/val_annotations.txt", "val_0.JPEG\tn77\n", "is no image of a class"),
         ("val/val_annotations.txt", "../../secret\tn01\n", "is no image of a class"),
-        ("val/val_annotations.txt", "val_0.JPEG\tn01\nval_1.JPEG\tn02\ngone.JPEG\tn10\n", r"gone\.JPEG is missing"),
+        (
+            "val/val_annotations.txt",
+            "val_0.JPEG\tn01\nval_1.JPEG\tn02\ngone.JPEG\tn10\n",
+            r"gone\.JPEG is missing",
+        ),
     ],
 )
 def test_a_wrong_list_of_tiny_imagenet_is_refused(

@@ -1,4 +1,6 @@
-"""ISIC2019 by FLamby's centres: its table checked against the published counts, its preprocessing against the formulas."""
+"""ISIC2019 by FLamby's centres: its table checked against the published counts, its preprocessing against
+the formulas.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from raffed.errors import DataFileError
 
 HEADER = "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK,target,center,fold,fold2"
 ROWS = [  # image, target, centre, fold
-    ("ISIC_3", 0, 1, "train"), ("ISIC_1", 7, 0, "train"), ("ISIC_2_downsampled", 1, 1, "train"), ("ISIC_9", 2, 0, "test"),
-]  # fmt: skip
+    ("ISIC_3", 0, 1, "train"),
+    ("ISIC_1", 7, 0, "train"),
+    ("ISIC_2_downsampled", 1, 1, "train"),
+    ("ISIC_9", 2, 0, "test"),
+]
 
 
 def line(image: str, target: object, centre: object, fold: str) -> str:
@@ -24,7 +29,9 @@ def line(image: str, target: object, centre: object, fold: str) -> str:
     return f"{image},{ones},{target},{centre},{fold},{fold}_{centre}"
 
 
-def write_table(root: Path, rows: list[tuple[str, object, object, str]], name: str = "train_test_split") -> None:
+def write_table(
+    root: Path, rows: list[tuple[str, object, object, str]], name: str = "train_test_split"
+) -> None:
     (root / "ISIC2019").mkdir(exist_ok=True)
     (root / "ISIC2019" / name).write_text("\n".join([HEADER, *(line(*row) for row in rows)]) + "\n")
 
@@ -88,8 +95,12 @@ def test_the_natural_split_has_a_client_for_each_centre(small: dict[str, np.ndar
     assert [sorted(part.tolist()) for part in p.train] == [[1], [0, 2]]
 
 
-def test_images_as_published_are_preprocessed_as_in_flamby(small: dict[str, np.ndarray], tmp_path: Path) -> None:
-    """A uniform 448 x 600 image stays uniform: resized, its colour becomes the grey of the same norm, (R²+G²+B²)^½ / √3."""
+def test_images_as_published_are_preprocessed_as_in_flamby(
+    small: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """A uniform 448 x 600 image stays uniform: resized, its colour becomes the grey of the same norm,
+    (R²+G²+B²)^½ / √3.
+    """
     folder = tmp_path / "ISIC2019"
     (folder / "ISIC_2019_Training_Input_preprocessed").rename(folder / "elsewhere")
     (folder / "ISIC_2019_Training_Input").mkdir()
@@ -113,8 +124,12 @@ def test_colour_constancy_evens_the_channels_sixth_order_norms_and_leaves_grey_a
     assert isic.colour_constancy(np.zeros((2, 2, 3), dtype=np.uint8)).max() == 0
 
 
-@pytest.mark.parametrize(("shape", "wanted"), [((448, 600), (224, 300)), ((1024, 767), (299, 224)), ((100, 100), (224, 224))])
-def test_the_shorter_side_becomes_224_and_the_other_follows_rounded_down(shape: tuple[int, int], wanted: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "wanted"), [((448, 600), (224, 300)), ((1024, 767), (299, 224)), ((100, 100), (224, 224))]
+)
+def test_the_shorter_side_becomes_224_and_the_other_follows_rounded_down(
+    shape: tuple[int, int], wanted: tuple[int, int]
+) -> None:
     assert isic.shorter_side(picture(*shape, 0)).shape[:2] == wanted
 
 
@@ -149,7 +164,9 @@ def test_a_missing_table_folder_or_image_and_a_table_without_columns_are_named(
         load_dataset("isic2019", tmp_path)
     (folder / "kept.jpg").rename(images / "ISIC_1.jpg")
     images.rename(folder / "images")
-    with pytest.raises(DataFileError, match="ISIC_2019_Training_Input_preprocessed or ISIC_2019_Training_Input is missing"):
+    with pytest.raises(
+        DataFileError, match="ISIC_2019_Training_Input_preprocessed or ISIC_2019_Training_Input is missing"
+    ):
         load_dataset("isic2019", tmp_path)
     (folder / "images").rename(images)
     (folder / "train_test_split").write_text("image,label\nISIC_1,0\n")
@@ -179,5 +196,7 @@ def test_a_round_over_the_centres_trains_efficientnet_on_bent_200x200_crops_and_
     rows = first.to_pandas()
     assert rows[(rows["split"] == "train") & rows["client"].notna()]["n"].tolist() == [1, 2]
     assert first.accuracy in (0.0, 1.0), "one test image"
-    plain = raffed.run(config.from_dict({**config.as_dict(), "data": {**config.as_dict()["data"], "transform": "plain"}}))
+    plain = raffed.run(
+        config.from_dict({**config.as_dict(), "data": {**config.as_dict()["data"], "transform": "plain"}})
+    )
     assert plain.hashes != first.hashes

@@ -1,4 +1,6 @@
-"""A data set made from a user's own arrays: whatever the type or the layout, the right numbers or a refusal in one line."""
+"""A data set made from a user's own arrays: whatever the type or the layout, the right numbers or a
+refusal in one line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def made(x: Any = X, y: Any = Y, **more: Any) -> Dataset:
     return Dataset("mine", x, y, **{"x_test": X[:2], "y_test": Y[:2], "num_classes": 3, **more})
 
 
-@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i4", "intp"])
+@pytest.mark.parametrize(
+    "kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", ">i4", "intp"]
+)
 def test_labels_of_any_type_of_integers_are_the_same_labels(kind: str) -> None:
     found = made(y=Y.astype(kind)).y_train
     assert found.dtype == np.int64
@@ -31,7 +35,9 @@ def test_yes_and_no_are_the_labels_1_and_0() -> None:
     assert made(y=Y == 1).y_train.tolist() == [0, 1, 0, 0, 1, 0]
 
 
-@pytest.mark.parametrize("y", [Y.tolist(), tuple(Y.tolist()), torch.from_numpy(Y)], ids=["list", "tuple", "tensor"])
+@pytest.mark.parametrize(
+    "y", [Y.tolist(), tuple(Y.tolist()), torch.from_numpy(Y)], ids=["list", "tuple", "tensor"]
+)
 def test_labels_that_are_no_array_become_one(y: Any) -> None:
     assert made(y=y).y_train.tolist() == Y.tolist()
 
@@ -62,7 +68,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no labels": ({"y": []}, "y_train has 0 entries for 6 images"),
     "labels from 1": ({"y": Y + 1}, "y_train goes from 1 to 3, wanted 0 to 2"),
     "labels below 0": ({"y": Y - 1}, "y_train goes from -1 to 1, wanted 0 to 2"),
-    "a label beyond int64": ({"y": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)}, "goes from 0 to 18446744073709551615"),
+    "a label beyond int64": (
+        {"y": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)},
+        "goes from 0 to 18446744073709551615",
+    ),
     "a test label out of range": ({"y_test": [0, 3]}, "y_test goes from 0 to 3"),
     "test labels for other images": ({"y_test": [0]}, "y_test has 1 entries for 2 images"),
     "float images": ({"x": X / 255}, r"x_train is float64 .* \(images \* 255\)\.round"),
@@ -74,7 +83,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "images of no size": ({"x": X[:, :, :0]}, "wanted"),
     "five axes": ({"x": X[None]}, "wanted"),
     "no training image": ({"x": X[:0], "y": []}, "there is no training image"),
-    "test images of another size": ({"x_test": X[:2, :, :4]}, r"x_test's images are \(1, 4, 5\), x_train's \(1, 8, 5\)"),
+    "test images of another size": (
+        {"x_test": X[:2, :, :4]},
+        r"x_test's images are \(1, 4, 5\), x_train's \(1, 8, 5\)",
+    ),
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, and max_value"),
     "groups for other images": ({"groups": [0, 1]}, "groups has 2 entries for 6 images"),
     "groups below 0": ({"groups": Y - 1}, "groups goes from -1"),

@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raffed.data.datasets import Dataset
-from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST, SPLITS, Partition, make_partition, parse_split
+from raffed.data.partition import (
+    BRINGS_TESTS,
+    DEFAULT_LOCAL_TEST,
+    SPLITS,
+    Partition,
+    make_partition,
+    parse_split,
+)
 from raffed.errors import UsageError
 
 ALL = (
@@ -40,7 +47,9 @@ PINNED = {
 }
 
 
-def made(text: str, seed: int = 0, n: int = 700, local_test: float | None = None) -> tuple[Partition, np.ndarray]:
+def made(
+    text: str, seed: int = 0, n: int = 700, local_test: float | None = None
+) -> tuple[Partition, np.ndarray]:
     labels = np.random.default_rng(1).permutation(np.arange(n, dtype=np.int64) % 10)
     groups = np.arange(n, dtype=np.int64) * 13 % 9
     return make_partition(parse_split(text), labels, 10, groups, seed, local_test), labels
@@ -109,7 +118,9 @@ def test_class_counts_count_the_training_part(text: str) -> None:
 
 
 def test_the_streams_that_numpy_freezes_give_these_hashes_on_every_platform_and_version() -> None:
-    """Recorded with numpy 2.4 and recomputed with numpy 1.26; NEP 19 freezes MT19937, SeedSequence, RandomState."""
+    """Recorded with numpy 2.4 and recomputed with numpy 1.26; NEP 19 freezes MT19937, SeedSequence,
+    RandomState.
+    """
     hashes = {text: made(text)[0].sha256()[:16] for text in ALL}
     assert hashes == PINNED
 
@@ -127,8 +138,12 @@ def test_dirichlet_with_alpha_a_hundredth_and_1000_clients_ends_with_nobody_empt
 
 
 @pytest.mark.parametrize("local_test", [0.0, 0.2])
-@pytest.mark.parametrize("scheme", ["dirichlet:{}:0.000001", "dirichlet-client:{}:0.000001", "iid:{}", "shards:{}:1"])
-def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(scheme: str, local_test: float) -> None:
+@pytest.mark.parametrize(
+    "scheme", ["dirichlet:{}:0.000001", "dirichlet-client:{}:0.000001", "iid:{}", "shards:{}:1"]
+)
+def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(
+    scheme: str, local_test: float
+) -> None:
     labels = np.arange(60, dtype=np.int64) % 3
     most = 30 if local_test else 60
     p = make_partition(parse_split(scheme.format(most)), labels, 3, None, 0, local_test)

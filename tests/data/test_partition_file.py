@@ -72,7 +72,9 @@ def test_the_file_of_a_stranger_is_read_when_nothing_is_wrong_with_it(tmp_path: 
         ({"sha256": np.str_("0" * 64)}, "do not have the stored sha256"),
     ],
 )
-def test_the_file_of_a_stranger_with_one_fault_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_the_file_of_a_stranger_with_one_fault_is_refused(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "p.npz"
     path.write_bytes(stored(**changes))
     with pytest.raises(UsageError) as caught:
@@ -106,8 +108,9 @@ def test_a_file_that_claims_to_unpack_to_more_than_the_limit_is_refused_before_i
     "fields",
     [
         b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,), }",  # petabytes
-        b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,), (((}",  # neither numpy's parser nor its tokeniser likes it
-        b"{'descr': '<i8', 'fortran_order': False, 'shape': \'\'\'3",
+        # Neither numpy's parser nor its tokeniser likes it
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,), (((}",
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': '''3",
         b"\xff\xfe{'descr'",
     ],
 )

@@ -1,4 +1,6 @@
-"""The picture of a partition: a missing class looks different from a single sample, and sums stand in the margins."""
+"""The picture of a partition: a missing class looks different from a single sample, and sums stand in the
+margins.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_a_missing_class_is_white_and_one_sample_is_clearly_not() -> None:
     image = heat.images[0]
     colours = image.to_rgba(image.get_array())
     assert heat.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
-    np.testing.assert_array_equal(colours[..., 3] == 0, counts == 0, "missing cells show the white background")
+    np.testing.assert_array_equal(
+        colours[..., 3] == 0, counts == 0, "missing cells show the white background"
+    )
     assert np.abs(colours[0, 1, :3] - 1).max() > 0.25
 
 

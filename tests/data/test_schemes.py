@@ -53,10 +53,16 @@ def test_p10c2_client_sizes_on_cifar_are_the_published_ones(cifar_labels: np.nda
 @pytest.mark.parametrize(
     ("clients", "classes", "num_classes", "low", "high"),
     [
-        (10, 2, 10, 2250, 10000), (10, 3, 10, 2833, 11250), (10, 5, 10, 3720, 9214), (50, 3, 10, 726, 1488),
-        (100, 3, 10, 388, 659), (10, 20, 100, 3266, 8166), (50, 10, 100, 650, 2018), (100, 10, 100, 372, 787),
+        (10, 2, 10, 2250, 10000),
+        (10, 3, 10, 2833, 11250),
+        (10, 5, 10, 3720, 9214),
+        (50, 3, 10, 726, 1488),
+        (100, 3, 10, 388, 659),
+        (10, 20, 100, 3266, 8166),
+        (50, 10, 100, 650, 2018),
+        (100, 10, 100, 372, 787),
     ],
-)  # fmt: skip
+)
 def test_client_sizes_over_50_seeds_span_the_published_range(
     clients: int, classes: int, num_classes: int, low: int, high: int
 ) -> None:
@@ -72,7 +78,10 @@ def test_client_sizes_over_50_seeds_span_the_published_range(
 
 @settings(deadline=None)
 @given(
-    clients=st.integers(1, 40), classes=st.integers(1, 12), num_classes=st.integers(1, 12), seed=st.integers(0, 2**40)
+    clients=st.integers(1, 40),
+    classes=st.integers(1, 12),
+    num_classes=st.integers(1, 12),
+    seed=st.integers(0, 2**40),
 )
 def test_class_lists_have_exactly_the_classes_asked_for_or_are_refused(
     clients: int, classes: int, num_classes: int, seed: int
@@ -87,7 +96,12 @@ def test_class_lists_have_exactly_the_classes_asked_for_or_are_refused(
 
 
 @settings(deadline=None, max_examples=40)
-@given(clients=st.integers(1, 30), classes=st.integers(1, 6), seed=st.integers(0, 1000), extra=st.integers(0, 200))
+@given(
+    clients=st.integers(1, 30),
+    classes=st.integers(1, 6),
+    seed=st.integers(0, 1000),
+    extra=st.integers(0, 200),
+)
 def test_pxcy_uses_every_sample_once_in_parts_that_differ_by_at_most_one(
     clients: int, classes: int, seed: int, extra: int
 ) -> None:
@@ -98,7 +112,9 @@ def test_pxcy_uses_every_sample_once_in_parts_that_differ_by_at_most_one(
     parts = schemes.by_class_lists(labels, 6, lists, seed)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
     for label in range(6):
-        sizes = [int(np.sum(labels[part] == label)) for part, own in zip(parts, lists, strict=True) if label in own]
+        sizes = [
+            int(np.sum(labels[part] == label)) for part, own in zip(parts, lists, strict=True) if label in own
+        ]
         assert max(sizes) - min(sizes) <= 1
         assert sizes == sorted(sizes, reverse=True), "the first parts are the larger ones"
     for part, own in zip(parts, lists, strict=True):
@@ -110,7 +126,9 @@ def test_exactly_disjoint_splits_have_equal_clients_without_a_common_class(
     clients: int, classes: int, num_classes: int
 ) -> None:
     labels = np.arange(50_000, dtype=np.int64) % num_classes
-    parts = schemes.by_class_lists(labels, num_classes, schemes.class_lists(clients, classes, num_classes, 3), seed=3)
+    parts = schemes.by_class_lists(
+        labels, num_classes, schemes.class_lists(clients, classes, num_classes, 3), seed=3
+    )
     assert {len(part) for part in parts} == {50_000 // clients}
     held = [set(labels[part].tolist()) for part in parts]
     assert sum(len(classes_) for classes_ in held) == len(set().union(*held)) == num_classes
@@ -142,7 +160,9 @@ def test_iid_clients_differ_by_at_most_one_sample_in_total_and_in_every_class(da
 
 
 def test_incomplete_number_of_classes_is_uniform_from_2_to_c() -> None:
-    """docs/papers/map.md §E2.3 S4: 1000 clients, 9 equally likely values; chi-square with 8 degrees of freedom exceeds 26.1 once in 1000."""
+    """docs/papers/map.md §E2.3 S4: 1000 clients, 9 equally likely values; chi-square with 8 degrees of
+    freedom exceeds 26.1 once in 1000.
+    """
     labels = np.arange(200_000, dtype=np.int64) % 10
     parts = schemes.incomplete(labels, 10, 1000, seed=0)
     held = np.bincount([len(np.unique(labels[part])) for part in parts], minlength=11)[2:]
@@ -151,7 +171,9 @@ def test_incomplete_number_of_classes_is_uniform_from_2_to_c() -> None:
 
 
 def test_incomplete_has_the_simulated_statistics_of_the_sheet(cifar_labels: np.ndarray) -> None:
-    """CIFAR-10, 100 clients, 20 seeds: 6.0 classes and 500 samples a client, sd 30 %, 53 to 67 holders a class."""
+    """CIFAR-10, 100 clients, 20 seeds: 6.0 classes and 500 samples a client, sd 30 %, 53 to 67 holders a
+    class.
+    """
     held, sizes, holders, leftovers = [], [], [], []
     for seed in range(20):
         parts = schemes.incomplete(cifar_labels, 10, 100, seed)
@@ -169,7 +191,9 @@ def test_incomplete_has_the_simulated_statistics_of_the_sheet(cifar_labels: np.n
 
 
 def test_incomplete_of_a_hundred_classes_has_the_statistics_of_the_sheet() -> None:
-    """CIFAR-100: 51.5 classes (the mean of 2 to 100 is 51) and 499 samples a client; within a client max/min is 2.2, up to 11."""
+    """CIFAR-100: 51.5 classes (the mean of 2 to 100 is 51) and 499 samples a client; within a client
+    max/min is 2.2, up to 11.
+    """
     labels, held, sizes, ratios = np.arange(50_000, dtype=np.int64) % 100, [], [], []
     for seed in range(20):
         for part in schemes.incomplete(labels, 100, 100, seed):
@@ -192,7 +216,9 @@ def test_incomplete_classes_of_a_client_are_nearly_balanced(cifar_labels: np.nda
     assert np.mean(ratios) == pytest.approx(1.35, abs=0.15)
 
 
-def test_incomplete_covers_all_classes_even_with_one_client_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_covers_all_classes_even_with_one_client_or_says_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     labels = np.arange(100, dtype=np.int64) % 10
     (only,) = schemes.incomplete(labels, 10, 1, seed=0)
     assert set(labels[only].tolist()) == set(range(10))
@@ -223,8 +249,10 @@ def test_dirichlet_client_with_a_huge_alpha_differs_in_quantity_alone() -> None:
 
 
 def test_dirichlet_client_draws_each_clients_shares_of_the_classes() -> None:
-    """π_k ~ Dir(a·1_C), here a = 0.1, C = 10: a share has variance 0.09/(10a + 1) = 0.045. Sizes vary as LogNormal(0, 0.3) does,
-    about 0.31 of their mean; were each class dealt over the clients by Dir(a), they would by 1.0."""
+    """π_k ~ Dir(a·1_C), here a = 0.1, C = 10: a share has variance 0.09/(10a + 1) = 0.045. Sizes vary as
+    LogNormal(0, 0.3) does, about 0.31 of their mean; were each class dealt over the clients by Dir(a), they
+    would by 1.0.
+    """
     labels = np.arange(1_000_000, dtype=np.int64) % 10
     parts = schemes.dirichlet_client(labels, 10, 1000, 0.1, seed=0)
     counts = np.stack([np.bincount(labels[part], minlength=10) for part in parts])
@@ -234,7 +262,11 @@ def test_dirichlet_client_draws_each_clients_shares_of_the_classes() -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(alpha=st.sampled_from([1e-6, 1e-3, 0.01, 0.5, 1e6]), clients=st.integers(1, 60), seed=st.integers(0, 10**6))
+@given(
+    alpha=st.sampled_from([1e-6, 1e-3, 0.01, 0.5, 1e6]),
+    clients=st.integers(1, 60),
+    seed=st.integers(0, 10**6),
+)
 def test_both_dirichlets_use_every_sample_once(alpha: float, clients: int, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, 7, 300)
     for scheme in (schemes.dirichlet, schemes.dirichlet_client):
@@ -262,7 +294,9 @@ def test_with_minimum_takes_from_the_largest_first() -> None:
 
 
 def test_shards_are_pieces_of_the_sorted_labels(cifar_labels: np.ndarray) -> None:
-    """McMahan et al.: 200 shards of 250 lie inside one class each, so a client of two has at most two classes."""
+    """McMahan et al.: 200 shards of 250 lie inside one class each, so a client of two has at most two
+    classes.
+    """
     parts = schemes.shards(cifar_labels, 10, 100, 2, seed=0)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(50_000))
     assert {len(part) for part in parts} == {500}

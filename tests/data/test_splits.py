@@ -27,7 +27,10 @@ from raffed.errors import UsageError
         ("EQUAL:100:5:duplicates", Split("equal", clients=100, classes=5, options=("duplicates",))),
         ("lognormal:150:3", Split("lognormal", clients=150, classes=3)),
         ("stages:20:4:5:if50", Split("stages", clients=20, classes=4, stages=5, imbalance=50.0)),
-        ("Stages:20:4:5:IF1.5:Outer", Split("stages", clients=20, classes=4, stages=5, imbalance=1.5, options=("outer",))),
+        (
+            "Stages:20:4:5:IF1.5:Outer",
+            Split("stages", clients=20, classes=4, stages=5, imbalance=1.5, options=("outer",)),
+        ),
         (
             "stages:4:4:5:if50:n500:balanced:sorted_shards",
             Split("stages", 4, 4, stages=5, imbalance=50.0, n_max=500, options=("sorted_shards", "balanced")),

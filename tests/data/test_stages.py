@@ -1,4 +1,6 @@
-"""GLDP's split [N, S, M]: the counts, slots and constraints of docs/papers/gldp.md §EA2, its test mixes, and when a client has which part."""
+"""GLDP's split [N, S, M]: the counts, slots and constraints of docs/papers/gldp.md §EA2, its test mixes,
+and when a client has which part.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,16 @@ from raffed.data.partition import Partition, Stages, make_partition, parse_split
 from raffed.errors import UsageError
 
 LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
-    (10, 5000, 10, 20_431, 500), (10, 5000, 50, 13_996, 100), (10, 5000, 100, 12_406, 50),
-    (100, 500, 10, 19_573, 50), (100, 500, 50, 12_608, 10), (100, 500, 100, 10_847, 5),
-    (200, 500, 10, 39_072, 50), (200, 500, 50, 25_082, 10), (200, 500, 100, 21_549, 5),
-]  # fmt: skip
+    (10, 5000, 10, 20_431, 500),
+    (10, 5000, 50, 13_996, 100),
+    (10, 5000, 100, 12_406, 50),
+    (100, 500, 10, 19_573, 50),
+    (100, 500, 50, 12_608, 10),
+    (100, 500, 100, 10_847, 5),
+    (200, 500, 10, 39_072, 50),
+    (200, 500, 50, 25_082, 10),
+    (200, 500, 100, 21_549, 5),
+]
 CIFAR10_TAILS = {
     100: [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50],
     50: [5000, 3237, 2096, 1357, 878, 568, 368, 238, 154, 100],
@@ -50,18 +58,24 @@ def labels_of(classes: int, each: int) -> np.ndarray:
 
 
 @lru_cache
-def drawn(classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int, seed: int = 0) -> tuple[list, int]:
+def drawn(
+    classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int, seed: int = 0
+) -> tuple[list, int]:
     pools = schemes.shuffled_classes(labels_of(classes, n_max), classes, seed)
     return stages.units(pools, clients, each, count, imbalance, None, "waterfill", seed)
 
 
-def made(text: str, seed: int = 0, classes: int = 10, each: int = 500) -> tuple[Partition, np.ndarray, np.ndarray]:
+def made(
+    text: str, seed: int = 0, classes: int = 10, each: int = 500
+) -> tuple[Partition, np.ndarray, np.ndarray]:
     labels, tests = labels_of(classes, each), labels_of(classes, each // 5)
     return make_partition(parse_split(text), labels, classes, None, seed, None, tests), labels, tests
 
 
 @pytest.mark.parametrize(("classes", "n_max", "imbalance", "total", "last"), LONG_TAILS)
-def test_long_tails_have_the_sheet_s_totals(classes: int, n_max: int, imbalance: int, total: int, last: int) -> None:
+def test_long_tails_have_the_sheet_s_totals(
+    classes: int, n_max: int, imbalance: int, total: int, last: int
+) -> None:
     counts = class_sets.long_tail(np.full(classes, n_max), imbalance)
     assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
 
@@ -72,7 +86,9 @@ def test_cifar_10_s_long_tails_written_out(imbalance: int) -> None:
 
 
 def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_a_larger_one() -> None:
-    """IF 4 over three classes: shares 1, 1/2, 1/4. 30 of the last class allow a head of 120; 50 of the second one of 100."""
+    """IF 4 over three classes: shares 1, 1/2, 1/4. 30 of the last class allow a head of 120; 50 of the
+    second one of 100.
+    """
     assert class_sets.long_tail(np.array([500, 50, 30]), 4).tolist() == [100, 50, 25]
     assert class_sets.long_tail(np.array([500, 50, 30]), 4, n_max=40).tolist() == [40, 20, 10]
     with pytest.raises(UsageError, match=r"n101: .* the data has 100"):
@@ -92,7 +108,9 @@ def test_waterfill_gives_the_sheet_s_slots(each: int, imbalance: int, slots: lis
 def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> None:
     units, classes = data.draw(st.integers(1, 15)), data.draw(st.integers(1, 8))
     each = data.draw(st.integers(1, 9))
-    counts = np.array(data.draw(st.lists(st.integers(1, 200), min_size=classes, max_size=classes)), dtype=np.int64)
+    counts = np.array(
+        data.draw(st.lists(st.integers(1, 200), min_size=classes, max_size=classes)), dtype=np.int64
+    )
     try:
         slots = class_sets.waterfill_slots(counts, units, each)
     except UsageError:
@@ -131,7 +149,9 @@ def test_the_split_tables_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[4] == 5])
 def test_later_stages_bring_new_classes_but_for_the_few_the_sheet_counts(case: tuple[int, ...]) -> None:
-    """§EA2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for CIFAR-10 at 50 and 100."""
+    """§EA2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for
+    CIFAR-10 at 50 and 100.
+    """
     units, stale = drawn(*case)
     classes, n_max, clients, _, count, imbalance = case
     labels, found = labels_of(classes, n_max), 0
@@ -203,7 +223,9 @@ def test_the_parts_of_a_client_s_stages_are_its_list_and_a_stage_tests_on_all_up
 
 
 def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once() -> None:
-    """docs/papers/gldp.md §10 no. 15: K = 2, M = 3 are six exchanges: 1,2,3,1,2,3 or 1,1,2,2,3,3; two drawings of participants if inner."""
+    """docs/papers/gldp.md §10 no. 15: K = 2, M = 3 are six exchanges: 1,2,3,1,2,3 or 1,1,2,2,3,3; two
+    drawings of participants if inner.
+    """
     lengths = np.ones((1, 3), dtype=np.int64)
     inner, outer = Stages(lengths, lengths), Stages(lengths, lengths, "outer")
     assert [inner.at(t, 6) + 1 for t in range(6)] == [1, 2, 3, 1, 2, 3]
@@ -222,7 +244,9 @@ def test_the_order_is_part_of_the_split_and_of_its_hash() -> None:
     assert inner.sha256() != outer.sha256()
 
 
-@pytest.mark.parametrize("text", ["stages:4:4:5:if10", "stages:4:4:5:if10:outer", "equal:10:3", "stages:20:4:1:if50"])
+@pytest.mark.parametrize(
+    "text", ["stages:4:4:5:if10", "stages:4:4:5:if10:outer", "equal:10:3", "stages:20:4:1:if50"]
+)
 def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: str, tmp_path: Path) -> None:
     p, labels, tests = made(text)
     p.save(tmp_path / "p.npz")
@@ -249,7 +273,9 @@ def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: s
         ({"stage_order": np.str_("outer")}, "do not have the stored sha256"),
     ],
 )
-def test_a_stranger_s_file_with_wrong_stages_is_refused(changes: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:
+def test_a_stranger_s_file_with_wrong_stages_is_refused(
+    changes: dict[str, np.ndarray], said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "p.npz"
     made("stages:4:4:5:if10")[0].save(path)
     with np.load(path) as stored:

@@ -44,7 +44,9 @@ def test_digits_are_scaled_by_16() -> None:
 
 
 def test_resizing_2_to_4_pixels_interpolates_a_quarter_of_the_way() -> None:
-    """align_corners=False: output pixel centres lie at -1/4, 1/4, 3/4, 5/4 of the input's, clamped at the ends."""
+    """align_corners=False: output pixel centres lie at -1/4, 1/4, 3/4, 5/4 of the input's, clamped at the
+    ends.
+    """
     raw = np.array([0, 4], dtype=np.uint8).reshape(1, 1, 1, 2).repeat(2, 2)
     got = prepare_images(raw, Transform(size=4), 4)
     assert got[0, 0].tolist() == [[0.0, 0.25, 0.75, 1.0]] * 4
@@ -77,7 +79,9 @@ def test_augment_without_anything_to_do_returns_x_itself_and_leaves_the_generato
 
 
 def every_crop(raw: np.ndarray, t: Transform) -> torch.Tensor:
-    """All (2p+1)² crops of one raw image and their mirror images, padded raw and then prepared, by torchvision."""
+    """All (2p+1)² crops of one raw image and their mirror images, padded raw and then prepared, by
+    torchvision.
+    """
     mode = "constant" if t.padding_mode == "zeros" else "reflect"
     padded = vision.pad(torch.from_numpy(raw), [t.crop_padding], padding_mode=mode)
     side, shifts = raw.shape[-1], range(2 * t.crop_padding + 1)
@@ -88,7 +92,9 @@ def every_crop(raw: np.ndarray, t: Transform) -> torch.Tensor:
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 @pytest.mark.parametrize("flip", [False, True])
-def test_every_augmented_image_is_one_of_torchvisions_crops_and_all_of_them_occur(mode: str, flip: bool) -> None:
+def test_every_augmented_image_is_one_of_torchvisions_crops_and_all_of_them_occur(
+    mode: str, flip: bool
+) -> None:
     t = Transform(**COLOUR, crop_padding=2, padding_mode=mode, flip=flip)
     raw = images(1, side=8)
     possible = every_crop(raw[0], t)
@@ -144,7 +150,9 @@ def test_rotation_is_torchvisions_nearest_rotation_of_the_raw_image(width: int) 
     t = Transform(**COLOUR, rotation_degrees=15.0)
     raw = images(20, side=48)[:, :, :32, :width].copy()
     angles = (2 * torch.rand((20, 4), generator=generator(), dtype=torch.float64)[:, 3] - 1) * 15
-    turned = [vision.rotate(torch.from_numpy(x), float(a), fill=[0.0]) for x, a in zip(raw, angles, strict=True)]
+    turned = [
+        vision.rotate(torch.from_numpy(x), float(a), fill=[0.0]) for x, a in zip(raw, angles, strict=True)
+    ]
     expected = prepare_images(torch.stack(turned).numpy(), t, 255)
     got = augment(prepare_images(raw, t, 255), t, generator())
     agree = (got == expected).all(dim=1).float().mean()
@@ -186,22 +194,42 @@ def test_the_papers_constants() -> None:
     )
     assert transform_for("cifar10", "fedmr").padding_mode == "reflect"
     assert transform_for("cifar100", "fedmr").rotation_degrees == 15
-    assert not any(TRANSFORMS[name, style].flip for name in ("femnist", "mnist", "svhn", "digits") for style in STYLES)
+    assert not any(
+        TRANSFORMS[name, style].flip for name in ("femnist", "mnist", "svhn", "digits") for style in STYLES
+    )
 
 
 FEDMR = {  # docs/papers/fedmr.md §E1: mean, std, crop padding, its mode, flip, rotation in degrees, centre
     "fashion-mnist": ((0.0,), (1.0,), 0, "zeros", False, 0.0, None),
-    "svhn": ((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614), 0, "zeros", False, 0.0, None),
+    "svhn": (
+        (0.4376821, 0.4437697, 0.47280442),
+        (0.19803012, 0.20101562, 0.19703614),
+        0,
+        "zeros",
+        False,
+        0.0,
+        None,
+    ),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), 4, "reflect", True, 0.0, None),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 4, "zeros", True, 15.0, None),
-    "isic2019": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0, "zeros", False, 0.0, 200),  # ImageNet's; see `FlambyAugment`
+    "isic2019": (
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+        0,
+        "zeros",
+        False,
+        0.0,
+        200,
+    ),  # ImageNet's; see `FlambyAugment`
 }
 
 
 @pytest.mark.parametrize("name", FEDMR)
 def test_fedmrs_constants_are_the_sheets_by_value(name: str) -> None:
     t = transform_for(name, "fedmr")
-    assert (t.mean, t.std, t.crop_padding, t.padding_mode, t.flip, t.rotation_degrees, t.centre) == FEDMR[name]
+    assert (t.mean, t.std, t.crop_padding, t.padding_mode, t.flip, t.rotation_degrees, t.centre) == FEDMR[
+        name
+    ]
     assert t.size is None
     assert (t.flamby is None) == (name != "isic2019")
 
@@ -209,6 +237,12 @@ def test_fedmrs_constants_are_the_sheets_by_value(name: str) -> None:
 def test_unknown_styles_and_impossible_transforms_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="fedmr"):
         transform_for("digits", "fedm")
-    for wrong in ({"std": (0.0,)}, {"std": (1.0, 1.0)}, {"crop_padding": -1}, {"padding_mode": "mirror"}, {"size": 0}):
+    for wrong in (
+        {"std": (0.0,)},
+        {"std": (1.0, 1.0)},
+        {"crop_padding": -1},
+        {"padding_mode": "mirror"},
+        {"size": 0},
+    ):
         with pytest.raises(UsageError):
             Transform(**wrong)

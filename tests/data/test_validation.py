@@ -1,4 +1,6 @@
-"""The validation part: training data of a client that it does not train on, so that nothing is chosen on test data."""
+"""The validation part: training data of a client that it does not train on, so that nothing is chosen on
+test data.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_every_client_gives_a_share_of_its_training_samples_and_of_nothing_else(
     for client in range(10):
         before = whole.train[client]
         assert len(divided.val[client]) == len(before) // 4
-        assert np.array_equal(np.sort(np.concatenate([divided.train[client], divided.val[client]])), np.sort(before))
+        assert np.array_equal(
+            np.sort(np.concatenate([divided.train[client], divided.val[client]])), np.sort(before)
+        )
         assert divided.test[client] is whole.test[client]
 
 
@@ -38,14 +42,24 @@ def test_the_samples_that_stay_keep_their_order(whole: Partition) -> None:
 
 
 def test_the_seed_decides_which_and_another_seed_chooses_others(whole: Partition) -> None:
-    assert held_out(whole, 0.25, 3).sha256() == held_out(whole, 0.25, 3).sha256() != held_out(whole, 0.25, 4).sha256()
+    assert (
+        held_out(whole, 0.25, 3).sha256()
+        == held_out(whole, 0.25, 3).sha256()
+        != held_out(whole, 0.25, 4).sha256()
+    )
 
 
 def test_a_share_of_zero_changes_no_bit_of_a_partition_or_of_an_identity(whole: Partition) -> None:
     """The hash is the one that a default FedMR run had before validation parts existed."""
     assert held_out(whole, 0.0, 3) is whole
-    assert RunConfig(method="fedmr").identity() == "0ed7dbb099793a1975d878b06f36a2d9f7c0b046cab411a2b705683c3ed4e811"
-    assert RunConfig(method="fedmr", data=Data(validation=0.1)).identity() != RunConfig(method="fedmr").identity()
+    assert (
+        RunConfig(method="fedmr").identity()
+        == "0ed7dbb099793a1975d878b06f36a2d9f7c0b046cab411a2b705683c3ed4e811"
+    )
+    assert (
+        RunConfig(method="fedmr", data=Data(validation=0.1)).identity()
+        != RunConfig(method="fedmr").identity()
+    )
 
 
 def test_a_client_with_one_sample_keeps_it_and_one_with_two_gives_one() -> None:
@@ -90,4 +104,8 @@ def test_where_no_client_can_hold_a_sample_out_the_run_is_refused() -> None:
 
 def test_data_that_come_in_stages_have_no_validation_part() -> None:
     with pytest.raises(UsageError, match=r"data\.validation = 0\.2: clients whose data come in stages"):
-        prepare_run(RunConfig(data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)))
+        prepare_run(
+            RunConfig(
+                data=Data("digits", "stages:4:2:2:if2", validation=0.2), federation=Federation(rounds=2)
+            )
+        )

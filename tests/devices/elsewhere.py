@@ -1,7 +1,9 @@
-"""A device whose memory is not the CPU's, without hardware: tensors that say they are `elsewhere:0` and compute on the CPU.
+"""A device whose memory is not the CPU's, without hardware: tensors that say they are `elsewhere:0` and
+compute on the CPU.
 
-What a GPU would refuse is refused: an operation over tensors of both sides (but for numbers without dimensions, and indices),
-and reading one as a NumPy array. Since the kernels are the CPU's, what is left must have the CPU's bits.
+What a GPU would refuse is refused: an operation over tensors of both sides (but for numbers without
+dimensions, and indices), and reading one as a NumPy array. Since the kernels are the CPU's, what is left must
+have the CPU's bits.
 """
 
 from __future__ import annotations
@@ -34,7 +36,12 @@ class Elsewhere(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> Elsewhere:
         made = torch.Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=f"{NAME}:0"
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=f"{NAME}:0",
         )
         made.held = held
         return made
@@ -64,7 +71,9 @@ class Elsewhere(Tensor):
 
     def __getitem__(self, index: Any) -> Tensor:
         parts = index if isinstance(index, tuple) else (index,)
-        return super().__getitem__(tuple(torch.as_tensor(part) if isinstance(part, list) else part for part in parts))
+        return super().__getitem__(
+            tuple(torch.as_tensor(part) if isinstance(part, list) else part for part in parts)
+        )
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Elsewhere({self.held!r})"
@@ -87,8 +96,12 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out.clone() if name == "_to_copy" else out
     if name == "copy_":
         return args[0]
-    known = {id(x.held): x for x in given if isinstance(x, Elsewhere)}  # what is changed in place is returned as it was given
-    return pytree.tree_map(lambda x: x if not isinstance(x, Tensor) else known[id(x)] if id(x) in known else Elsewhere(x), out)
+    known = {
+        id(x.held): x for x in given if isinstance(x, Elsewhere)
+    }  # what is changed in place is returned as it was given
+    return pytree.tree_map(
+        lambda x: x if not isinstance(x, Tensor) else known[id(x)] if id(x) in known else Elsewhere(x), out
+    )
 
 
 def _check(name: str, given: list[Tensor], args: Any) -> None:
@@ -103,11 +116,15 @@ def _check(name: str, given: list[Tensor], args: Any) -> None:
     here = any(isinstance(x, Elsewhere) for x in given)
     there = [x for x in given if isinstance(x, Tensor) and not isinstance(x, Elsewhere) and x.dim()]
     if here and there:
-        raise MixedError(f"{name}: one tensor is on {NAME}, another of shape {tuple(there[0].shape)} on the CPU")
+        raise MixedError(
+            f"{name}: one tensor is on {NAME}, another of shape {tuple(there[0].shape)} on the CPU"
+        )
 
 
 def register() -> None:
-    """Make the device known to torch, before the process's first backward pass: that is when torch counts devices."""
+    """Make the device known to torch, before the process's first backward pass: that is when torch counts
+    devices.
+    """
     if not _kept:
         _setup_privateuseone_for_python_backend(NAME)
         library = torch.library.Library("_", "IMPL")
@@ -118,8 +135,9 @@ def register() -> None:
 def install(put: Callable[[Any, str, Any], None]) -> torch.device:
     """The device, registered.
 
-    `put(where, name, value)` replaces what torch cannot be told of a device made in Python: how `torch.tensor` puts one there,
-    and generators of its own. Dropout's numbers are drawn on the CPU and moved, so that they are those of a run on the CPU.
+    `put(where, name, value)` replaces what torch cannot be told of a device made in Python: how
+    `torch.tensor` puts one there, and generators of its own. Dropout's numbers are drawn on the CPU and
+    moved, so that they are those of a run on the CPU.
     """
     register()
     plain, drawn = torch.tensor, seeded_dropout.draw

@@ -2,8 +2,8 @@
 
     python -m tests.devices.on_ray METHOD FOLDER
 
-The actors are raffed's, put on the device of this folder where they would take the GPU that Ray assigned. Prints JSON: the run's
-hashes, and what each actor found itself to be.
+The actors are raffed's, put on the device of this folder where they would take the GPU that Ray assigned.
+Prints JSON: the run's hashes, and what each actor found itself to be.
 """
 
 from __future__ import annotations
@@ -39,26 +39,43 @@ class ActorElsewhere(client_actor.ClientActor.__ray_metadata__.modified_class): 
 
     def ready(self) -> dict[str, Any]:
         ids = ray.get_runtime_context().get_accelerator_ids()["GPU"]
-        return {**super().ready(), "assigned": self._assigned, "gpus": ids, "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}
+        return {
+            **super().ready(),
+            "assigned": self._assigned,
+            "gpus": ids,
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
 
 
 def main(method: str, path: Path) -> None:
     os.environ.update(QUIET_RAY)
     ray.init(
-        num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
+        num_cpus=2,
+        num_gpus=1,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
         runtime_env=RuntimeEnv(env_vars={"PYTHONPATH": os.getcwd()}),
-    )  # fmt: skip
+    )
     try:
-        setup = prepare_run(on(small(method), execution="ray", gpu_fraction=0.5, address="auto"))  # "auto": none is looked for here
+        setup = prepare_run(
+            on(small(method), execution="ray", gpu_fraction=0.5, address="auto")
+        )  # "auto": none is looked for here
         plan = make_plan(setup.config, 10, Resources(2, 1, 2**40))
         driver.ClientActor = ActorElsewhere  # type: ignore[misc,assignment]
         reference = ray.put(setup)
-        actors = [driver.start_actor(reference, plan, number, path / "vaults") for number in range(len(plan.homes))]
+        actors = [
+            driver.start_actor(reference, plan, number, path / "vaults") for number in range(len(plan.homes))
+        ]
         pool = RayPool(setup, reference, plan, path / "vaults", actors, driver.start_actor)
         for _ in conduct_at(setup, path, False, pool, lambda: False):
             pass
         about = read_run(path)
-        print(json.dumps({"hashes": about["hashes"], "places": about["placement"]["places"], "num_gpus": plan.num_gpus}))
+        print(
+            json.dumps(
+                {"hashes": about["hashes"], "places": about["placement"]["places"], "num_gpus": plan.num_gpus}
+            )
+        )
     finally:
         ray.shutdown()
 

@@ -1,7 +1,8 @@
-"""Clients on a device that is not the CPU, the server on it: every method trains there, and has the CPU's bits.
+"""Clients on a device that is not the CPU, the server on it: every method trains there, and has the CPU's
+bits.
 
-A GPU's kernels round in their own way, which is all that such a device leaves out (tests/devices/elsewhere.py): what is moved,
-and when, is here as it is there.
+A GPU's kernels round in their own way, which is all that such a device leaves out
+(tests/devices/elsewhere.py): what is moved, and when, is here as it is there.
 """
 
 from __future__ import annotations
@@ -46,26 +47,37 @@ BATCHNORM = replace(BASE, model=Model("resnet8"), local=Local(lr=0.05, batch_siz
 VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
     "survey, validation, spectrum": (
         replace(
-            BASE, data=replace(BASE.data, validation=0.2), federation=replace(BASE.federation, survey=1, measures="spectrum")
+            BASE,
+            data=replace(BASE.data, validation=0.2),
+            federation=replace(BASE.federation, survey=1, measures="spectrum"),
         ),
         tuple(METHODS),
     ),
     "BatchNorm": (BATCHNORM, ("fedavg", "map", "fedmr", "gldp", "feddf", "ditto")),
     "stacks, BatchNorm": (replace(BATCHNORM, numerics=Numerics(cohort=3)), ("fedavg", "map", "perfedavg")),
     "stages": (
-        replace(BASE, data=Data("digits", "stages:4:3:3:if4"), federation=Federation(rounds=3, participation=0.5)),
+        replace(
+            BASE, data=Data("digits", "stages:4:3:3:if4"), federation=Federation(rounds=3, participation=0.5)
+        ),
         ("gldp", "fedavg", "fedproto"),
     ),
     "clipped": (replace(BASE, privacy=Privacy(clip=0.5)), ("fedavg", "fedprox")),
     "masks": (replace(BASE, privacy=Privacy(masks=True)), ("fedavg", "fedmr")),
-    "damaged uploads": (replace(BASE, faults=Faults(corrupt=0.5, straggle=0.5)), ("fedavg", "fedmr", "scaffold")),
-    "cropped, flipped, rotated": (replace(BASE, data=replace(BASE.data, transform="fedmr")), ("fedavg", "fedphp")),
+    "damaged uploads": (
+        replace(BASE, faults=Faults(corrupt=0.5, straggle=0.5)),
+        ("fedavg", "fedmr", "scaffold"),
+    ),
+    "cropped, flipped, rotated": (
+        replace(BASE, data=replace(BASE.data, transform="fedmr")),
+        ("fedavg", "fedphp"),
+    ),
 }
 
 
 class Posting(SerialBackend):
-    """One process that posts what a host answers, as actors do: a tensor of the device cannot travel. All vaults but the one used
-    last are on disk, where there is no device."""
+    """One process that posts what a host answers, as actors do: a tensor of the device cannot travel. All
+    vaults but the one used last are on disk, where there is no device.
+    """
 
     def __init__(self, setup: Setup, vaults: Path, device: torch.device | str) -> None:
         super().__init__(setup, vaults)
@@ -78,7 +90,9 @@ class Posting(SerialBackend):
 
 
 def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[Any, ...]:
-    """Hashes of every round's weights and of the last vaults, and what a watcher saw, but for the time it took."""
+    """Hashes of every round's weights and of the last vaults, and what a watcher saw, but for the time it
+    took.
+    """
     setup = prepare_run(config)
     runtime = Posting(setup, path / "vaults", device)
     run = federation.RoundLoop(setup, runtime, RunFolder(path / "run", setup))
@@ -89,7 +103,9 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     return run.round_hashes, digests, str(events)
 
 
-@pytest.mark.parametrize(("variant", "name"), [(v, name) for v, (_, names) in VARIANTS.items() for name in names])
+@pytest.mark.parametrize(
+    ("variant", "name"), [(v, name) for v, (_, names) in VARIANTS.items() for name in names]
+)
 def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     variant: str, name: str, tmp_path: Path, device: torch.device
 ) -> None:
@@ -99,21 +115,30 @@ def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
 
 @over_methods
 @pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
-def test_rounds_with_dropout_batchnorm_and_augmentation(name: str, cohort: bool, device: torch.device) -> None:
+def test_rounds_with_dropout_batchnorm_and_augmentation(
+    name: str, cohort: bool, device: torch.device
+) -> None:
     """Server and vaults, bit for bit; the server's side holds nothing of the device."""
     ended = []
     for where in (torch.device("cpu"), device):
         net = Network(module(norm=True, dropout=0.3), where)
         data = [ClientData(one.x.to(where), one.y.to(where), one.class_counts.to(where)) for one in clients()]
         tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [0, 1, 2, 3])
-        assert all((type(t) is Elsewhere) == (where == device) for c in tiny.vaults for t in leaves(tiny.vaults[c]) if t.numel())
+        assert all(
+            (type(t) is Elsewhere) == (where == device)
+            for c in tiny.vaults
+            for t in leaves(tiny.vaults[c])
+            if t.numel()
+        )
         assert not any(type(t) is Elsewhere for t in leaves(tiny.server))
         ended.append([t.cpu() for t in tiny.everything()])
     assert same_bits(*ended)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(name: str, tmp_path: Path, device: torch.device) -> None:
+def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(
+    name: str, tmp_path: Path, device: torch.device
+) -> None:
     for place, where in (("here", "cpu"), ("there", str(device))):
         execute_study(Work(name, "smoke", 0, tmp_path / place, device=where))
     files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.parquet"))
@@ -132,7 +157,9 @@ def test_layers_that_clients_keep_are_summed_wherever_they_lie(
     where = [own[0], own[1].to(device)] if first_here else [own[0].to(device), own[1]]
     monkeypatch.setattr(host.store, "get", lambda client, version: ClientState(where[client], Params({}), {}))
     total = PointSum()
-    total.merge(host.own_layers(ActorShare(((ParticipantOrder(0, 0.5, 1), ParticipantOrder(1, 0.5, 1)),), False)))
+    total.merge(
+        host.own_layers(ActorShare(((ParticipantOrder(0, 0.5, 1), ParticipantOrder(1, 0.5, 1)),), False))
+    )
     assert total.value(own[0])["head.weight"].tolist() == [[3.0] * 3] * 2
 
 

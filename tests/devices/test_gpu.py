@@ -1,4 +1,6 @@
-"""On a real GPU, where there is one: every method trains there, the same bits each time and for any packing."""
+"""On a real GPU, where there is one: every method trains there, the same bits each time and for any
+packing.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ if not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 DEVICE = "cuda"
 CONFIG = RunConfig(
-    method="map", data=Data("digits", "dirichlet:6:0.3", local_test=0.2), model=Model("resnet8"),
-    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1), federation=Federation(rounds=2),
+    method="map",
+    data=Data("digits", "dirichlet:6:0.3", local_test=0.2),
+    model=Model("resnet8"),
+    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1),
+    federation=Federation(rounds=2),
     runtime=Runtime(execution="serial", gpu_fraction=1.0),
-)  # fmt: skip
+)
 
 
 def trained(name: str, device: str, cohort: bool = False) -> list[torch.Tensor]:
@@ -51,7 +56,9 @@ def test_stacks_train_on_a_gpu_the_same_bits_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize("cohort", [0, 3])
-def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(cohort: int, tmp_path: Path) -> None:
+def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(
+    cohort: int, tmp_path: Path
+) -> None:
     config = replace(CONFIG, numerics=Numerics(cohort))
     alone = raffed.run(config, tmp_path / "serial").hashes
     for k in (1, 2, 3):

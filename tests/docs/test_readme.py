@@ -23,18 +23,24 @@ def test_readme_s_table_of_methods_is_the_one_made_from_the_code() -> None:
     assert table().count("\n") == len(METHODS) + 2
 
 
-def test_the_division_that_readme_writes_is_one_that_a_run_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_division_that_readme_writes_is_one_that_a_run_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two clients with even and with odd numerals, a fifth of either kept for its own tests."""
     monkeypatch.chdir(tmp_path)
     text = README.read_text(encoding="utf-8")
     [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ".save(" in one]
     exec(compile(block, str(README), "exec"), {})
-    config = RunConfig(data=Data(split="file:parity.npz"), federation=Federation(1), runtime=Runtime(execution="serial"))
+    config = RunConfig(
+        data=Data(split="file:parity.npz"), federation=Federation(1), runtime=Runtime(execution="serial")
+    )
     assert not math.isnan(raffed.run(config).personalization)
     stored = np.load("parity.npz")
     assert [name for name in stored.files if f"`{name}`" not in text] == []
-    parities = [np.unique(load_dataset("digits").y_train[own] % 2).tolist() for own in np.split(
-        stored["train_indices"], np.cumsum(stored["train_lengths"])[:-1])]  # fmt: skip
+    parities = [
+        np.unique(load_dataset("digits").y_train[own] % 2).tolist()
+        for own in np.split(stored["train_indices"], np.cumsum(stored["train_lengths"])[:-1])
+    ]
     assert parities == [[0], [1]]
 
 

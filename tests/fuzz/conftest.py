@@ -13,8 +13,11 @@ from tests.fuzz.harness import Source
 def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     root = tmp_path_factory.mktemp("fuzz")
     config = RunConfig(
-        method="scamap", data=raffed.Data(split="iid:3", local_test=0.2), model=raffed.Model("mlp", {"hidden": [4]}),
-        federation=raffed.Federation(rounds=2), runtime=raffed.Runtime(execution="serial"),
-    )  # fmt: skip
+        method="scamap",
+        data=raffed.Data(split="iid:3", local_test=0.2),
+        model=raffed.Model("mlp", {"hidden": [4]}),
+        federation=raffed.Federation(rounds=2),
+        runtime=raffed.Runtime(execution="serial"),
+    )
     raffed.run(config, root / "run")
     return Source(root / "run", root / "work")

@@ -10,22 +10,72 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-ODD_NUMBERS = [0, -1, 1, 2, 10**6, 10**9, 2**31, 2**63, -(2**63), 2**64, 10**30, 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308]
+ODD_NUMBERS = [
+    0,
+    -1,
+    1,
+    2,
+    10**6,
+    10**9,
+    2**31,
+    2**63,
+    -(2**63),
+    2**64,
+    10**30,
+    0.0,
+    -0.0,
+    0.5,
+    1e-320,
+    1e308,
+    -1e308,
+]
 ODD_FLOATS = [float("nan"), float("inf"), -float("inf")]
-ODD_TEXTS = ["", " ", "..", "../../x", "/etc/passwd", "\x00", "\ud7ff", "é" * 50, "a" * 5000, "{}", "[]", "%s%n", "${HOME}",
-             "nan", "1e999", "1_000", "０", "$(touch x)", "; rm -rf x", "<script>", "\n", "C:\\x", "s3://b/x"]  # fmt: skip
+ODD_TEXTS = [
+    "",
+    " ",
+    "..",
+    "../../x",
+    "/etc/passwd",
+    "\x00",
+    "\ud7ff",
+    "é" * 50,
+    "a" * 5000,
+    "{}",
+    "[]",
+    "%s%n",
+    "${HOME}",
+    "nan",
+    "1e999",
+    "1_000",
+    "０",
+    "$(touch x)",
+    "; rm -rf x",
+    "<script>",
+    "\n",
+    "C:\\x",
+    "s3://b/x",
+]
 scalars: st.SearchStrategy[Any] = st.one_of(
-    st.none(), st.booleans(), st.sampled_from(ODD_NUMBERS + ODD_FLOATS), st.sampled_from(ODD_TEXTS), st.integers(), st.floats(),
+    st.none(),
+    st.booleans(),
+    st.sampled_from(ODD_NUMBERS + ODD_FLOATS),
+    st.sampled_from(ODD_TEXTS),
+    st.integers(),
+    st.floats(),
     st.text(max_size=12),
-)  # fmt: skip
+)
 values: st.SearchStrategy[Any] = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4), max_leaves=8
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=8,
 )
 
 
 @st.composite
 def changed(draw: st.DrawFn, whole: Any, most: int = 4) -> Any:
-    """A copy of nested lists and dictionaries in which up to `most` places hold something else, are gone, or are there twice."""
+    """A copy of nested lists and dictionaries in which up to `most` places hold something else, are gone,
+    or are there twice.
+    """
     made = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, most))):
         holder, key = draw(st.sampled_from(_places(made) or [([made], 0)]))
@@ -44,9 +94,13 @@ def changed(draw: st.DrawFn, whole: Any, most: int = 4) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON, NaN and lone surrogates included; its marks for lists within lists become as many brackets."""
+    """A value as JSON, NaN and lone surrogates included; its marks for lists within lists become as many
+    brackets.
+    """
     text = json.dumps(value, default=str)
-    return re.sub(r'"@deep(\d+)@"', lambda m: "[" * int(m[1]) + "]" * int(m[1]), text).encode("utf-8", errors="replace")
+    return re.sub(r'"@deep(\d+)@"', lambda m: "[" * int(m[1]) + "]" * int(m[1]), text).encode(
+        "utf-8", errors="replace"
+    )
 
 
 def _places(node: Any, found: list[tuple[Any, Any]] | None = None, depth: int = 0) -> list[tuple[Any, Any]]:
@@ -61,7 +115,9 @@ def _places(node: Any, found: list[tuple[Any, Any]] | None = None, depth: int = 
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
-    """A file with bits flipped, numbers replaced, a stretch cut out, doubled or filled, or its end missing."""
+    """A file with bits flipped, numbers replaced, a stretch cut out, doubled or filled, or its end
+    missing.
+    """
     raw = bytearray(whole)
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, max(len(raw) - 1, 0)))
@@ -79,7 +135,9 @@ def _flip(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
 
 
 def _fill(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    raw[at : at + length] = draw(st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80"])) * min(length, len(raw) - at)
+    raw[at : at + length] = draw(st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80"])) * min(
+        length, len(raw) - at
+    )
 
 
 def _cut(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
@@ -98,4 +156,11 @@ def _insert(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
     raw[at:at] = draw(st.binary(max_size=16))
 
 
-_DAMAGE: dict[str, Damage] = {"flip": _flip, "fill": _fill, "cut": _cut, "double": _double, "end": _end, "insert": _insert}
+_DAMAGE: dict[str, Damage] = {
+    "flip": _flip,
+    "fill": _fill,
+    "cut": _cut,
+    "double": _double,
+    "end": _end,
+    "insert": _insert,
+}

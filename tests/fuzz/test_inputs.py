@@ -1,4 +1,5 @@
-"""Whatever a stranger hands over, raffed answers with a result or one line: no traceback, no hang, no file outside its folder.
+"""Whatever a stranger hands over, raffed answers with a result or one line: no traceback, no hang, no file
+outside its folder.
 
 `make test` tries a few cases of each kind; `make test-slow` tens of thousands (CASES).
 """
@@ -54,11 +55,18 @@ SMALL = st.sampled_from([one for one in ODD_NUMBERS if not 10**4 < abs(one) < 10
 
 @st.composite
 def experiments(draw: st.DrawFn) -> bytes:
-    """TOML files of runs: some field is something else, the names are known ones or not, sometimes the bytes are damaged."""
+    """TOML files of runs: some field is something else, the names are known ones or not, sometimes the
+    bytes are damaged.
+    """
     tables = json.loads(json.dumps(BASE))
     tables["method"] = draw(st.sampled_from(sorted(METHODS)))
-    tables["model"] = {"name": draw(st.sampled_from(sorted(MODELS))), "args": draw(st.dictionaries(st.text(max_size=8), SMALL))}
-    section = draw(st.sampled_from([key for key, value in tables.items() if isinstance(value, dict) and key != "args"]))
+    tables["model"] = {
+        "name": draw(st.sampled_from(sorted(MODELS))),
+        "args": draw(st.dictionaries(st.text(max_size=8), SMALL)),
+    }
+    section = draw(
+        st.sampled_from([key for key, value in tables.items() if isinstance(value, dict) and key != "args"])
+    )
     for _ in range(draw(st.integers(0, 3))):
         tables[section][draw(st.sampled_from(sorted(tables[section]) or ["x"]))] = draw(SMALL)
     tables["data"]["download"] = False
@@ -82,13 +90,37 @@ def check_toml(case: bytes, source: Source) -> None:
 @st.composite
 def splits(draw: st.DrawFn) -> str:
     """Texts that look like splits, with numbers from everywhere."""
-    words = [word for info in SPLITS for word in info.syntax.replace(" ", "").split(":")] + ["if50", "if1e9", "outer", "p10c2"]
+    words = [word for info in SPLITS for word in info.syntax.replace(" ", "").split(":")] + [
+        "if50",
+        "if1e9",
+        "outer",
+        "p10c2",
+    ]
     number = st.sampled_from(
-        ["0", "1", "2", "7", "10", "100", "1442", "99999", "1000000", "1e-6", "0.01", "1e6", "nan", "-1", "１"]
+        [
+            "0",
+            "1",
+            "2",
+            "7",
+            "10",
+            "100",
+            "1442",
+            "99999",
+            "1000000",
+            "1e-6",
+            "0.01",
+            "1e6",
+            "nan",
+            "-1",
+            "１",
+        ]
     )
     first = draw(st.sampled_from([info.name for info in SPLITS if info.name != "file"] + ["p10c2"]))
     rest = draw(st.lists(number | st.sampled_from(words) | st.text(max_size=4), max_size=6))
-    return draw(st.sampled_from([":".join([first, *rest]), f"p{''.join(rest[:1])}c{''.join(rest[1:2])}"]) | st.text(max_size=20))
+    return draw(
+        st.sampled_from([":".join([first, *rest]), f"p{''.join(rest[:1])}c{''.join(rest[1:2])}"])
+        | st.text(max_size=20)
+    )
 
 
 def check_split(case: str, source: Source) -> None:
@@ -105,7 +137,9 @@ def check_split(case: str, source: Source) -> None:
 
 @st.composite
 def archives(draw: st.DrawFn) -> dict[str, Any] | bytes:
-    """A partition file: arrays of odd types, shapes and values in it, objects that only pickle could store, or damaged bytes."""
+    """A partition file: arrays of odd types, shapes and values in it, objects that only pickle could
+    store, or damaged bytes.
+    """
     if draw(st.booleans()):
         return draw(st.binary(min_size=0, max_size=1)) + draw(damaged(PARTITION))
     changes: dict[str, Any] = {}
@@ -113,11 +147,14 @@ def archives(draw: st.DrawFn) -> dict[str, Any] | bytes:
         kind = draw(st.sampled_from(["object", "float", "int", "text", "gone", "negative", "huge"]))
         name = draw(st.sampled_from(sorted(STORED)))
         changes[name] = {
-            "object": np.array([{"x": 1}], dtype=object), "float": np.array([0.5]),
+            "object": np.array([{"x": 1}], dtype=object),
+            "float": np.array([0.5]),
             "text": np.str_(draw(st.sampled_from(ODD_TEXTS))),
-            "int": np.array(draw(st.lists(st.integers(-5, 2000), max_size=6)), dtype=np.int64), "gone": None,
-            "negative": np.array([-1]), "huge": np.array([2**63 - 1, 2**63 - 1], dtype=np.uint64),
-        }[kind]  # fmt: skip
+            "int": np.array(draw(st.lists(st.integers(-5, 2000), max_size=6)), dtype=np.int64),
+            "gone": None,
+            "negative": np.array([-1]),
+            "huge": np.array([2**63 - 1, 2**63 - 1], dtype=np.uint64),
+        }[kind]
     return changes
 
 
@@ -148,9 +185,13 @@ def check_partition(case: dict[str, Any] | bytes, source: Source) -> None:
 
 
 LEAF = {
-    "users": ["a", "b"], "num_samples": [1, 2],
-    "user_data": {"a": {"x": [[0.5] * SIDE**2], "y": [3]}, "b": {"x": [[0.0] * SIDE**2, [1.0] * SIDE**2], "y": [0, 61]}},
-}  # fmt: skip
+    "users": ["a", "b"],
+    "num_samples": [1, 2],
+    "user_data": {
+        "a": {"x": [[0.5] * SIDE**2], "y": [3]},
+        "b": {"x": [[0.0] * SIDE**2, [1.0] * SIDE**2], "y": [0, 61]},
+    },
+}
 
 
 def check_leaf(case: Any, source: Source) -> None:
@@ -160,8 +201,15 @@ def check_leaf(case: Any, source: Source) -> None:
     refused_or_done(lambda: load_femnist(folder.parent))
 
 
-FILES = ("run.json", "partition.npz", "final.safetensors", "checkpoints/round-000002/server.safetensors",
-         "checkpoints/round-000002/state.json", "metrics/part-*.parquet", "checkpoints/round-000002/vaults/*")  # fmt: skip
+FILES = (
+    "run.json",
+    "partition.npz",
+    "final.safetensors",
+    "checkpoints/round-000002/server.safetensors",
+    "checkpoints/round-000002/state.json",
+    "metrics/part-*.parquet",
+    "checkpoints/round-000002/vaults/*",
+)
 
 
 def wounded(data: st.DataObject, run: Path) -> Path:
@@ -218,26 +266,67 @@ def fuzz_verify(data: st.DataObject, source: Source) -> None:
 
 
 SWEEP = {
-    "schema": 1, "state": "finished", "meaning": "x",
-    "request": {"methods": ["fedavg"], "protocol": "validation", "select": "global", "grid": {}, "args": {}, "seeds": 1,
-                "trials": None, "scheduler": "fifo", "search": "grid", "base": {"data": {"validation": 0.2}}},
-    "methods": {"fedavg": {"budget": 1, "space": {"mu": [0.1]}, "cost": {"trials": 1, "rounds": 2, "seconds": 3.0},
-                           "trials": [{"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "rounds": 2, "seconds": 3.0,
-                                       "score": 0.5, "error": None}],
-                           "chosen": {"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "score": 0.5},
-                           "final": [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]}},
-}  # fmt: skip
+    "schema": 1,
+    "state": "finished",
+    "meaning": "x",
+    "request": {
+        "methods": ["fedavg"],
+        "protocol": "validation",
+        "select": "global",
+        "grid": {},
+        "args": {},
+        "seeds": 1,
+        "trials": None,
+        "scheduler": "fifo",
+        "search": "grid",
+        "base": {"data": {"validation": 0.2}},
+    },
+    "methods": {
+        "fedavg": {
+            "budget": 1,
+            "space": {"mu": [0.1]},
+            "cost": {"trials": 1, "rounds": 2, "seconds": 3.0},
+            "trials": [
+                {
+                    "name": "mu=0.1",
+                    "settings": {"mu": 0.1},
+                    "state": "done",
+                    "rounds": 2,
+                    "seconds": 3.0,
+                    "score": 0.5,
+                    "error": None,
+                }
+            ],
+            "chosen": {"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "score": 0.5},
+            "final": [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}],
+        }
+    },
+}
 ITEM = {
-    "schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last", "scale": "full", "meaning": "x",
-    "unit": "%", "tolerance": 1.0, "baseline": "FedAvg", "note": "", "left_out": [],
-    "cells": [{"row": "FedAvg", "column": "a", "printed": {"table": "1"}, "runs": ["run"]},
-              {"row": "MAP", "column": "a", "printed": {}, "runs": ["run"]}],
+    "schema": 1,
+    "paper": "map",
+    "name": "table1",
+    "title": "Table",
+    "measure": "accuracy_last",
+    "scale": "full",
+    "meaning": "x",
+    "unit": "%",
+    "tolerance": 1.0,
+    "baseline": "FedAvg",
+    "note": "",
+    "left_out": [],
+    "cells": [
+        {"row": "FedAvg", "column": "a", "printed": {"table": "1"}, "runs": ["run"]},
+        {"row": "MAP", "column": "a", "printed": {}, "runs": ["run"]},
+    ],
     "averages": [{"column": "mean", "of": ["a"], "printed": {}}],
-}  # fmt: skip
+}
 
 
 def fuzz_sweep(data: st.DataObject, source: Source) -> None:
-    """What `raffed tune --resume` reads before it starts Ray: the request, the trials and the runs they ask for."""
+    """What `raffed tune --resume` reads before it starts Ray: the request, the trials and the runs they
+    ask for.
+    """
     path = source.room() / "sweep.json"
     path.write_bytes(data.draw(changed(SWEEP).map(as_json) | damaged(as_json(SWEEP)) | values.map(as_json)))
 
@@ -247,7 +336,11 @@ def fuzz_sweep(data: st.DataObject, source: Source) -> None:
         for method in request.methods:
             for trial in folder.trials(method):
                 request.config(method, trial.settings)
-            request.config(method, folder.chosen(method) or {}, seed=request.final_seeds()[0] if request.final_seeds() else None)
+            request.config(
+                method,
+                folder.chosen(method) or {},
+                seed=request.final_seeds()[0] if request.final_seeds() else None,
+            )
 
     refused_or_done(work)
 
@@ -263,15 +356,25 @@ def fuzz_report(data: st.DataObject, source: Source) -> None:
         wounded(data, run)
     else:
         path, whole = (sweep, SWEEP) if which == "sweep" else (item, ITEM)
-        path.write_bytes(data.draw(changed(whole).map(as_json) | damaged(as_json(whole)) | values.map(as_json)))
+        path.write_bytes(
+            data.draw(changed(whole).map(as_json) | damaged(as_json(whole)) | values.map(as_json))
+        )
     exits_cleanly(["report", str(run.parent), "--out", str(source.work / "report")])
 
 
-KINDS: dict[str, tuple[Callable[[st.DataObject, Source], None], int]] = {  # what is fuzzed, cases of the slow profile
-    "toml": (fuzz_toml, CASES * 2), "split": (fuzz_split, CASES * 2), "partition": (fuzz_partition, CASES * 2),
-    "leaf": (fuzz_leaf, CASES * 2), "checkpoint": (fuzz_checkpoint, CASES), "resume": (fuzz_resume, CASES // 5),
-    "verify": (fuzz_verify, CASES // 10), "sweep": (fuzz_sweep, CASES), "report": (fuzz_report, REPORTS),
-}  # fmt: skip
+KINDS: dict[
+    str, tuple[Callable[[st.DataObject, Source], None], int]
+] = {  # what is fuzzed, cases of the slow profile
+    "toml": (fuzz_toml, CASES * 2),
+    "split": (fuzz_split, CASES * 2),
+    "partition": (fuzz_partition, CASES * 2),
+    "leaf": (fuzz_leaf, CASES * 2),
+    "checkpoint": (fuzz_checkpoint, CASES),
+    "resume": (fuzz_resume, CASES // 5),
+    "verify": (fuzz_verify, CASES // 10),
+    "sweep": (fuzz_sweep, CASES),
+    "report": (fuzz_report, REPORTS),
+}
 
 
 def fuzzed(name: str, cases: int, source: Source) -> int:
@@ -284,7 +387,9 @@ def fuzzed(name: str, cases: int, source: Source) -> int:
         nonlocal seen
         seen += 1
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd numbers make numpy and matplotlib warn; the property is about the end
+            warnings.simplefilter(
+                "ignore"
+            )  # odd numbers make numpy and matplotlib warn; the property is about the end
             KINDS[name][0](data, source)
         source.nothing_escaped()
 

@@ -1,10 +1,11 @@
-"""Compare the bits of two versions of raffed on this machine: the weights', vaults' and rows' hashes of twenty runs.
+"""Compare the bits of two versions of raffed on this machine: the weights', vaults' and rows' hashes of
+twenty runs.
 
     python -m tests.golden.compare OLD_PYTHON [NEW_PYTHON]
 
-OLD_PYTHON has the wheel of the version before a refactoring; NEW_PYTHON (default: this one) has the present code. Bits depend
-on the processor and on torch, so no such hash is committed: both versions run here, one beside the other. Leaves with 1 and
-names every hash that differs.
+OLD_PYTHON has the wheel of the version before a refactoring; NEW_PYTHON (default: this one) has the present
+code. Bits depend on the processor and on torch, so no such hash is committed: both versions run here, one
+beside the other. Leaves with 1 and names every hash that differs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def hashes(process: subprocess.Popen[str]) -> tuple[str, Found]:
 def main(old: str, new: str = sys.executable) -> int:
     """Print one line for each run; 0 if all are equal."""
     with tempfile.TemporaryDirectory(prefix="raffed-golden-") as folder:
-        before, after = (started(python, Path(folder) / name) for python, name in ((old, "old"), (new, "new")))
+        before, after = (
+            started(python, Path(folder) / name) for python, name in ((old, "old"), (new, "new"))
+        )
         (old_place, old_found), (new_place, new_found) = hashes(before), hashes(after)
     print(f"old: {old_place}\nnew: {new_place}")
     if old_place == new_place:

@@ -1,7 +1,7 @@
 """Twenty runs that together pass through most of raffed's code, as plain data that every version can read.
 
-Used by `compare.py`, which runs them under two versions of raffed. Nothing of raffed is imported here, so that the file works
-with a wheel of any version.
+Used by `compare.py`, which runs them under two versions of raffed. Nothing of raffed is imported here, so
+that the file works with a wheel of any version.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ CONFIGURATIONS: dict[str, Values] = {
     "map-batchnorm": _config("map", model={"name": "resnet8", "args": {}}, local={"lr": 0.05, "epochs": 0.3}),
     "map-ray": _config("map", "ray"),
     "scamap": _config("scamap", federation={"rounds": 3, "participation": 0.5}),
-    "gldp-stages": _config("gldp", data={"split": "stages:6:3:2:if4", "local_test": None}, args={"body_epochs": 1.0, "head_epochs": 1.0}),
+    "gldp-stages": _config(
+        "gldp",
+        data={"split": "stages:6:3:2:if4", "local_test": None},
+        args={"body_epochs": 1.0, "head_epochs": 1.0},
+    ),
     "scaffold": _config("scaffold", local={"momentum": 0.0}),
     "creff": _config("creff", data={"split": "dirichlet:6:0.5"}),
     "fedproto-ray": _config("fedproto", "ray"),
@@ -51,6 +55,13 @@ CONFIGURATIONS: dict[str, Values] = {
     "faults": _config("fedavg", faults={"drop": 0.2, "late": 0.1, "straggle": 0.5, "corrupt": 0.1}),
     "privacy-noise": _config("fedavg", privacy={"clip": 1.0, "noise_at": "client"}),
     "privacy-masks-ray": _config("fedmr", "ray", privacy={"masks": True}),
-    "bf16": _config("fedprox", numerics={"precision": "bf16"}, model={"name": "lenet", "args": {}}, data={"split": "iid:4"}),
-    "mpfedcon-validation": _config("mpfedcon", data={"validation": 0.2}, federation={"rounds": 2, "measures": "memory"}),
+    "bf16": _config(
+        "fedprox",
+        numerics={"precision": "bf16"},
+        model={"name": "lenet", "args": {}},
+        data={"split": "iid:4"},
+    ),
+    "mpfedcon-validation": _config(
+        "mpfedcon", data={"validation": 0.2}, federation={"rounds": 2, "measures": "memory"}
+    ),
 }

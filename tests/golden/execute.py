@@ -1,4 +1,5 @@
-"""Execute the configurations under the raffed that this Python has, and print one JSON line of hashes for each.
+"""Execute the configurations under the raffed that this Python has, and print one JSON line of hashes for
+each.
 
     python tests/golden/execute.py FOLDER [NAME ...]
 

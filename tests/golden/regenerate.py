@@ -1,7 +1,8 @@
-"""The wire table: per method every field that goes down, goes up, and is kept on either side, from one real round.
+"""The wire table: per method every field that goes down, goes up, and is kept on either side, from one real
+round.
 
-`python -m tests.golden.regenerate` writes tests/golden/wire.txt. A change there is a change of what leaves a client: it
-is a decision, seen in review, and never a side effect.
+`python -m tests.golden.regenerate` writes tests/golden/wire.txt. A change there is a change of what leaves a
+client: it is a decision, seen in review, and never a side effect.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ and 1 a flag; kept as stored. Client 1, whose rows these are, holds 2 classes.
 
 
 def told(field: str, value: Tensor, held: int, named: bool) -> tuple[str, str, int, int]:
-    """A field of a message of rows: of the C rows those of the classes that the client holds; a name of the message is free."""
+    """A field of a message of rows: of the C rows those of the classes that the client holds; a name of
+    the message is free.
+    """
     per = value[0].numel() * 4
     shape = ", ".join(["held", *(str(_SIDES.get(side, side)) for side in value.shape[1:])])
     kind = str(value.dtype).removeprefix("torch.")
@@ -41,7 +44,9 @@ def told(field: str, value: Tensor, held: int, named: bool) -> tuple[str, str, i
 
 
 def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
-    """(path, shape, bytes if sent, bytes if kept) of every field, walked here and not by the code under test."""
+    """(path, shape, bytes if sent, bytes if kept) of every field, walked here and not by the code under
+    test.
+    """
     if isinstance(value, Params):
         names = [t for t in value.tensors.values() if t.numel()]
         n = sum(t.numel() for t in names)
@@ -50,7 +55,12 @@ def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
     elif isinstance(value, Tensor):
         shape = ", ".join(str(_SIDES.get(side, side)) for side in value.shape)
         sent = value.numel() * (1 if value.dtype == torch.bool else 4)
-        yield path, f"[{shape}] {str(value.dtype).removeprefix('torch.')}", sent, value.numel() * value.element_size()
+        yield (
+            path,
+            f"[{shape}] {str(value.dtype).removeprefix('torch.')}",
+            sent,
+            value.numel() * value.element_size(),
+        )
     elif isinstance(value, Summable) and value.rows:
         fields = fields_of(value)
         held = sum(1 for number in fields[value.rows].tolist() if number)
@@ -72,7 +82,12 @@ def section(name: str) -> list[str]:
     down = tiny.server.broadcast()
     done = tiny.step([0, 1, 2, 3])[1]
     lines = [f"{name}  ({tiny.method.name})"]
-    sides = (("down", down, 2), ("up", done.upload, 2), ("client keeps", done.vault, 3), ("server keeps", tiny.server, 3))
+    sides = (
+        ("down", down, 2),
+        ("up", done.upload, 2),
+        ("client keeps", done.vault, 3),
+        ("server keeps", tiny.server, 3),
+    )
     for side, record, column in sides:
         found = [row for row in rows("", record) if row[0] != "round"]
         total = sum(row[column] for row in found)

@@ -1,6 +1,8 @@
-"""Laws between methods, bit for bit over rounds with partial participation (docs/design.md §11, docs/papers/baselines.md, Equalities).
+"""Laws between methods, bit for bit over rounds with partial participation (docs/design.md §11,
+docs/papers/baselines.md, Equalities).
 
-One seed gives all methods the same split, participants and batches, so a coefficient of 0 must not change a single bit.
+One seed gives all methods the same split, participants and batches, so a coefficient of 0 must not change a
+single bit.
 """
 
 from __future__ import annotations
@@ -80,22 +82,37 @@ def test_a_method_whose_coefficients_are_0_is_fedavg_bit_for_bit(name: str, sett
 
 
 UNEQUAL: dict[str, Method] = {
-    "FedProx": fedprox(0.1), "FedRS": fedrs(0.5), "FedMR intra": fedmr(0.1, 0.0), "FedMR inter": fedmr(0.0, 0.1),
-    "FedPHP": fedphp(lam=0.5), "MOON": moon(1.0), "FedProc": fedproc(), "FedNova": fednova(), "FedDyn": feddyn(0.1),
-    "FedDC": feddc(0.1), "FedMMD": fedmmd(1.0), "FedAwS": fedaws(), "FedAvgM": fedavgm(), "FedAdam": fedadam(),
-}  # fmt: skip
+    "FedProx": fedprox(0.1),
+    "FedRS": fedrs(0.5),
+    "FedMR intra": fedmr(0.1, 0.0),
+    "FedMR inter": fedmr(0.0, 0.1),
+    "FedPHP": fedphp(lam=0.5),
+    "MOON": moon(1.0),
+    "FedProc": fedproc(),
+    "FedNova": fednova(),
+    "FedDyn": feddyn(0.1),
+    "FedDC": feddc(0.1),
+    "FedMMD": fedmmd(1.0),
+    "FedAwS": fedaws(),
+    "FedAvgM": fedavgm(),
+    "FedAdam": fedadam(),
+}
 
 
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
-    """The other half of the law. FedPHP and the inter-class term need a second visit; everybody takes part here."""
+    """The other half of the law. FedPHP and the inter-class term need a second visit; everybody takes
+    part here.
+    """
     mine, plain = Tiny(UNEQUAL[name]).run(2, [0, 1, 2, 3]), Tiny(fedavg()).run(2, [0, 1, 2, 3])
     assert float((mine.server.w - plain.server.w).sq_norm()) > 1e-8
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5, 0.9])
-def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha(alpha: float, setting: str) -> None:
+def test_restricting_where_every_client_owns_every_class_is_fedavg_for_any_alpha(
+    alpha: float, setting: str
+) -> None:
     """docs/papers/map.md §6 R6 as a law."""
     full = clients(((0, 1, 2),) * 4, (8, 10, 6, 11))
     mine, plain = SETTINGS[setting](fedrs(alpha)), SETTINGS[setting](fedavg())
@@ -109,8 +126,12 @@ def fedavg_with_plain_sgd() -> Method:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_its_second_is_not(setting: str) -> None:
-    """docs/papers/baselines.md, SCAFFOLD (c). Round 2 differs for a client that was there in round 1 and for a new one alike."""
+def test_scaffolds_first_round_is_fedavg_with_plain_sgd_and_equal_weights_and_its_second_is_not(
+    setting: str,
+) -> None:
+    """docs/papers/baselines.md, SCAFFOLD (c). Round 2 differs for a client that was there in round 1 and
+    for a new one alike.
+    """
     mine, plain = SETTINGS[setting](scaffold()), SETTINGS[setting](fedavg_with_plain_sgd())
     mine.step([0, 1])
     plain.step([0, 1])
@@ -136,9 +157,13 @@ def test_fedmrs_round_0_is_intra_only_bit_for_bit_and_its_second_is_not(mu1: flo
 
 
 def test_the_prototype_pass_touches_no_buffer_no_batch_and_no_generator() -> None:
-    """docs/papers/fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands still."""
+    """docs/papers/fedmr.md §10 test 1: at μ₂ = 0 with the term present, and the global generator stands
+    still.
+    """
     before = torch.get_rng_state()
-    mine = Tiny(Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
+    mine = Tiny(
+        Method("x", terms=(InterClass(0.0),)), net=network(norm=True, dropout=0.3), augment=NOISY
+    ).run(3)
     plain = Tiny(fedavg(), net=network(norm=True, dropout=0.3), augment=NOISY).run(3)
     assert torch.equal(torch.get_rng_state(), before)
     for client, done in mine.last.items():

@@ -19,12 +19,18 @@ from raffed.methods import build_method
 from tests.tiny import PLAIN, Tiny
 
 
-def config(method: str = "fedavg", plan: Faults | None = None, rounds: int = 2, q: float = 1.0, epochs: float = 1) -> RunConfig:
+def config(
+    method: str = "fedavg", plan: Faults | None = None, rounds: int = 2, q: float = 1.0, epochs: float = 1
+) -> RunConfig:
     return RunConfig(
-        method=method, data=Data(samples=300, local_test=0.2), model=Model("mlp", {"hidden": [8]}),
-        local=Local(epochs=epochs, batch_size=8), federation=Federation(rounds=rounds, participation=q, eval_every=rounds),
-        runtime=Runtime(execution="serial", checkpoint_every=1), faults=plan or Faults(),
-    )  # fmt: skip
+        method=method,
+        data=Data(samples=300, local_test=0.2),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(epochs=epochs, batch_size=8),
+        federation=Federation(rounds=rounds, participation=q, eval_every=rounds),
+        runtime=Runtime(execution="serial", checkpoint_every=1),
+        faults=plan or Faults(),
+    )
 
 
 def counts(result: RunResult, round: int) -> dict[str, float]:
@@ -38,15 +44,22 @@ def everyone_but(client: int, kind: str, rounds: str = "1") -> str:
 
 
 def test_a_plan_without_faults_is_no_plan() -> None:
-    """An empty plan leaves the identity as it was before there were plans; probabilities of 0 are an empty plan."""
+    """An empty plan leaves the identity as it was before there were plans; probabilities of 0 are an
+    empty plan.
+    """
     assert config(plan=Faults(drop=0.0, straggle_share=0.5)).identity() == config().identity()
     assert config(plan=Faults(drop=0.1)).identity() != config().identity()
     assert counts(raffed.run(config()), 1) == {}
 
 
 def test_a_straggler_that_does_its_whole_share_changes_nothing() -> None:
-    plain, slow = raffed.run(config("scamap")), raffed.run(config("scamap", Faults(straggle=1.0, straggle_share=1.0)))
-    assert [slow.hashes[name] for name in ("weights", "vaults")] == [plain.hashes[name] for name in ("weights", "vaults")]
+    plain, slow = (
+        raffed.run(config("scamap")),
+        raffed.run(config("scamap", Faults(straggle=1.0, straggle_share=1.0))),
+    )
+    assert [slow.hashes[name] for name in ("weights", "vaults")] == [
+        plain.hashes[name] for name in ("weights", "vaults")
+    ]
 
 
 def test_stragglers_with_half_of_two_epochs_make_the_steps_of_one() -> None:
@@ -77,17 +90,26 @@ def test_an_upload_that_does_not_count_leaves_the_weights_of_a_round_without_the
     left_out = raffed.run(config("scamap", Faults(at="drop 3@1, drop 7@1"), rounds=1))
     refused_ones = raffed.run(config("scamap", Faults(at=f"{kind} 3@1, {kind} 7@1"), rounds=1))
     assert refused_ones.hashes["weights"] == left_out.hashes["weights"]
-    assert refused_ones.hashes["vaults"] != left_out.hashes["vaults"]  # the two have trained and keep their private state
+    assert (
+        refused_ones.hashes["vaults"] != left_out.hashes["vaults"]
+    )  # the two have trained and keep their private state
     assert counts(refused_ones, 1) == {"dropped": 0, "late": 0, "refused": 0, "straggling": 0} | {
         "refused" if kind == "corrupt" else "late": 2
     }
 
 
 def test_a_round_without_uploads_changes_nothing_on_the_server(tmp_path: Path) -> None:
-    """FedAvgM's momentum neither: the run with an empty second of three rounds resumes and ends like any other."""
+    """FedAvgM's momentum neither: the run with an empty second of three rounds resumes and ends like any
+    other.
+    """
     plan = Faults(at=", ".join(f"drop {client}@2" for client in range(10)))
     done: list[int] = []
-    raffed.run(config("fedavgm", plan, rounds=3), tmp_path / "run", watch=lambda e: done.append(1), stop=lambda: len(done) == 2)
+    raffed.run(
+        config("fedavgm", plan, rounds=3),
+        tmp_path / "run",
+        watch=lambda e: done.append(1),
+        stop=lambda: len(done) == 2,
+    )
     hashes = json.loads((tmp_path / "run/checkpoints/round-000002/state.json").read_text())["round_hashes"]
     assert hashes[0] == hashes[1]
     resumed = raffed.resume(tmp_path / "run")
@@ -112,7 +134,9 @@ def test_a_damaged_upload_is_refused_and_a_sound_one_is_not(how: str) -> None:
 
 
 def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None:
-    """10,000 clients: shares within 4 standard deviations; the stream of one kind does not move with another's probability."""
+    """10,000 clients: shares within 4 standard deviations; the stream of one kind does not move with
+    another's probability.
+    """
     found = draw_faults(Faults(drop=0.2, straggle=0.5), 0, 0, range(10_000))
     dropped = {client for client, fate in found.items() if fate.outcome == "dropped"}
     slow = {client for client, fate in found.items() if fate.completed_fraction < 1}
@@ -120,26 +144,34 @@ def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None
     assert abs(len(slow & dropped) - 1000) < 4 * 30
     alone = draw_faults(Faults(straggle=0.5), 0, 0, range(10_000))
     assert {client for client, fate in alone.items() if fate.completed_fraction < 1} == slow
-    assert draw_faults(Faults(drop=0.2), 0, 1, range(10_000)) != draw_faults(Faults(drop=0.2), 0, 0, range(10_000))
+    assert draw_faults(Faults(drop=0.2), 0, 1, range(10_000)) != draw_faults(
+        Faults(drop=0.2), 0, 0, range(10_000)
+    )
 
 
 def test_the_earlier_kind_holds_and_lists_are_rounds_from_one() -> None:
     plan = Faults(at="late 1@2-3, corrupt 1@3, straggle 1@3", straggle_share=0.25)
     dice = (0.5, 0.5, 0.5, 0.5)
     assert [plan.fate(round, 1, dice) for round in range(4)] == [
-        ParticipantFault(), ParticipantFault("late"), ParticipantFault("late", 0.25), ParticipantFault(),
-    ]  # fmt: skip
+        ParticipantFault(),
+        ParticipantFault("late"),
+        ParticipantFault("late", 0.25),
+        ParticipantFault(),
+    ]
     assert plan.fate(1, 2, dice) == ParticipantFault()
 
 
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"drop": 1.5}, r"faults\.drop = 1\.5"), ({"straggle_share": 0.0}, "straggle_share"),
+        ({"drop": 1.5}, r"faults\.drop = 1\.5"),
+        ({"straggle_share": 0.0}, "straggle_share"),
         ({"at": "drop 3"}, "KIND CLIENT@ROUND"),
-        ({"at": "dorp 3@1"}, "nearest: drop"), ({"at": "drop 3@0"}, "counted from 1"), ({"corrupt_kind": "inf"}, "corrupt_kind"),
+        ({"at": "dorp 3@1"}, "nearest: drop"),
+        ({"at": "drop 3@0"}, "counted from 1"),
+        ({"corrupt_kind": "inf"}, "corrupt_kind"),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_plan_is_refused(wrong: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         replace(config(), faults=Faults(**wrong))  # type: ignore[arg-type]

@@ -29,7 +29,9 @@ def fedavg() -> raffed.RunResult:
     return raffed.run(BASE)
 
 
-def test_after_the_last_round_the_global_model_and_each_participant_s_are_measured(fedavg: raffed.RunResult) -> None:
+def test_after_the_last_round_the_global_model_and_each_participant_s_are_measured(
+    fedavg: raffed.RunResult,
+) -> None:
     rows = spectrum(fedavg.to_pandas())
     assert set(rows["round"]) == {2}
     whole = rows[rows["model"] == "global"].set_index("metric")
@@ -49,12 +51,16 @@ def test_it_leaves_weights_and_all_other_rows_as_they_are(fedavg: raffed.RunResu
 
 
 def test_a_method_without_a_global_model_has_only_its_clients_measured() -> None:
-    rows = spectrum(raffed.run(replace(BASE, method="fedper", federation=Federation(1, measures="spectrum"))).to_pandas())
+    rows = spectrum(
+        raffed.run(replace(BASE, method="fedper", federation=Federation(1, measures="spectrum"))).to_pandas()
+    )
     assert set(rows["model"]) == {"local"}
 
 
 def test_what_is_not_asked_for_is_no_part_of_a_run_s_identity_and_unknown_names_are_refused() -> None:
-    recorded = "9947d9631ccf64e5050f6f7e6be006772e13bbfaabcd4b47cd8692f966da62e4"  # by the version before it existed
+    recorded = (
+        "9947d9631ccf64e5050f6f7e6be006772e13bbfaabcd4b47cd8692f966da62e4"  # by the version before it existed
+    )
     assert RunConfig().identity() == recorded
     assert RunConfig(federation=Federation(measures="spectrum")).identity() != recorded
     with pytest.raises(UsageError, match="spectrum"):

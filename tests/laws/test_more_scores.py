@@ -1,5 +1,6 @@
-"""Scores beside the usual ones: without the public images, of the privately trained model, of the point that is sent out; and who
-never took part."""
+"""Scores beside the usual ones: without the public images, of the privately trained model, of the point that
+is sent out; and who never took part.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,12 @@ from raffed.runtime.setup import prepare_run
 from raffed.runtime.worker import make_network
 
 BASE = RunConfig(
-    data=Data("digits", "incomplete:10"), model=Model("mlp", {"hidden": [16]}), local=Local(lr=0.1, batch_size=16, epochs=1),
-    federation=Federation(2, 0.3), runtime=Runtime(execution="serial"),
-)  # fmt: skip
+    data=Data("digits", "incomplete:10"),
+    model=Model("mlp", {"hidden": [16]}),
+    local=Local(lr=0.1, batch_size=16, epochs=1),
+    federation=Federation(2, 0.3),
+    runtime=Runtime(execution="serial"),
+)
 
 
 def rows_of(**changes: Any) -> pd.DataFrame:
@@ -37,7 +41,9 @@ def test_a_tally_less_a_part_of_it_is_the_rest() -> None:
     assert rest + part == whole
 
 
-def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_not_seen(tmp_path: Any) -> None:
+def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_not_seen(
+    tmp_path: Any,
+) -> None:
     """docs/papers/baselines.md, FedDF: on the images outside U, counted here by hand."""
     args = {"server_steps": 20, "public": 100, "server_lr": 0.01}
     setup = prepare_run(replace(BASE, method="feddf", args=args))
@@ -66,11 +72,18 @@ def test_a_server_that_has_seen_all_test_images_or_none_has_no_clean_score() -> 
 
 @pytest.mark.parametrize("method", ["feddyn", "feddc"])
 def test_a_server_that_extrapolates_is_scored_at_the_mean_and_at_the_point_that_it_sends(method: str) -> None:
-    """docs/papers/baselines.md, FedDyn: both are logged; asked for the broadcast point alone, that is the accuracy."""
+    """docs/papers/baselines.md, FedDyn: both are logged; asked for the broadcast point alone, that is the
+    accuracy.
+    """
     both, sent = rows_of(method=method), rows_of(method=method, args={"score": "broadcast"})
 
     def values(rows: pd.DataFrame, metric: str) -> list[float]:
-        found = rows[(rows["metric"] == metric) & (rows["split"] == "test") & rows["client"].isna() & rows["class"].isna()]
+        found = rows[
+            (rows["metric"] == metric)
+            & (rows["split"] == "test")
+            & rows["client"].isna()
+            & rows["class"].isna()
+        ]
         return found.sort_values("round")["value"].tolist()
 
     assert values(both, "accuracy_broadcast") == values(sent, "accuracy") != values(both, "accuracy")
@@ -79,19 +92,30 @@ def test_a_server_that_extrapolates_is_scored_at_the_mean_and_at_the_point_that_
 
 
 def scores(rows: pd.DataFrame, model: str, metric: str) -> dict[tuple[int, int], float]:
-    found = rows[(rows["model"] == model) & (rows["metric"] == metric) & (rows["split"] == "local_test") & rows["client"].notna()]
+    found = rows[
+        (rows["model"] == model)
+        & (rows["metric"] == metric)
+        & (rows["split"] == "local_test")
+        & rows["client"].notna()
+    ]
     return {(int(row.round), int(row.client)): row.value for row in found.itertuples()}
 
 
-def test_without_stage_2_the_private_score_is_the_trained_model_s_and_without_inheritance_the_personal_one_s() -> None:
+def test_without_stage_2_the_private_score_is_the_trained_model_s_and_without_inheritance_the_personal_one_s() -> (  # noqa: E501
+    None
+):
     """docs/papers/map.md §6 M3: with stage-2 rate 0, ω^per = ω_k; with μ = 0 the HPM is ω^per."""
     still = rows_of(method="map", args={"lr_scale": 0.0}, federation=Federation(3, 0.3))
     assert scores(still, "personal", "accuracy_private") == scores(still, "local", "accuracy")
     own = rows_of(method="map", args={"mu": 0.0, "least": 20}, federation=Federation(3, 0.3))
     assert scores(own, "personal", "accuracy_private") == scores(own, "personal", "accuracy")
     assert scores(own, "personal", "accuracy_private") != scores(own, "local", "accuracy")
-    mean = own[(own["metric"] == "accuracy_private") & own["client"].isna() & (own["round"] == 3)]["value"].item()
-    last = [value for (number, _), value in scores(own, "personal", "accuracy_private").items() if number == 3]
+    mean = own[(own["metric"] == "accuracy_private") & own["client"].isna() & (own["round"] == 3)][
+        "value"
+    ].item()
+    last = [
+        value for (number, _), value in scores(own, "personal", "accuracy_private").items() if number == 3
+    ]
     assert mean == pytest.approx(np.mean(last))
 
 
@@ -110,4 +134,3 @@ def test_a_survey_says_how_many_clients_never_took_part() -> None:
         assert never.loc[number, "value"] == 10 - len(drawn)
         assert never.loc[number, "n"] == 10
     assert never.loc[1, "value"] == 7
-

@@ -1,6 +1,8 @@
-"""A personal slot never changes w: MAP's server is FedRS's, ScaMAP's is ScaRS's, bit for bit (docs/papers/map.md §6 M1).
+"""A personal slot never changes w: MAP's server is FedRS's, ScaMAP's is ScaRS's, bit for bit
+(docs/papers/map.md §6 M1).
 
-The sharpest law there is: it catches uploading stage 2, a shared optimiser, a leaking random stream and in-place edits of ω_k.
+The sharpest law there is: it catches uploading stage 2, a shared optimiser, a leaking random stream and
+in-place edits of ω_k.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ PERSONAL: list[dict[str, Any]] = [
     {"kd_student_tau": 4.0, "kd_tau_sq": True, "lr_scale": 1.0},
     {"share": 0.0, "least": 0},
 ]
-PAIRS: dict[str, tuple[Callable[..., Method], Callable[..., Method]]] = {"MAP": (map_, fedrs), "ScaMAP": (scamap, scars)}
+PAIRS: dict[str, tuple[Callable[..., Method], Callable[..., Method]]] = {
+    "MAP": (map_, fedrs),
+    "ScaMAP": (scamap, scars),
+}
 
 
 def images() -> list[ClientData]:
@@ -55,8 +60,13 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
 }
 
 
-CASES = [(pair, setting, args) for pair in PAIRS for setting in SETTINGS for args in PERSONAL
-         if setting != "resnet8, augmented" or args in PERSONAL[1:3]]  # fmt: skip
+CASES = [
+    (pair, setting, args)
+    for pair in PAIRS
+    for setting in SETTINGS
+    for args in PERSONAL
+    if setting != "resnet8, augmented" or args in PERSONAL[1:3]
+]
 
 
 @pytest.mark.parametrize(("pair", "setting", "args"), CASES)
@@ -75,8 +85,12 @@ def test_the_server_never_sees_the_private_stage(pair: str, setting: str, args: 
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("change", [{"lam": 0.9}, {"mu": 0.1}, {"transfer": "mmd"}, {"share": 3.0}, {"lr_scale": 1.0}])
-def test_but_the_private_model_does_depend_on_every_one_of_its_parameters(change: dict[str, Any], pair: str) -> None:
+@pytest.mark.parametrize(
+    "change", [{"lam": 0.9}, {"mu": 0.1}, {"transfer": "mmd"}, {"share": 3.0}, {"lr_scale": 1.0}]
+)
+def test_but_the_private_model_does_depend_on_every_one_of_its_parameters(
+    change: dict[str, Any], pair: str
+) -> None:
     """The law is not vacuous: the HPMs differ after two visits."""
     make = PAIRS[pair][0]
     one, two = Tiny(make()).run(3, [0, 1]), Tiny(make(**change)).run(3, [0, 1])

@@ -1,4 +1,6 @@
-"""Clipping, noise and masks as ingredients of any run: what they leave alone, what they hide, what ε they come to."""
+"""Clipping, noise and masks as ingredients of any run: what they leave alone, what they hide, what ε they
+come to.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from raffed.runtime.record_codec import load_server
 from tests.laws.test_faults import config
 from tests.tiny import PLAIN, Tiny, same_bits
 
-opacus = pytest.mark.skipif(importlib.util.find_spec("opacus") is None, reason="the extra `privacy` is not installed")
+opacus = pytest.mark.skipif(
+    importlib.util.find_spec("opacus") is None, reason="the extra `privacy` is not installed"
+)
 
 
 def guarded(method: str = "fedavg", faults: Faults | None = None, **privacy: object) -> RunConfig:
@@ -54,7 +58,9 @@ def test_an_update_of_norm_five_is_scaled_to_the_limit() -> None:
 def test_noise_has_its_deviation_and_no_mean() -> None:
     """20,000 numbers: the mean within 4 σ/√n, the deviation within 4 σ/√(2n)."""
     zero = Params({"body.w": torch.zeros(200, 50), "head.w": torch.zeros(10_000)})
-    noise = torch.cat([t.flatten() for t in add_noise(zero, 3.0, seeds.generator(0, "privacy")).tensors.values()]).double()
+    noise = torch.cat(
+        [t.flatten() for t in add_noise(zero, 3.0, seeds.generator(0, "privacy")).tensors.values()]
+    ).double()
     assert abs(float(noise.mean())) < 4 * 3.0 / math.sqrt(20_000)
     assert abs(float(noise.std()) - 3.0) < 4 * 3.0 / math.sqrt(40_000)
     assert add_noise(zero, 0.0, seeds.generator(0, "privacy")) is zero
@@ -63,13 +69,17 @@ def test_noise_has_its_deviation_and_no_mean() -> None:
 @opacus
 @pytest.mark.parametrize(("place", "expected"), [("server", 1 / 10), ("client", 1 / math.sqrt(10))])
 def test_noise_on_the_mean_is_what_was_asked_for(place: str, expected: float, tmp_path: Path) -> None:
-    """One round of ten equal clients, σ S = 1, no update reaches S: the weights differ from those without noise by
-    N(0, (σ S / 10)²) from the server and N(0, (σ S)² / 10) from ten clients; deviation within 4 standard errors."""
+    """One round of ten equal clients, σ S = 1, no update reaches S: the weights differ from those without
+    noise by N(0, (σ S / 10)²) from the server and N(0, (σ S)² / 10) from ten clients; deviation within 4
+    standard errors.
+    """
     once = replace(config().federation, rounds=1)
     base = replace(guarded(), data=Data(samples=300, split="iid:10"), federation=once)
     raffed.run(base, tmp_path / "plain")
     raffed.run(replace(base, privacy=Privacy(clip=1e3, noise=1e-3, noise_at=place)), tmp_path / "noisy")
-    plain, noise = (load_server(tmp_path / name / "final.safetensors").w.tensors for name in ("plain", "noisy"))
+    plain, noise = (
+        load_server(tmp_path / name / "final.safetensors").w.tensors for name in ("plain", "noisy")
+    )
     moved = torch.cat([(noise[name] - plain[name]).flatten() for name in plain])
     assert abs(float(moved.std()) - expected) < 4 * expected / math.sqrt(2 * moved.numel())
 
@@ -84,12 +94,15 @@ def test_what_clipping_does_not_cover_is_refused(method: str) -> None:
 def test_masks_change_no_bit_of_a_run(method: str) -> None:
     """Weights, vaults, metrics; also where some clients drop out and some uploads are refused."""
     struck = Faults(drop=0.2, corrupt=0.2)
-    assert raffed.run(guarded(method, struck, masks=True)).hashes == raffed.run(guarded(method, struck)).hashes
+    assert (
+        raffed.run(guarded(method, struck, masks=True)).hashes == raffed.run(guarded(method, struck)).hashes
+    )
 
 
 def test_masks_cancel_and_a_masked_upload_tells_nothing_of_what_it_hides() -> None:
-    """Of 4 clients of SCAFFOLD: the sum's bits are those without masks; a client's own differ from mask to mask, and about half
-    of their top bits are set, although the weights in them are small numbers."""
+    """Of 4 clients of SCAFFOLD: the sum's bits are those without masks; a client's own differ from mask to
+    mask, and about half of their top bits are set, although the weights in them are small numbers.
+    """
     tiny = Tiny(build_method("scaffold", {}), local=replace(PLAIN, momentum=0.0))
     uploads = {client: done.upload for client, done in tiny.step(range(4)).items()}
 
@@ -114,7 +127,9 @@ def test_masks_cancel_and_a_masked_upload_tells_nothing_of_what_it_hides() -> No
     alone = UploadAccumulator()
     alone.add(2, 0.25, uploads[2], "test")
     assert abs(alone.export().w).max() < 2**50  # type: ignore[operator]
-    assert 0.25 < (abs(one.w.astype(float)) > 2.0**62).mean() < 0.75  # of 64 bits, so half of them are above 2^62
+    assert (
+        0.25 < (abs(one.w.astype(float)) > 2.0**62).mean() < 0.75
+    )  # of 64 bits, so half of them are above 2^62
 
 
 def test_masks_are_refused_where_the_server_needs_each_upload() -> None:
@@ -124,16 +139,21 @@ def test_masks_are_refused_where_the_server_needs_each_upload() -> None:
 
 @opacus
 @pytest.mark.parametrize(("noise", "rounds", "delta"), [(1.0, 1, 1e-5), (2.0, 10, 1e-5), (5.0, 100, 1e-6)])
-def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(noise: float, rounds: int, delta: float) -> None:
-    """Rounds of Gaussian mechanisms: RDP(a) = T a / (2σ²), converted (Canonne et al. 2020) and minimised over a; and the exact
-    δ(ε) of N(0, σ²/T) (Balle & Wang 2018, Theorem 8) is at most δ there, but not at 0.85 ε: valid, and not wasteful."""
+def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(
+    noise: float, rounds: int, delta: float
+) -> None:
+    """Rounds of Gaussian mechanisms: RDP(a) = T a / (2σ²), converted (Canonne et al. 2020) and minimised over
+    a; and the exact δ(ε) of N(0, σ²/T) (Balle & Wang 2018, Theorem 8) is at most δ there, but not at 0.85 ε:
+    valid, and not wasteful.
+    """
     from raffed.experiments.privacy_accountant import epsilon
 
     found = epsilon(noise, rounds, delta)
     orders = [1 + step / 200 for step in range(1, 40_000)]
     closed = min(
-        rounds * a / (2 * noise**2) + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1) for a in orders
-    )  # fmt: skip
+        rounds * a / (2 * noise**2) + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1)
+        for a in orders
+    )
     assert closed <= found < closed * 1.01
     s = noise / math.sqrt(rounds)
 
@@ -151,13 +171,21 @@ def test_rows_tell_epsilon_of_the_client_that_took_part_most() -> None:
     """Everybody in both rounds: two mechanisms for all; with client 3 alone in the second, two for it."""
     from raffed.experiments.privacy_accountant import epsilon
 
-    rows = raffed.run(guarded(clip=1.0, noise=3.0, faults=Faults(at=", ".join(f"drop {c}@2" for c in range(10) if c != 3))))
-    found = rows.to_pandas().query("metric in ['epsilon', 'epsilon_poisson']").set_index(["round", "metric"])["value"]
+    rows = raffed.run(
+        guarded(clip=1.0, noise=3.0, faults=Faults(at=", ".join(f"drop {c}@2" for c in range(10) if c != 3)))
+    )
+    found = (
+        rows.to_pandas()
+        .query("metric in ['epsilon', 'epsilon_poisson']")
+        .set_index(["round", "metric"])["value"]
+    )
     assert found[2, "epsilon"] == epsilon(3.0, 2, 1e-5) > found[1, "epsilon"] == epsilon(3.0, 1, 1e-5)
     assert found[2, "epsilon_poisson"] == found[2, "epsilon"]  # at rate 1 the two are one
 
 
-def test_noise_without_the_accountant_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_without_the_accountant_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'raffed\[privacy\]'"):
         raffed.run(guarded(clip=1.0, noise=1.0))
@@ -165,7 +193,11 @@ def test_noise_without_the_accountant_is_refused_before_anything_starts(monkeypa
 
 @pytest.mark.parametrize(
     ("wrong", "match"),
-    [({"noise": 1.0}, r"units of privacy\.clip"), ({"clip": 0.0}, r"privacy\.clip"), ({"noise_at": "sever"}, "nearest: server")],
+    [
+        ({"noise": 1.0}, r"units of privacy\.clip"),
+        ({"clip": 0.0}, r"privacy\.clip"),
+        ({"noise_at": "sever"}, "nearest: server"),
+    ],
 )
 def test_an_impossible_plan_of_privacy_is_refused(wrong: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):

@@ -32,7 +32,9 @@ def point(*values: float) -> Params:
 
 
 def test_at_rate_0_the_controls_keep_their_equations_without_the_displacement() -> None:
-    """SCAFFOLD: c_i⁺ = c_i − c. FedDC: h_k stays, c_k⁺ = c_k − c/ω_k, and −c is sent; ω = 3 · 4/12 = 1 and 3 · 4/6 = 2."""
+    """SCAFFOLD: c_i⁺ = c_i − c. FedDC: h_k stays, c_k⁺ = c_k − c/ω_k, and −c is sent; ω = 3 · 4/12 = 1
+    and 3 · 4/6 = 2.
+    """
     still, own, server = State(point(3.0, 3.0), Params({})), point(1.0, -2.0), point(0.5, 4.0)
     k = bare_context(start=still, state=still, steps=6, lr_sum=0.0, momentum=0.9)
     control, sent = ControlVariate().finish(k.replace(mine=ClientControl(own), server=ServerControl(server)))

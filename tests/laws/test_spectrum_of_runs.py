@@ -1,4 +1,6 @@
-"""Table 7's four readings, from a run's final weights to its rows (docs/papers/fedmr.md §E3), worked out again with NumPy."""
+"""Table 7's four readings, from a run's final weights to its rows (docs/papers/fedmr.md §E3), worked out
+again with NumPy.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ RUN = RunConfig(
 
 
 def variance(z: Array, top: int, standardised: bool = True) -> float:
-    """(1/B) Σ_{i ≤ top} (λ_i − λ̄)² of M = ẐᵀẐ/(B − 1), [D, D], of z [B, D]; a dead feature is a column of zeros."""
+    """(1/B) Σ_{i ≤ top} (λ_i − λ̄)² of M = ẐᵀẐ/(B − 1), [D, D], of z [B, D]; a dead feature is a column
+    of zeros.
+    """
     centred = z - z.mean(0)
     if standardised:
         deviation = centred.std(0, ddof=1)
@@ -56,9 +60,12 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
 
 
 @pytest.mark.parametrize(("batch", "top"), [(128, 50), (16, 10)])
-def test_all_readings_are_of_the_final_weights(batch: int, top: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in batches of 128
-    there is none of one class, in batches of 16 there are two."""
+def test_all_readings_are_of_the_final_weights(
+    batch: int, top: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in
+    batches of 128 there is none of one class, in batches of 16 there are two.
+    """
     monkeypatch.setattr(feature_spectrum, "BATCH", batch)
     monkeypatch.setattr(feature_spectrum, "TOP", top)
     rows = raffed.run(RUN, out=tmp_path / "run").to_pandas()
@@ -79,6 +86,8 @@ def test_all_readings_are_of_the_final_weights(batch: int, top: int, tmp_path: P
         ("global", "eigenvalue_variance_raw"): mean_variance(z, top, batch, standardised=False),
         ("local", "eigenvalue_variance"): mean_variance(own, top, batch),
     }
-    assert {key: count for key, (_, count) in found.items()} == {key: count for key, (_, count) in wanted.items()}
+    assert {key: count for key, (_, count) in found.items()} == {
+        key: count for key, (_, count) in wanted.items()
+    }
     for key, (value, _) in wanted.items():
         assert found[key][0] == pytest.approx(value, rel=1e-6, nan_ok=True), key

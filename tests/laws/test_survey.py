@@ -26,15 +26,27 @@ def rows_of(method: str, config: RunConfig = BASE, **args: Any) -> pd.DataFrame:
 
 
 def scores(rows: pd.DataFrame, model: str, metric: str, done: int) -> dict[int, float]:
-    kept = rows[(rows["model"] == model) & (rows["metric"] == metric) & (rows["round"] == done) & rows["client"].notna()]
+    kept = rows[
+        (rows["model"] == model)
+        & (rows["metric"] == metric)
+        & (rows["round"] == done)
+        & rows["client"].notna()
+    ]
     return {int(client): value for client, value in zip(kept["client"], kept["value"], strict=True)}
 
 
-@pytest.mark.parametrize("method", ["fedavg", "map", "fedrep", "apfl", "perfedavg", "pfedme", "gldp", "scaffold", "creff"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "map", "fedrep", "apfl", "perfedavg", "pfedme", "gldp", "scaffold", "creff"]
+)
 def test_a_survey_changes_neither_weights_nor_vaults(method: str) -> None:
     config = replace(BASE, method=method, federation=replace(BASE.federation, rounds=3))
-    with_, without = (raffed.run(replace(config, federation=replace(config.federation, survey=n))) for n in (2, 0))
-    assert (with_.hashes["weights"], with_.hashes["vaults"]) == (without.hashes["weights"], without.hashes["vaults"])
+    with_, without = (
+        raffed.run(replace(config, federation=replace(config.federation, survey=n))) for n in (2, 0)
+    )
+    assert (with_.hashes["weights"], with_.hashes["vaults"]) == (
+        without.hashes["weights"],
+        without.hashes["vaults"],
+    )
     assert with_.metrics.num_rows > without.metrics.num_rows
 
 
@@ -42,7 +54,10 @@ def test_a_survey_changes_neither_weights_nor_vaults(method: str) -> None:
 def test_between_rounds_a_client_has_what_it_starts_the_next_round_with(method: str) -> None:
     """Without a personal model of its own: the new shared part with its own layers, the last it had."""
     rows = rows_of(method)
-    between, downloaded = scores(rows, "personal", "accuracy_between", 3), scores(rows, "global", "accuracy", 4)
+    between, downloaded = (
+        scores(rows, "personal", "accuracy_between", 3),
+        scores(rows, "global", "accuracy", 4),
+    )
     assert len(between) == 6
     assert len(downloaded) == 3
     assert {client: between[client] for client in downloaded} == downloaded
@@ -65,7 +80,9 @@ def test_the_global_model_of_a_survey_is_the_one_that_the_server_has() -> None:
 
 
 def test_fine_tuning_between_rounds_is_that_of_the_next_round() -> None:
-    """Each fine-tunes the model it would download; the batches are another round's stream, so the full-batch case."""
+    """Each fine-tunes the model it would download; the batches are another round's stream, so the
+    full-batch case.
+    """
     config = replace(BASE, local=replace(BASE.local, batch_size=2000))
     rows = rows_of("finetune", config, epochs=3.0, scope="all", every_round=True)
     between, then = scores(rows, "personal", "accuracy_between", 3), scores(rows, "personal", "accuracy", 4)
@@ -75,7 +92,10 @@ def test_fine_tuning_between_rounds_is_that_of_the_next_round() -> None:
 def test_with_one_participant_the_mean_of_the_heads_is_its_head() -> None:
     rows = rows_of("fedrep", replace(BASE, federation=Federation(rounds=3, participation=1 / 6, survey=1)))
     [who] = scores(rows, "personal", "accuracy", 3)
-    oracle, own = scores(rows, "global", "accuracy_oracle", 3), scores(rows, "personal", "accuracy_between", 3)
+    oracle, own = (
+        scores(rows, "global", "accuracy_oracle", 3),
+        scores(rows, "personal", "accuracy_between", 3),
+    )
     assert oracle[who] == own[who]
     assert oracle != own  # of the others it is not
 
@@ -95,33 +115,47 @@ def test_the_mean_is_over_all_clients() -> None:
 
 
 def test_in_stages_each_stage_is_scored_apart_and_the_whole_is_their_sum() -> None:
-    config = replace(BASE, data=Data(dataset="digits", split="stages:4:3:2:if5"), federation=Federation(rounds=4, survey=1))
+    config = replace(
+        BASE, data=Data(dataset="digits", split="stages:4:3:2:if5"), federation=Federation(rounds=4, survey=1)
+    )
     rows = rows_of("fedavg", config)
     last = rows[(rows["round"] == 4) & (rows["model"] == "personal") & rows["client"].notna()]
     for _, own in last.groupby("client"):
         parts = own[own["metric"].isin(["accuracy_stage0", "accuracy_stage1"])]
         whole = own[own["metric"] == "accuracy"]
-        assert whole["value"].item() * whole["n"].item() == pytest.approx((parts["value"] * parts["n"]).sum(), abs=1e-9)
+        assert whole["value"].item() * whole["n"].item() == pytest.approx(
+            (parts["value"] * parts["n"]).sum(), abs=1e-9
+        )
         assert whole["n"].item() == parts["n"].sum()
-    assert not len(rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")])  # stage 1 is still to come
+    assert not len(
+        rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")]
+    )  # stage 1 is still to come
 
 
 def test_participants_are_scored_in_surveyed_rounds_though_the_global_test_is_rarer() -> None:
-    """A_sel is of participants in every stage, the global test of nobody there: eval_every = 4 of four rounds, two surveyed."""
+    """A_sel is of participants in every stage, the global test of nobody there: eval_every = 4 of four
+    rounds, two surveyed.
+    """
     rows = raffed.run(replace(BASE, federation=replace(BASE.federation, eval_every=4))).to_pandas()
     tested = rows[(rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")]
-    scored = rows[(rows["model"] == "personal") & (rows["split"] == "local_test") & (rows["metric"] == "accuracy")]
+    scored = rows[
+        (rows["model"] == "personal") & (rows["split"] == "local_test") & (rows["metric"] == "accuracy")
+    ]
     assert set(tested["round"]) == {4}
     assert set(scored["round"]) == {3, 4}
 
 
 @pytest.mark.parametrize("method", ["map", "fedphp", "scamap"])
 def test_a_client_that_never_took_part_has_no_private_model_and_scores_as_the_global_one(method: str) -> None:
-    """docs/papers/map.md §3.5; of six clients one takes part in each of two rounds, so at least four never did."""
+    """docs/papers/map.md §3.5; of six clients one takes part in each of two rounds, so at least four
+    never did.
+    """
     config = replace(BASE, federation=Federation(rounds=2, participation=0.17, survey=1))
     rows = raffed.run(replace(config, method=method)).to_pandas()
     visited = set(rows[(rows["split"] == "train") & rows["client"].notna()]["client"].astype(int))
-    own, shared = (scores(rows[rows["class"].isna()], model, "accuracy_between", 2) for model in ("personal", "global"))
+    own, shared = (
+        scores(rows[rows["class"].isna()], model, "accuracy_between", 2) for model in ("personal", "global")
+    )
     assert 1 <= len(visited) <= 2
     assert len(own) == 6
     assert all(own[client] == shared[client] for client in set(own) - visited)

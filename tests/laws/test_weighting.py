@@ -1,4 +1,6 @@
-"""`federation.weighting`: the weights of the mean, whatever the method's (docs/papers/map.md §7 no. 3: "Keep a switch")."""
+"""`federation.weighting`: the weights of the mean, whatever the method's (docs/papers/map.md §7 no. 3:
+"Keep a switch").
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,12 @@ from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
 
 BASE = RunConfig(
-    data=Data("digits", "incomplete:6"), model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1),
-    federation=Federation(2), runtime=Runtime(execution="serial"),
-)  # fmt: skip
+    data=Data("digits", "incomplete:6"),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(epochs=1),
+    federation=Federation(2),
+    runtime=Runtime(execution="serial"),
+)
 
 
 def weighed(by: str, method: str = "fedavg", split: str = "incomplete:6") -> str:
@@ -28,7 +33,9 @@ def test_asking_for_the_method_s_own_weights_changes_no_bit_and_others_do() -> N
 
 
 def test_where_all_clients_have_as_many_samples_both_are_one() -> None:
-    """1437 digits are no multiple of 3 · 10, so the law needs a split of equal sizes: n_k / Σ n is 1/|S| to the last bit."""
+    """1437 digits are no multiple of 3 · 10, so the law needs a split of equal sizes: n_k / Σ n is 1/|S|
+    to the last bit.
+    """
     split = "equal:5:4"
     sizes = prepare_run(replace(BASE, data=replace(BASE.data, split=split))).sizes
     assert len(set(sizes)) == 1
@@ -36,7 +43,9 @@ def test_where_all_clients_have_as_many_samples_both_are_one() -> None:
 
 
 def test_fedavg_with_uniform_means_is_fedavgm_without_momentum_to_rounding() -> None:
-    """docs/papers/baselines.md, Equalities: FedAvgM(β = 0, η_g = 1) = FedAvg, whatever the weights of the mean."""
+    """docs/papers/baselines.md, Equalities: FedAvgM(β = 0, η_g = 1) = FedAvg, whatever the weights of the
+    mean.
+    """
     uniform = replace(BASE, federation=replace(BASE.federation, weighting="clients"))
     one = raffed.run(uniform)
     two = raffed.run(replace(BASE, method="fedavgm", args={"beta": 0.0, "weighting": "clients"}))
@@ -48,8 +57,12 @@ COUNTING = [("fednova", "FedNova", "samples"), ("feddyn", "FedDyn", "clients"), 
 
 
 @pytest.mark.parametrize(("method", "title", "own"), COUNTING)
-def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs(method: str, title: str, own: str) -> None:
-    """FedNova's τ_eff has the same weights; the drift of FedDyn and FedDC is a mean over all clients, from uniform means."""
+def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs(
+    method: str, title: str, own: str
+) -> None:
+    """FedNova's τ_eff has the same weights; the drift of FedDyn and FedDC is a mean over all clients,
+    from uniform means.
+    """
     (other,) = {"samples", "clients"} - {own}
     with pytest.raises(UsageError, match=f"{title} counts on the weights '{own}'"):
         prepare_run(replace(BASE, method=method, federation=Federation(2, weighting=other)))

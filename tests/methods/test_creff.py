@@ -26,17 +26,25 @@ G = torch.Generator().manual_seed(0)
 
 
 def small(**args: int | float) -> Tiny:
-    return Tiny(creff(**{"features": 4, "match_steps": 5, "retrain_epochs": 3, **args}), net=network(norm=True))  # type: ignore[arg-type]
+    return Tiny(
+        creff(**{"features": 4, "match_steps": 5, "retrain_epochs": 3, **args}), net=network(norm=True)
+    )  # type: ignore[arg-type]
 
 
 def gradients_of(z: torch.Tensor, y: torch.Tensor, head: RetrainedHead) -> ClassGradients:
     counts = torch.bincount(y, minlength=3)
-    k = bare_context(class_counts=counts, server=head, features=lambda _: iter([(z[:3], y[:3]), (z[3:], y[3:])]))
+    k = bare_context(
+        class_counts=counts, server=head, features=lambda _: iter([(z[:3], y[:3]), (z[3:], y[3:])])
+    )
     return FeatureGradients().finish(k)[1]
 
 
-@pytest.mark.parametrize("args", [{}, {"match_steps": 0}, {"retrain_epochs": 0}, {"match_lr": 5.0, "features": 2}])
-def test_the_broadcast_weights_are_fedavgs_bit_for_bit_whatever_the_server_does(args: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "args", [{}, {"match_steps": 0}, {"retrain_epochs": 0}, {"match_lr": 5.0, "features": 2}]
+)
+def test_the_broadcast_weights_are_fedavgs_bit_for_bit_whatever_the_server_does(
+    args: dict[str, float],
+) -> None:
     """(1)."""
     mine, plain = small(**args), Tiny(fedavg(), net=network(norm=True))  # type: ignore[arg-type]
     for _ in range(3):
@@ -46,7 +54,9 @@ def test_the_broadcast_weights_are_fedavgs_bit_for_bit_whatever_the_server_does(
 
 
 def test_the_class_gradients_are_those_of_autograd() -> None:
-    """(2): and columns of ∂W sum to 0, only ∂b_c is negative; a class without samples sends zeros and no holder."""
+    """(2): and columns of ∂W sum to 0, only ∂b_c is negative; a class without samples sends zeros and no
+    holder.
+    """
     z, y = torch.randn(8, 5, generator=G), torch.tensor([0, 1, 0, 0, 1, 1, 0, 1])
     head = RetrainedHead(torch.randn(3, 5, generator=G), torch.randn(3, generator=G))
     told = gradients_of(z, y, head)
@@ -63,30 +73,47 @@ def test_the_class_gradients_are_those_of_autograd() -> None:
 
 
 def test_federated_features_that_are_the_real_ones_match_up_to_the_codes_epsilon_and_stay() -> None:
-    """(3): of a row of norm n the official cosine leaves 1 − n²/(n² + 1e-6) = 1e-6/(n² + 1e-6), and a slope of about 1e-6/n³."""
+    """(3): of a row of norm n the official cosine leaves 1 − n²/(n² + 1e-6) = 1e-6/(n² + 1e-6), and a
+    slope of about 1e-6/n³.
+    """
     z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
     head = RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G))
     told = gradients_of(z, y, head)
     points = z.reshape(3, 3, 5).clone().requires_grad_()
     gap = gradient_gap(points, head.weight, head.bias, told.weight, told.bias)
-    left = [(1e-6 / (square + 1e-6)).sum(-1) for square in (told.weight.square().sum(-1), told.bias.square().sum(-1)[:, None])]
+    left = [
+        (1e-6 / (square + 1e-6)).sum(-1)
+        for square in (told.weight.square().sum(-1), told.bias.square().sum(-1)[:, None])
+    ]
     torch.testing.assert_close(gap.detach(), left[0] + left[1], rtol=0, atol=2e-6)
     assert float(torch.autograd.grad(gap.sum(), points)[0].abs().max()) < 1e-3
 
 
-@pytest.mark.parametrize(("length", "cosine"), [(1e-3, 0.5), (1e-3, -0.5), (1e-4, 0.01 / 1.01), (1.0, 1 / 1.000001), (0.0, 0.0)])
-def test_the_cosine_has_the_official_codes_1e_6_beside_the_product_of_the_norms(length: float, cosine: float) -> None:
-    """a·b/(‖a‖ ‖b‖ + 1e-6): two vectors of length 1e-3 in one direction have ½, opposite ones −½, one of zeros 0 and no NaN.
+@pytest.mark.parametrize(
+    ("length", "cosine"), [(1e-3, 0.5), (1e-3, -0.5), (1e-4, 0.01 / 1.01), (1.0, 1 / 1.000001), (0.0, 0.0)]
+)
+def test_the_cosine_has_the_official_codes_1e_6_beside_the_product_of_the_norms(
+    length: float, cosine: float
+) -> None:
+    """a·b/(‖a‖ ‖b‖ + 1e-6): two vectors of length 1e-3 in one direction have ½, opposite ones −½, one of
+    zeros 0 and no NaN.
 
-    Through `gradient_gap` with one feature a class: under a head of zeros p = (½, ½), so the gradient of class 0 on the feature x
-    has the rows −x/2 and x/2 and the bias (−½, ½). Here ‖x/2‖ = 1, and the goals have the same direction or the opposite one and
-    the length `length`², so that the product of the norms is `length`².
+        Through `gradient_gap` with one feature a class: under a head of zeros p = (½, ½), so the gradient of
+        class 0 on the feature x has the rows −x/2 and x/2 and the bias (−½, ½). Here ‖x/2‖ = 1, and the goals
+        have the same direction or the opposite one and the length `length`², so that the product of the norms
+        is `length`².
     """
     x = torch.tensor([[[2.0, 0.0]], [[2.0, 0.0]]], dtype=torch.float64)  # ‖x/2‖ = 1
     head = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     sign = -1.0 if cosine < 0 else 1.0
-    goal = sign * length**2 * torch.tensor([[[-1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]], dtype=torch.float64)
-    bias = torch.tensor([[-0.5, 0.5], [0.5, -0.5]], dtype=torch.float64)  # (½)² + (½)² = ½: cosine ½/(½ + 1e-6)
+    goal = (
+        sign
+        * length**2
+        * torch.tensor([[[-1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]], dtype=torch.float64)
+    )
+    bias = torch.tensor(
+        [[-0.5, 0.5], [0.5, -0.5]], dtype=torch.float64
+    )  # (½)² + (½)² = ½: cosine ½/(½ + 1e-6)
     gap = gradient_gap(x, *head, goal, bias)
     wanted = 2 * (1 - cosine) + 1e-6 / (0.5 + 1e-6)
     assert gap.tolist() == pytest.approx([wanted, wanted], abs=1e-9)
@@ -108,18 +135,31 @@ def test_the_class_gradients_are_of_the_downloaded_encoder() -> None:
     assert asked[0] is start
 
 
-def server_step(rule: ClassifierRetraining, own: Federated, told: ClassGradients, round: int = 0) -> Federated:
+def server_step(
+    rule: ClassifierRetraining, own: Federated, told: ClassGradients, round: int = 0
+) -> Federated:
     """A step with FedAvg's head far from Ŵ."""
-    mean = Params({"body.w": torch.zeros(1), "head.weight": torch.full((3, 5), 7.0), "head.bias": torch.arange(3.0)})
+    mean = Params(
+        {"body.w": torch.zeros(1), "head.weight": torch.full((3, 5), 7.0), "head.bias": torch.arange(3.0)}
+    )
     k = server_context(round=round, received={"message": Received(1, sum=told)})
     return rule.step(own, mean, mean, k)[0]
 
 
 def test_gradients_are_matched_under_the_head_that_was_broadcast() -> None:
-    """Steps 1, 5: under Ŵ the real features match and stay; under another head the same goals would move them."""
+    """Steps 1, 5: under Ŵ the real features match and stay; under another head the same goals would move
+    them.
+    """
     z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
-    sent, other = (RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G)) for _ in range(2))
-    told, points, rule = gradients_of(z, y, sent), z.reshape(3, 3, 5), ClassifierRetraining(3, 5, 1.0, 1, 0.01)
+    sent, other = (
+        RetrainedHead(0.3 * torch.randn(3, 5, generator=G), 0.3 * torch.randn(3, generator=G))
+        for _ in range(2)
+    )
+    told, points, rule = (
+        gradients_of(z, y, sent),
+        z.reshape(3, 3, 5),
+        ClassifierRetraining(3, 5, 1.0, 1, 0.01),
+    )
     same = server_step(rule, Federated(points, sent.weight, sent.bias), told).features
     moved = server_step(rule, Federated(points, other.weight, other.bias), told).features
     torch.testing.assert_close(same, points, rtol=0, atol=1e-3)
@@ -127,7 +167,9 @@ def test_gradients_are_matched_under_the_head_that_was_broadcast() -> None:
 
 
 def test_the_retrained_head_starts_fresh_every_round() -> None:
-    """Step 6: with a rate of 0 Ŵ is the draw itself, torch's U(±1/√d): neither the old Ŵ nor FedAvg's head nor 0."""
+    """Step 6: with a rate of 0 Ŵ is the draw itself, torch's U(±1/√d): neither the old Ŵ nor FedAvg's
+    head nor 0.
+    """
     z, y = torch.randn(9, 5, generator=G), torch.arange(3).repeat_interleave(3)
     old = RetrainedHead(torch.full((3, 5), 9.0), torch.full((3,), 9.0))
     own, rule = Federated(z.reshape(3, 3, 5), old.weight, old.bias), ClassifierRetraining(3, 0, 0.1, 1, 0.0)
@@ -143,7 +185,11 @@ def test_the_retrained_head_starts_fresh_every_round() -> None:
 
 def test_the_distance_ignores_the_scale_of_the_goal() -> None:
     """(4)."""
-    points, w, b = torch.randn(3, 4, 5, generator=G), torch.randn(3, 5, generator=G), torch.randn(3, generator=G)
+    points, w, b = (
+        torch.randn(3, 4, 5, generator=G),
+        torch.randn(3, 5, generator=G),
+        torch.randn(3, generator=G),
+    )
     goal, bias = torch.randn(3, 3, 5, generator=G), torch.randn(3, 3, generator=G)
     one, ten = gradient_gap(points, w, b, goal, bias), gradient_gap(points, w, b, 10 * goal, 10 * bias)
     torch.testing.assert_close(one, ten, rtol=1e-5, atol=1e-5)
@@ -195,4 +241,6 @@ def test_the_retrained_head_is_broadcast_and_the_features_are_not() -> None:
     own = tiny.server.slots["server"]
     assert isinstance(own, Federated)
     assert same_bits(sent.slots["message"], [own.weight, own.bias])
-    assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 2 * (3 * 5 + 3)  # client 0 holds two classes
+    assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 2 * (
+        3 * 5 + 3
+    )  # client 0 holds two classes

@@ -28,8 +28,14 @@ def own(tiny: Tiny, client: int) -> State:
 def test_the_server_is_fedavgs_bit_for_bit_for_every_pull(lam: float, norm: bool) -> None:
     """(a). At λ = 100 and η = 0.1 the personal models diverge; the server must not notice."""
     local = replace(PLAIN, clip_norm=1.0)
-    mine, plain = Tiny(ditto(lam), net=network(norm), local=local), Tiny(fedavg(), net=network(norm), local=local)
-    restricted, rs = Tiny(dittors(lam), net=network(norm), local=local), Tiny(fedrs(), net=network(norm), local=local)
+    mine, plain = (
+        Tiny(ditto(lam), net=network(norm), local=local),
+        Tiny(fedavg(), net=network(norm), local=local),
+    )
+    restricted, rs = (
+        Tiny(dittors(lam), net=network(norm), local=local),
+        Tiny(fedrs(), net=network(norm), local=local),
+    )
     for _ in range(3):
         for tiny in (mine, plain, restricted, rs):
             tiny.step()
@@ -83,9 +89,17 @@ def test_the_authors_pull_is_that_difference_over_the_elements_and_the_tensors()
 
 def test_under_the_authors_pull_the_personal_model_is_much_nearer_to_standalone_training() -> None:
     """Why MAP's printed row is weak: same λ, the distance to the λ = 0 model shrinks more than tenfold."""
-    runs = {name: Tiny(m).run(3, [0, 1]) for name, m in
-            (("alone", ditto(0.0)), ("original", ditto(1.0)), ("authors", ditto(1.0, preset="authors")))}  # fmt: skip
-    far, near = (float((own(runs[n], 0).w - own(runs["alone"], 0).w).sq_norm()) ** 0.5 for n in ("original", "authors"))
+    runs = {
+        name: Tiny(m).run(3, [0, 1])
+        for name, m in (
+            ("alone", ditto(0.0)),
+            ("original", ditto(1.0)),
+            ("authors", ditto(1.0, preset="authors")),
+        )
+    }
+    far, near = (
+        float((own(runs[n], 0).w - own(runs["alone"], 0).w).sq_norm()) ** 0.5 for n in ("original", "authors")
+    )
     assert 0 < near < far / 10
 
 
@@ -108,9 +122,13 @@ def test_the_second_selection_starts_at_the_previous_personal_model() -> None:
 
 def test_the_personal_model_depends_on_its_own_epochs_alone() -> None:
     """(4): the same v after a round whose global part is longer, where `epochs` is given."""
-    long, short = (Tiny(ditto(1.0, epochs=2.0), local=replace(PLAIN, epochs=e)).run(1, [0, 1]) for e in (1, 3))
+    long, short = (
+        Tiny(ditto(1.0, epochs=2.0), local=replace(PLAIN, epochs=e)).run(1, [0, 1]) for e in (1, 3)
+    )
     assert same_bits(own(long, 0), own(short, 0))
-    assert not same_bits(own(Tiny(ditto(1.0), local=replace(PLAIN, epochs=3)).run(1, [0, 1]), 0), own(short, 0))
+    assert not same_bits(
+        own(Tiny(ditto(1.0), local=replace(PLAIN, epochs=3)).run(1, [0, 1]), 0), own(short, 0)
+    )
 
 
 def test_dittors_restricts_the_shared_training_only() -> None:

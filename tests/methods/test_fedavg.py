@@ -106,5 +106,6 @@ def test_a_client_keeps_nothing_and_is_scored_with_the_model_it_just_trained() -
 def test_the_order_in_which_participants_are_trained_does_not_matter(mu: float) -> None:
     """G6, here bit for bit."""
     assert same_bits(
-        Tiny(fedprox(mu)).run(2, [0, 1, 2, 3]).everything(), Tiny(fedprox(mu)).run(2, [2, 0, 3, 1]).everything()
+        Tiny(fedprox(mu)).run(2, [0, 1, 2, 3]).everything(),
+        Tiny(fedprox(mu)).run(2, [2, 0, 3, 1]).everything(),
     )

@@ -1,4 +1,6 @@
-"""FedAwS, FedMMD and FedProto (docs/papers/baselines.md, FedAwS, FedMMD, docs/papers/baselines-personal.md, FedProto)."""
+"""FedAwS, FedMMD and FedProto (docs/papers/baselines.md, FedAwS, FedMMD,
+docs/papers/baselines-personal.md, FedProto).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def spread(w: torch.Tensor, nu: float, steps: int, lr: float) -> torch.Tensor:
 
 def test_0_server_steps_are_fedavg_and_30_leave_the_encoder_bit_for_bit() -> None:
     """(a), (b)."""
-    plain, none, some = (Tiny(m, net=network(True)).run(1, [0, 1, 2, 3]) for m in (fedavg(), fedaws(server_steps=0), fedaws()))
+    plain, none, some = (
+        Tiny(m, net=network(True)).run(1, [0, 1, 2, 3]) for m in (fedavg(), fedaws(server_steps=0), fedaws())
+    )
     assert same_bits(plain.server, none.server)
     for n in plain.server.w.names:
         assert torch.equal(plain.server.w[n], some.server.w[n]) == (n != "head.weight")
@@ -74,7 +78,9 @@ def test_collapsed_rows_stay_together() -> None:
 
 
 def test_the_spreadout_steps_are_those_of_sgd_with_momentum() -> None:
-    """Momentum 0.9, as in MAP's code: three steps against torch's own, from which plain SGD departs in the second."""
+    """Momentum 0.9, as in MAP's code: three steps against torch's own, from which plain SGD departs in
+    the second.
+    """
     w = torch.randn(6, 8, generator=torch.Generator().manual_seed(4))
     live = w.clone().requires_grad_()
     sgd = torch.optim.SGD([live], lr=0.5, momentum=0.9)
@@ -86,7 +92,9 @@ def test_the_spreadout_steps_are_those_of_sgd_with_momentum() -> None:
 
 
 def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> None:
-    """(b): MMD = 0 with zero gradient while local and global features agree; training statistics break that."""
+    """(b): MMD = 0 with zero gradient while local and global features agree; training statistics break
+    that.
+    """
     local = replace(PLAIN, epochs=1, batch_size=64)
     for norm in (False, True):
         mine, plain = (Tiny(m, net=network(norm), local=local).visit(1) for m in (fedmmd(5.0), fedavg()))
@@ -95,7 +103,9 @@ def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> No
 
 
 def test_fedmmds_frozen_stream_is_the_downloaded_model_also_at_a_first_visit_in_a_later_round() -> None:
-    """(b) again: the server has moved on for two rounds, so features under the run's initial model would not agree."""
+    """(b) again: the server has moved on for two rounds, so features under the run's initial model would
+    not agree.
+    """
     local = replace(PLAIN, epochs=1, batch_size=64)
     mine, plain = Tiny(fedmmd(5.0), local=local).run(2, [1, 2, 3]), Tiny(fedavg(), local=local)
     plain.server = mine.server
@@ -192,12 +202,17 @@ def test_prototypes_are_those_of_the_trained_models_pooled_over_the_participants
 
 
 def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_prototypes() -> None:
-    """Classes 0 (rows 0, 3) and 1 (row 1) of [C]'s mean over classes; class 2 has no prototype: a row of NaN that pulls nothing.
+    """Classes 0 (rows 0, 3) and 1 (row 1) of [C]'s mean over classes; class 2 has no prototype: a row of NaN
+    that pulls nothing.
 
-    L = λ/2 (‖z̄_0 − g_0‖² + ‖z_1 − g_1‖²), so ∂L/∂z_0 = ∂L/∂z_3 = λ (z̄_0 − g_0)/2 and ∂L/∂z_1 = λ (z_1 − g_1).
+        L = λ/2 (‖z̄_0 − g_0‖² + ‖z_1 − g_1‖²), so ∂L/∂z_0 = ∂L/∂z_3 = λ (z̄_0 − g_0)/2 and ∂L/∂z_1 = λ (z_1 −
+        g_1).
     """
     draw = torch.Generator().manual_seed(5)
-    z, y = torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_(), torch.tensor([0, 1, 2, 0, 2])
+    z, y = (
+        torch.randn(5, 4, generator=draw, dtype=torch.float64).requires_grad_(),
+        torch.tensor([0, 1, 2, 0, 2]),
+    )
     g = torch.randn(3, 4, generator=draw, dtype=torch.float64)
     g[2] = float("nan")
     (term,) = fedproto(0.3, preset="authors").terms
@@ -205,16 +220,22 @@ def test_the_authors_pull_is_the_summed_square_between_batch_class_means_and_pro
     loss = term.loss(forward(z, y), bare_context(server=told))
     d = z.detach()
     first, second = (d[0] + d[3]) / 2 - g[0], d[1] - g[1]
-    assert float(loss.detach()) == pytest.approx(0.15 * float(first.square().sum() + second.square().sum()), rel=1e-12)
+    assert float(loss.detach()) == pytest.approx(
+        0.15 * float(first.square().sum() + second.square().sum()), rel=1e-12
+    )
     (slope,) = torch.autograd.grad(loss, z)
     nothing = torch.zeros(4, dtype=torch.float64)
     torch.testing.assert_close(slope, 0.3 * torch.stack([first / 2, second, nothing, first / 2, nothing]))
-    nobody = term.loss(forward(z, y), bare_context(server=told.replace(known=torch.zeros(3, dtype=torch.bool))))
+    nobody = term.loss(
+        forward(z, y), bare_context(server=told.replace(known=torch.zeros(3, dtype=torch.bool)))
+    )
     assert float(nobody.detach()) == 0.0
 
 
 def halfway(before: Prototypes, total: list[float], count: list[int]) -> Prototypes:
-    """What the authors' server makes of sums of features (one feature, three classes) and of how often each class was seen."""
+    """What the authors' server makes of sums of features (one feature, three classes) and of how often
+    each class was seen.
+    """
     (term,) = fedproto(preset="authors").terms
     got = ClassSums(torch.tensor(total)[:, None], torch.tensor(count))
     after = term.server_step(before, Received(2, sum=got), Tiny(fedproto()).spec)
@@ -224,23 +245,30 @@ def halfway(before: Prototypes, total: list[float], count: list[int]) -> Prototy
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_authors_server_weights_prototypes_by_counts_and_goes_half_of_the_way(sign: float) -> None:
-    """[C]: Σ n_kc q_kc / Σ n_kc: 0 of one sample and 10 of nine give 90/10 = 9, where unweighted means would give 5.
+    """[C]: Σ n_kc q_kc / Σ n_kc: 0 of one sample and 10 of nine give 90/10 = 9, where unweighted means would
+    give 5.
 
-    Class 0 is new and goes all of the way, class 1 goes from −3 half of the way, (−3 + 9)/2 = 3, class 2 is absent and stays.
+        Class 0 is new and goes all of the way, class 1 goes from −3 half of the way, (−3 + 9)/2 = 3, class 2
+        is absent and stays.
     """
     before = Prototypes(sign * torch.tensor([[0.0], [-3.0], [7.0]]), torch.tensor([False, True, True]))
     after = halfway(before, [sign * (1 * 0.0 + 9 * 10.0)] * 2 + [0.0], [10, 10, 0])
     assert after.mean.tolist() == [[sign * 9.0], [sign * 3.0], [sign * 7.0]]
     assert after.known.tolist() == [True, True, True]
-    assert halfway(before, [0.0, 0.0, 0.0], [0, 0, 0]).known.tolist() == [False, True, True]  # nobody has seen class 0
+    assert halfway(before, [0.0, 0.0, 0.0], [0, 0, 0]).known.tolist() == [
+        False,
+        True,
+        True,
+    ]  # nobody has seen class 0
 
 
 @pytest.mark.parametrize("cohort", [False, True])
 @pytest.mark.parametrize("norm", [False, True])
 def test_the_authors_prototypes_are_the_features_seen_while_training(norm: bool, cohort: bool) -> None:
-    """[C]: Σ over all steps of the batch's features, in training mode and before the step, so 2 · n_c of them in two epochs.
+    """[C]: Σ over all steps of the batch's features, in training mode and before the step, so 2 · n_c of them
+    in two epochs.
 
-    The training of round 0 (plain SGD, no prototypes yet) is written out, step by step.
+        The training of round 0 (plain SGD, no prototypes yet) is written out, step by step.
     """
     local = replace(PLAIN, momentum=0.0, weight_decay=0.0, epochs=2)
     tiny = Tiny(fedproto(1.0, preset="authors"), net=network(norm), local=local, cohort=cohort)
@@ -252,7 +280,9 @@ def test_the_authors_prototypes_are_the_features_seen_while_training(norm: bool,
             logits, z = net(data.x[index])
             for label in range(3):
                 total[label] += z[data.y[index] == label].sum(0).detach()
-            slopes = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, data.y[index]), list(net.parameters()))
+            slopes = torch.autograd.grad(
+                torch.nn.functional.cross_entropy(logits, data.y[index]), list(net.parameters())
+            )
             with torch.no_grad():
                 for p, g in zip(net.parameters(), slopes, strict=True):
                     p -= 0.1 * g
@@ -263,7 +293,9 @@ def test_the_authors_prototypes_are_the_features_seen_while_training(norm: bool,
 
 
 def test_and_in_further_rounds_they_go_half_of_the_way_to_what_was_seen() -> None:
-    """Two rounds through the kernel, from what was sent: class 1 is held by both, class 2 by client 1, who is absent at first."""
+    """Two rounds through the kernel, from what was sent: class 1 is held by both, class 2 by client 1,
+    who is absent at first.
+    """
     tiny = Tiny(fedproto(preset="authors"))
     first = sums(tiny.step([0]))
     close(known(tiny).mean[:2], *(first.total[c] / first.count[c] for c in (0, 1)))
@@ -281,4 +313,7 @@ def sums(done: Mapping[int, ClientRound]) -> HeldSums:
     sent = [one.upload.slots["term-PrototypePull"] for one in done.values()]
     held = [one for one in sent if isinstance(one, HeldSums)]
     assert len(held) == len(done)
-    return HeldSums(sum((one.total for one in held[1:]), held[0].total), sum((one.count for one in held[1:]), held[0].count))
+    return HeldSums(
+        sum((one.total for one in held[1:]), held[0].total),
+        sum((one.count for one in held[1:]), held[0].count),
+    )

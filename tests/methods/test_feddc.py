@@ -43,8 +43,9 @@ def test_round_0_has_fedproxs_local_models_and_feddyns_server_step_bit_for_bit(n
 
 
 def test_on_the_quadratics_everything_ends_where_the_sheet_says() -> None:
-    """(2): α = 0.1, K = 5, η = 0.05: θ = −2/3, c = 0, c_k = (−1.62602, 3.90244, −2.27642), h_k = (.40650, −.97561, .56911),
-    and ∇f_k = c_k − α h_k − c."""
+    """(2): α = 0.1, K = 5, η = 0.05: θ = −2/3, c = 0, c_k = (−1.62602, 3.90244, −2.27642), h_k = (.40650,
+    −.97561, .56911), and ∇f_k = c_k − α h_k − c.
+    """
     tiny = quadratics(feddc(0.1, scaled=False), lr=0.05, steps=5).run(80, [0, 1, 2])
     c_k, h_k = [x_of(kept(tiny, k).c) for k in range(3)], [x_of(kept(tiny, k).h) for k in range(3)]
     assert x_of(tiny.server.w) == pytest.approx(OPTIMUM, abs=1e-4)
@@ -73,25 +74,42 @@ def test_with_momentum_only_the_corrected_beta_converges() -> None:
 
 
 def test_without_momentum_the_two_betas_are_one() -> None:
-    one, two = (quadratics(feddc(0.1, beta), lr=0.05, steps=5).run(3, [0, 1, 2]) for beta in ("a_norm", "steps"))
+    one, two = (
+        quadratics(feddc(0.1, beta), lr=0.05, steps=5).run(3, [0, 1, 2]) for beta in ("a_norm", "steps")
+    )
     torch.testing.assert_close(one.server.w.flat, two.server.w.flat, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize(("beta", "momentum", "gradient"), [
-    ("steps", 0.0, 2.0), ("a_norm", 0.0, 2.0), ("mean_steps", 0.0, 1.0), ("steps", 0.5, 2.0), ("mean_steps", 0.5, 1.0),
-    ("a_norm", 0.5, 24 / 17),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("beta", "momentum", "gradient"),
+    [
+        ("steps", 0.0, 2.0),
+        ("a_norm", 0.0, 2.0),
+        ("mean_steps", 0.0, 1.0),
+        ("steps", 0.5, 2.0),
+        ("mean_steps", 0.5, 1.0),
+        ("a_norm", 0.5, 24 / 17),
+    ],
+)
 def test_a_displacement_becomes_a_gradient_by_own_steps_by_the_norm_or_by_the_official_codes_mean_steps(
     beta: Beta, momentum: float, gradient: float, sign: float
 ) -> None:
-    """δ = −0.6 in 3 steps at η = 0.1 where a client of mean size makes 6: 0.6/(3 · 0.1) = 2, 0.6/(6 · 0.1) = 1; at ρ = ½
-    ‖a‖₁ = 1 + 1.5 + 1.75 = 4.25 and 0.6/0.425 = 24/17. c_k⁺ = c_k − c/ω_k − β δ with c_k = 0.5, c = 0.25, ω_k = 1."""
+    """δ = −0.6 in 3 steps at η = 0.1 where a client of mean size makes 6: 0.6/(3 · 0.1) = 2, 0.6/(6 · 0.1) =
+    1; at ρ = ½ ‖a‖₁ = 1 + 1.5 + 1.75 = 4.25 and 0.6/0.425 = 24/17. c_k⁺ = c_k − c/ω_k − β δ with c_k = 0.5, c
+    = 0.25, ω_k = 1.
+    """
     at = lambda x: Params({"w": torch.tensor([x])}).clone()  # noqa: E731
     k = bare_context(
-        start=State(at(1.0), Params({})), state=State(at(1.0 - sign * 0.6), Params({})), mine=ClientDrift(at(0.0), at(0.5)),
-        server=ServerCorrection(at(0.25)), steps=3, usual_steps=6, lr_sum=0.3, momentum=momentum,
-    )  # fmt: skip
+        start=State(at(1.0), Params({})),
+        state=State(at(1.0 - sign * 0.6), Params({})),
+        mine=ClientDrift(at(0.0), at(0.5)),
+        server=ServerCorrection(at(0.25)),
+        steps=3,
+        usual_steps=6,
+        lr_sum=0.3,
+        momentum=momentum,
+    )
     own, told = DriftControl(0.1, beta, scaled=False).finish(k)
     assert float(own.c["w"]) == pytest.approx(0.5 - 0.25 + sign * gradient, rel=1e-6)
     assert float(told.dc["w"]) == pytest.approx(-0.25 + sign * gradient, rel=1e-6)

@@ -52,8 +52,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[torch.Tensor], f
     return Watched.seen
 
 
-def test_one_client_alone_is_its_own_teacher_so_the_first_gradient_is_0(watched: list[tuple[list[torch.Tensor], float]]) -> None:
-    """(b): teacher and student are one model with one set of BatchNorm statistics, both in evaluation mode."""
+def test_one_client_alone_is_its_own_teacher_so_the_first_gradient_is_0(
+    watched: list[tuple[list[torch.Tensor], float]],
+) -> None:
+    """(b): teacher and student are one model with one set of BatchNorm statistics, both in evaluation
+    mode.
+    """
     tiny = Tiny(feddf(server_steps=1), net=network(True)).run(1, [0])
     ((grads, _),) = watched
     assert len(grads) == len(tiny.net.initial.w)
@@ -65,17 +69,21 @@ def distilled(rule: EnsembleDistillation, student: list[float], *teachers: list[
     at = lambda z: Params({"z": torch.tensor(z, dtype=torch.float64)})  # noqa: E731
     uploads = tuple(Upload(1, at(z), Params({}), {}) for z in teachers)
     k = server_context(
-        received={"server": Received(len(uploads), each=uploads)}, public=torch.zeros(3, 1),
+        received={"server": Received(len(uploads), each=uploads)},
+        public=torch.zeros(3, 1),
         net=lambda state, x: (state.w["z"].expand(len(x), -1), x),
-    )  # fmt: skip
+    )
     return rule.step(None, at(student), at(student), k)[1]["z"]
 
 
 @pytest.mark.parametrize("tau", [1.0, 2.0])
-def test_the_targets_are_the_teachers_mean_logits(tau: float, watched: list[tuple[list[torch.Tensor], float]]) -> None:
-    """(c): teachers (4, 0), (0, 0) and student (0, 0): ∂/∂z KL(σ(z̄/τ) ‖ σ(z/τ)) = (½ − σ(2/τ))/τ, with σ(2) = 0.8808.
+def test_the_targets_are_the_teachers_mean_logits(
+    tau: float, watched: list[tuple[list[torch.Tensor], float]]
+) -> None:
+    """(c): teachers (4, 0), (0, 0) and student (0, 0): ∂/∂z KL(σ(z̄/τ) ‖ σ(z/τ)) = (½ − σ(2/τ))/τ, with σ(2)
+    = 0.8808.
 
-    The mean of probabilities would have 0.7410 in its place.
+        The mean of probabilities would have 0.7410 in its place.
     """
     distilled(EnsembleDistillation(1, 0.1, 64, tau, 3), [0.0, 0.0], [4.0, 0.0], [0.0, 0.0])
     (((slope,), _),) = watched
@@ -110,14 +118,19 @@ def test_distillation_moves_the_student_towards_the_ensemble() -> None:
     mine.step([0, 1, 2, 3])
     z = sum(mine.net.apply(mine.net.initial.replace(w=one.w), public)[0] for one in sent) / 4
     target = ensemble_target(z, 1.0)
-    students = [t.net.apply(t.net.initial.replace(w=t.server.w), public)[0].log_softmax(-1) for t in (mine, plain)]
+    students = [
+        t.net.apply(t.net.initial.replace(w=t.server.w), public)[0].log_softmax(-1) for t in (mine, plain)
+    ]
     distilled, mean = (float(F.kl_div(z, target, reduction="batchmean")) for z in students)
     assert distilled < mean / 3
 
 
 def test_teachers_and_statistics_are_left_as_they_were() -> None:
     """(e)."""
-    mine, plain = Tiny(feddf(5), net=network(True)).run(1, [0, 1]), Tiny(fedavg(), net=network(True)).run(1, [0, 1])
+    mine, plain = (
+        Tiny(feddf(5), net=network(True)).run(1, [0, 1]),
+        Tiny(fedavg(), net=network(True)).run(1, [0, 1]),
+    )
     assert same_bits(mine.server.b, plain.server.b)
     assert all(same_bits(mine.last[c].upload, plain.last[c].upload) for c in (0, 1))
     assert not same_bits(mine.server.w, plain.server.w)
@@ -138,22 +151,29 @@ def test_the_fold_hands_on_every_upload_in_client_order_only_where_the_rule_asks
         received = whole.finish(tiny.server)[2]
         assert ("server" in received) == keep
         if keep:
-            assert [same_bits(a, done[c].upload) for a, c in zip(received["server"].each, (0, 2), strict=True)] == [True, True]
+            assert [
+                same_bits(a, done[c].upload) for a, c in zip(received["server"].each, (0, 2), strict=True)
+            ] == [True, True]
 
 
 def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
-    """(d): with the test labels turned round the same images are drawn and the same weights come of them; docs/papers/map.md §E2.3 S7: none of them is
-    anybody's training image."""
+    """(d): with the test labels turned round the same images are drawn and the same weights come of them;
+    docs/papers/map.md §E2.3 S7: none of them is anybody's training image.
+    """
     from raffed.experiments.federation import RoundLoop as Rounds
     from raffed.experiments.folder import RunFolder
     from raffed.runtime.serial import SerialBackend
     from raffed.runtime.setup import prepare_run
 
     config = RunConfig(
-        method="feddf", args={"server_steps": 5, "public": 40}, data=Data(split="dirichlet:6:0.3"),
-        model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5),
+        method="feddf",
+        args={"server_steps": 5, "public": 40},
+        data=Data(split="dirichlet:6:0.3"),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(epochs=1),
+        federation=Federation(rounds=2, participation=0.5),
         runtime=Runtime(execution="serial"),
-    )  # fmt: skip
+    )
     setup, hashes, drawn = prepare_run(config), [], []
     turned = replace(setup, dataset=replace(setup.dataset, y_test=setup.dataset.y_test[::-1].copy()))
     for one in (setup, turned):
@@ -167,7 +187,10 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
     assert hashes[0] == hashes[1]
     assert len(set(hashes[0])) == 2
     assert not (turned.dataset.y_test == setup.dataset.y_test).all()
-    seen = {tuple(row) for row in np.asarray(setup.dataset.x_train).reshape(len(setup.dataset.y_train), -1).tolist()}
+    seen = {
+        tuple(row)
+        for row in np.asarray(setup.dataset.x_train).reshape(len(setup.dataset.y_train), -1).tolist()
+    }
     public = (drawn[0].flatten(1) * setup.dataset.max_value).round().to(torch.int64)
     assert not seen & {tuple(row) for row in public.tolist()}
 
@@ -191,11 +214,19 @@ def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a
 
 def test_a_whole_run_is_reproducible_and_differs_from_fedavgs() -> None:
     config = RunConfig(
-        method="feddf", args={"server_steps": 5, "public": 40}, data=Data(split="dirichlet:6:0.3"),
-        model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5),
+        method="feddf",
+        args={"server_steps": 5, "public": 40},
+        data=Data(split="dirichlet:6:0.3"),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(epochs=1),
+        federation=Federation(rounds=2, participation=0.5),
         runtime=Runtime(execution="serial"),
-    )  # fmt: skip
-    one, two, plain = raffed.run(config), raffed.run(config), raffed.run(replace(config, method="fedavg", args={}))
+    )
+    one, two, plain = (
+        raffed.run(config),
+        raffed.run(config),
+        raffed.run(replace(config, method="fedavg", args={})),
+    )
     assert one.hashes == two.hashes
     assert one.hashes["weights"] != plain.hashes["weights"]
 
@@ -215,7 +246,10 @@ def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round(
     from raffed.runtime.setup import prepare_run
 
     method = feddf(5, public=3, preset="authors")
-    mine, plain = Tiny(method, net=network(True)), Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True))
+    mine, plain = (
+        Tiny(method, net=network(True)),
+        Tiny(replace(fedavg(), mean=Mean(by="clients")), net=network(True)),
+    )
     assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
     assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
     setup = prepare_run(RunConfig(data=Data(split="dirichlet:6:0.3")))
@@ -242,8 +276,10 @@ def batches_of(preset: Preset, images: int, batch: int, steps: int) -> list[list
 
 
 def test_the_authors_batches_follow_one_permutation_a_round_over_and_over() -> None:
-    """[C]: 5 images in batches of 2: in the order a b c d e these are ab, cd, ea, bc, de, and ab again; of 3 images a batch of 4
-    has one twice. The original draws anew for every step, so a batch never has an image twice, but two in a row may share one."""
+    """[C]: 5 images in batches of 2: in the order a b c d e these are ab, cd, ea, bc, de, and ab again; of 3
+    images a batch of 4 has one twice. The original draws anew for every step, so a batch never has an image
+    twice, but two in a row may share one.
+    """
     seen = batches_of("authors", 5, 2, 6)
     order = [one for batch in seen for one in batch]
     assert sorted(order[:5]) == [0, 1, 2, 3, 4]
@@ -257,13 +293,17 @@ def test_the_authors_batches_follow_one_permutation_a_round_over_and_over() -> N
 def test_the_authors_server_clips_its_gradient_at_norm_100(
     preset: Preset, slope: float, watched: list[tuple[list[torch.Tensor], float]]
 ) -> None:
-    """Logits 1000 z: teachers 1000 (0.004, 0), 0 and a student at 0 have the slope 1000 (½ − 0.8808) (1, −1), of norm 538.5."""
+    """Logits 1000 z: teachers 1000 (0.004, 0), 0 and a student at 0 have the slope 1000 (½ − 0.8808) (1,
+    −1), of norm 538.5.
+    """
     at = lambda *z: Params({"z": torch.tensor(z, dtype=torch.float64)})  # noqa: E731
     uploads = tuple(Upload(1, w, Params({}), {}) for w in (at(0.004, 0.0), at(0.0, 0.0)))
     k = server_context(
-        round=1, received={"server": Received(2, each=uploads)}, public=torch.zeros(3, 1),
+        round=1,
+        received={"server": Received(2, each=uploads)},
+        public=torch.zeros(3, 1),
         net=lambda state, x: (1000 * state.w["z"].expand(len(x), -1), x),
-    )  # fmt: skip
+    )
     feddf(1, 0.1, preset=preset).server.step(None, at(0.0, 0.0), at(0.0, 0.0), k)
     (((found,), _),) = watched
     assert found.tolist() == pytest.approx([-slope, slope], rel=1e-4)

@@ -40,16 +40,22 @@ def test_the_first_server_step_overshoots_the_active_mean_by_the_share_of_partic
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_on_the_quadratics_server_and_active_mean_find_the_optimum_and_duals_its_gradients(momentum: float) -> None:
+def test_on_the_quadratics_server_and_active_mean_find_the_optimum_and_duals_its_gradients(
+    momentum: float,
+) -> None:
     """(4): 5 SGD steps at 0.02, α = 1; θ = active mean = −2/3, −αλ = (−5/3, 4, −7/3)."""
     tiny = quadratics(feddyn(1.0, scaled=False), lr=0.02, steps=5, momentum=momentum).run(90, [0, 1, 2])
     assert x_of(tiny.server.w) == pytest.approx(OPTIMUM, abs=2e-4)
-    assert x_of(tiny.method.server.evaluation_weights(tiny.server.slots["server"], tiny.server.w)) == pytest.approx(OPTIMUM, abs=2e-4)
+    assert x_of(
+        tiny.method.server.evaluation_weights(tiny.server.slots["server"], tiny.server.w)
+    ) == pytest.approx(OPTIMUM, abs=2e-4)
     assert [-x_of(dual(tiny, k)) for k in range(3)] == pytest.approx(GRADIENTS, abs=5e-3)
 
 
 @pytest.mark.parametrize(("scaled", "limit"), [(True, WEIGHTED), (False, OPTIMUM)])
-def test_scaling_alpha_by_the_clients_share_makes_uniform_means_find_the_weighted_optimum(scaled: bool, limit: float) -> None:
+def test_scaling_alpha_by_the_clients_share_makes_uniform_means_find_the_weighted_optimum(
+    scaled: bool, limit: float
+) -> None:
     """n = (1, 2, 5): α_k = α/ω_k → −0.1052632, constant α → −2/3."""
     tiny = quadratics(feddyn(1.0, scaled=scaled), lr=0.2, steps=4, sizes=(1, 2, 5)).run(60, [0, 1, 2])
     assert x_of(tiny.server.w) == pytest.approx(limit, abs=2e-4)
@@ -59,14 +65,20 @@ def test_scaling_alpha_by_the_clients_share_makes_uniform_means_find_the_weighte
     ("alpha", "drawn", "point", "within"),
     [(1.0, 3, OPTIMUM, 1e-6), (0.1, 3, OPTIMUM, 1e-4), (0.1, 2, OPTIMUM, 1e-4), (0.01, 3, -0.505, 1e-4)],
 )
-def test_with_exact_local_solves_a_small_alpha_is_slow(alpha: float, drawn: int, point: float, within: float) -> None:
-    """(3): x_k = (h_k b_k − αλ_k + αθ)/(h_k + α), 300 rounds, all three clients or two in turn; 0.01 has not converged."""
+def test_with_exact_local_solves_a_small_alpha_is_slow(
+    alpha: float, drawn: int, point: float, within: float
+) -> None:
+    """(3): x_k = (h_k b_k − αλ_k + αθ)/(h_k + α), 300 rounds, all three clients or two in turn; 0.01 has
+    not converged.
+    """
     rule, theta = DriftCorrected(), Params({"x": torch.zeros(1, dtype=torch.float64)})
     own, duals = rule.init(theta), [ClientDual(theta.zeros()) for _ in H]
     for t in range(300):
         chosen, found = [(t + i) % 3 for i in range(drawn)], theta.zeros()
         for k in chosen:
-            x = (theta * alpha - duals[k].dual * alpha + Params({"x": torch.tensor([H[k] * B[k]])})) * (1 / (H[k] + alpha))
+            x = (theta * alpha - duals[k].dual * alpha + Params({"x": torch.tensor([H[k] * B[k]])})) * (
+                1 / (H[k] + alpha)
+            )
             duals[k] = ClientDual(duals[k].dual + (x - theta))
             found = found + x * (1 / drawn)
         own, theta = rule.step(own, theta, found, server_context(count=drawn, spec=Spec(1, 1, 3, drawn)))
@@ -101,11 +113,20 @@ def test_the_authors_quadratic_is_centred_at_half_the_start_and_averaged_over_te
     tiny = Tiny(feddyn(0.3, preset="authors"))
     term, start = tiny.method.terms[0], tiny.net.initial.w
     seed = torch.Generator().manual_seed(0)
-    for history in (start.zeros(), Params.from_flat(start.layout, torch.randn(start.layout.size, generator=seed)).clone()):
+    for history in (
+        start.zeros(),
+        Params.from_flat(start.layout, torch.randn(start.layout.size, generator=seed)).clone(),
+    ):
         k = bare_context(start=State(start, Params({})), mine=ClientDual(history))
         for w in (start * 0.5, start * -2.0):
             live = Params({name: t.detach().clone().requires_grad_() for name, t in w.tensors.items()})
-            f = Forward(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1), torch.zeros(1, 1), live)
+            f = Forward(
+                torch.zeros(1, 1),
+                torch.zeros(1, dtype=torch.int64),
+                torch.zeros(1, 1),
+                torch.zeros(1, 1),
+                live,
+            )
             got = torch.autograd.grad(term.loss(f, k), list(live.tensors.values()))
             wanted = (history - start + w * 2.0) * (0.3 / len(start))
             for slope, name in zip(got, start.names, strict=True):
@@ -113,12 +134,16 @@ def test_the_authors_quadratic_is_centred_at_half_the_start_and_averaged_over_te
 
 
 @pytest.mark.parametrize("chosen", [(0, 1, 2, 3), (0, 2), (3,)])
-def test_the_authors_server_goes_the_participants_share_of_the_way_and_remembers_nothing(chosen: tuple[int, ...]) -> None:
+def test_the_authors_server_goes_the_participants_share_of_the_way_and_remembers_nothing(
+    chosen: tuple[int, ...],
+) -> None:
     tiny = Tiny(feddyn(0.1, preset="authors"))
     start = tiny.server.w
     done = tiny.step(chosen)
     mean = sum((done[c].upload.w for c in chosen[1:]), done[chosen[0]].upload.w) / len(chosen)
-    torch.testing.assert_close(tiny.server.w.flat, (start + (mean - start) * (len(chosen) / 4)).flat, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        tiny.server.w.flat, (start + (mean - start) * (len(chosen) / 4)).flat, rtol=1e-5, atol=1e-6
+    )
     assert tiny.server.slots == {}
 
 

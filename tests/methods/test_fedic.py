@@ -18,7 +18,18 @@ from raffed.data.partition import Partition, make_partition, parse_split
 from raffed.data.server_holdout import draw_server_holdout, partition_beside
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
-from raffed.methods.fedic import AdamMemory, Calibration, Seen, adam, distillation, fedic, new_gates, seen, shares, teacher
+from raffed.methods.fedic import (
+    AdamMemory,
+    Calibration,
+    Seen,
+    adam,
+    distillation,
+    fedic,
+    new_gates,
+    seen,
+    shares,
+    teacher,
+)
 from tests.tiny import CLASSES, Tiny, client_data, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)
@@ -37,7 +48,10 @@ def small(**args: float) -> Tiny:
 
 def test_without_steps_of_the_server_it_is_fedavg_bit_for_bit() -> None:
     """(1)."""
-    mine, plain = small(copy_steps=0, gate_steps=0, distil_steps=0).run(3), Tiny(fedavg(), net=network(True)).run(3)
+    mine, plain = (
+        small(copy_steps=0, gate_steps=0, distil_steps=0).run(3),
+        Tiny(fedavg(), net=network(True)).run(3),
+    )
     assert same_bits([mine.server.w, mine.server.b], [plain.server.w, plain.server.b])
     assert fedic(distil_steps=0).server.required_data() == ServerData()
     assert fedic(public=7, labelled=3).server.required_data() == ServerData(images=7, labelled=3)
@@ -69,7 +83,9 @@ def test_scale_and_bias_act_on_the_mixture_by_class() -> None:
 
 
 def test_with_rho_0_the_student_does_not_depend_on_the_teacher() -> None:
-    """(4): other steps of the teacher's parts draw other batches, so the teacher is changed at the calibrator's start."""
+    """(4): other steps of the teacher's parts draw other batches, so the teacher is changed at the
+    calibrator's start.
+    """
     for rho, same in ((0.0, True), (0.5, False)):
         one, two = small(rho=rho).run(1, [0, 1]), small(rho=rho)
         own = two.server.slots["server"]
@@ -88,7 +104,9 @@ def on_the_labelled(tiny: Tiny) -> float:
 
 
 def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
-    """Steps 2 and 4: c = −50 and ρ = 1, so the labels reach the student through the copy of w̄ alone; uncalibrated it is w̄."""
+    """Steps 2 and 4: c = −50 and ρ = 1, so the labels reach the student through the copy of w̄ alone;
+    uncalibrated it is w̄.
+    """
     losses = []
     for copy_steps in (200, 0):
         tiny = Tiny(fedic(copy_steps, 0, 200, 1e-2, rho=1.0))
@@ -102,13 +120,18 @@ def test_a_closed_gate_passes_on_what_the_calibrated_copy_knows() -> None:
     assert losses[1] == pytest.approx(plain, rel=0.1)
 
 
-def test_the_three_optimisers_have_the_sheet_s_steps_rates_and_decays_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy, calibrator, student: 100 steps of Adam at 1e-3, decay 2e-4 for the two networks and none for the calibrator;
-    batches of 20 of A, in the last also 128 of U."""
+def test_the_three_optimisers_have_the_sheet_s_steps_rates_and_decays_and_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copy, calibrator, student: 100 steps of Adam at 1e-3, decay 2e-4 for the two networks and none for the
+    calibrator; batches of 20 of A, in the last also 128 of U.
+    """
     called: list[tuple[int, float, float]] = []
     drawn: list[tuple[int, int]] = []
 
-    def spy(start: Params, own: AdamMemory, loss: object, steps: int, lr: float, decay: float) -> tuple[Params, AdamMemory]:
+    def spy(
+        start: Params, own: AdamMemory, loss: object, steps: int, lr: float, decay: float
+    ) -> tuple[Params, AdamMemory]:
         called.append((steps, lr, decay))
         return adam(start, own, loss, min(steps, 2), lr, decay)  # type: ignore[arg-type]
 
@@ -164,7 +187,10 @@ def test_no_gradient_reaches_the_clients_models_and_the_statistics_are_their_mea
     tiny.run(1, [0, 1])
     assert all(same_bits(tiny.last[c].upload, plain.last[c].upload) for c in (0, 1))
     assert same_bits(tiny.server.b, plain.server.b)
-    live = [Params({n: t.clone().requires_grad_() for n, t in one.upload.w.tensors.items()}) for one in plain.last.values()]
+    live = [
+        Params({n: t.clone().requires_grad_() for n, t in one.upload.w.tensors.items()})
+        for one in plain.last.values()
+    ]
     k = server_context(net=tiny.net.differentiable)
     said = seen([State(w, plain.server.b) for w in live], tiny.data[3].x, k)
     assert said.logits.shape == (2, 11, 3)
@@ -173,16 +199,23 @@ def test_no_gradient_reaches_the_clients_models_and_the_statistics_are_their_mea
 
 
 def test_the_student_learns_the_labelled_set() -> None:
-    """With ρ = 0 and 200 steps the cross-entropy on the server's set falls to less than half of the plain mean's."""
+    """With ρ = 0 and 200 steps the cross-entropy on the server's set falls to less than half of the plain
+    mean's.
+    """
     plain, mine = Tiny(fedavg()).run(1, [0, 1, 2]), Tiny(fedic(1, 1, 200, 1e-2, rho=0.0)).run(1, [0, 1, 2])
     assert on_the_labelled(mine) < on_the_labelled(plain) / 2
 
 
 def whole_run(method: str, **args: int) -> RunConfig:
     return RunConfig(
-        method=method, args=args, data=Data(split="dirichlet:6:0.3"), model=Model("mlp", {"hidden": [8]}),
-        local=Local(epochs=1), federation=Federation(rounds=2, participation=0.5), runtime=Runtime(execution="serial"),
-    )  # fmt: skip
+        method=method,
+        args=args,
+        data=Data(split="dirichlet:6:0.3"),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(epochs=1),
+        federation=Federation(rounds=2, participation=0.5),
+        runtime=Runtime(execution="serial"),
+    )
 
 
 def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
@@ -206,7 +239,9 @@ def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
 
 
 def test_a_long_tail_is_cut_from_what_the_server_leaves() -> None:
-    """100 of 500 samples a class are the server's: n_max = 400, and at imbalance 4 the tenth class has 100."""
+    """100 of 500 samples a class are the server's: n_max = 400, and at imbalance 4 the tenth class has
+    100.
+    """
     y, y_test = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 200)
     own = draw_server_holdout(y, 10, 100, seed=1)
     p = partition_beside(own, parse_split("stages:2:5:2:if4"), y, 10, None, 1, None, y_test)
@@ -219,7 +254,9 @@ def test_a_long_tail_is_cut_from_what_the_server_leaves() -> None:
 
 
 @pytest.mark.parametrize("text", ["dirichlet:6:0.3", "stages:2:5:2:if2"])
-def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_order(text: str, tmp_path: Path) -> None:
+def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_order(
+    text: str, tmp_path: Path
+) -> None:
     y, y_test = np.repeat(np.arange(10), 60), np.repeat(np.arange(10), 40)
     whole = make_partition(parse_split(text), y, 10, None, 3, None, y_test)
     whole.save(tmp_path / "p.npz")
@@ -228,7 +265,9 @@ def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_o
     for client in range(whole.num_clients):
         for stage in (None,) if whole.stages is None else (None, 0, 1):
             before = whole.train_at(client, stage)
-            assert p.train_at(client, stage).tolist() == [i for i in before.tolist() if i not in set(own.tolist())]
+            assert p.train_at(client, stage).tolist() == [
+                i for i in before.tolist() if i not in set(own.tolist())
+            ]
     assert sum(map(len, p.train)) < sum(map(len, whole.train))
     p.save(tmp_path / "q.npz")
     assert Partition.load(tmp_path / "q.npz", len(y), len(y_test)).sha256() == p.sha256()
@@ -241,7 +280,11 @@ def test_a_class_that_would_be_taken_whole_is_refused_with_its_size() -> None:
 
 def test_a_whole_run_is_reproducible_and_its_checkpoint_holds_the_servers_memory() -> None:
     config = whole_run("fedic", copy_steps=4, gate_steps=4, distil_steps=4, public=40, labelled=4)
-    one, two, plain = raffed.run(config), raffed.run(config), raffed.run(replace(config, args={"distil_steps": 0}))
+    one, two, plain = (
+        raffed.run(config),
+        raffed.run(config),
+        raffed.run(replace(config, args={"distil_steps": 0})),
+    )
     assert one.hashes == two.hashes
     assert one.hashes["weights"] != plain.hashes["weights"]
     assert plain.hashes["weights"] == raffed.run(replace(config, method="fedavg", args={})).hashes["weights"]

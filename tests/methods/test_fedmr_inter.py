@@ -1,4 +1,6 @@
-"""FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2, §3, §7)."""
+"""FedMR's inter-class margin, its prototypes and its variants (docs/papers/fedmr.md §10 no. 6-8, §2.2,
+§3, §7).
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,22 @@ Z = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
 ALL = torch.ones(3, dtype=torch.bool)
 
 
-def loss(z: Tensor = Z, y: tuple[int, ...] = (0, 0), g: Tensor = G, have: Tensor = HAVE, own: Tensor = ALL) -> Tensor:
+def loss(
+    z: Tensor = Z, y: tuple[int, ...] = (0, 0), g: Tensor = G, have: Tensor = HAVE, own: Tensor = ALL
+) -> Tensor:
     return inter_class(z, torch.tensor(y), g, have, own, torch.ones(len(z), dtype=z.dtype))
 
 
 def test_the_hand_example_of_the_sheet() -> None:
-    """Test 6: h = (max(1 − 2, 0), max(2 − 1, 0)) = (0, 1), mean 0.5; gradient rows (0, 0) and ½·((1, 0) − (−1, 0)) = (1, 0)."""
+    """Test 6: h = (max(1 − 2, 0), max(2 − 1, 0)) = (0, 1), mean 0.5; gradient rows (0, 0) and ½·((1, 0) −
+    (−1, 0)) = (1, 0).
+    """
     z = Z.clone().requires_grad_()
     value = loss(z)
     assert float(value.detach()) == pytest.approx(0.5, abs=1e-6)
-    torch.testing.assert_close(torch.autograd.grad(value, z)[0], torch.tensor([[0.0, 0.0], [1.0, 0.0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        torch.autograd.grad(value, z)[0], torch.tensor([[0.0, 0.0], [1.0, 0.0]]), atol=1e-6, rtol=0
+    )
 
 
 @given(st.floats(-50, 50), st.floats(-50, 50))
@@ -53,22 +61,33 @@ def test_a_prototype_nobody_ever_sent_has_no_influence(row: list[float]) -> None
 
 
 def by_loops(z: Tensor, y: list[int], g: Tensor, have: list[bool]) -> float:
-    """§2.2: mean over anchors' classes c and known j ≠ c of D_cj = mean_n max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0)."""
+    """§2.2: mean over anchors' classes c and known j ≠ c of D_cj = mean_n max(‖z_n − g_c‖ − ‖z_n − g_j‖,
+    0).
+    """
     pairs = []
     for c in sorted(set(y)):
         for j in range(len(g)):
             if have[c] and have[j] and j != c:
                 rows = [z[n] for n in range(len(y)) if y[n] == c]
-                pairs.append(sum(max(float((r - g[c]).norm() - (r - g[j]).norm()), 0.0) for r in rows) / len(rows))
+                pairs.append(
+                    sum(max(float((r - g[c]).norm() - (r - g[j]).norm()), 0.0) for r in rows) / len(rows)
+                )
     return sum(pairs) / len(pairs) if pairs else 0.0
 
 
-labels, flags = st.lists(st.integers(0, 3), min_size=1, max_size=10), st.lists(st.booleans(), min_size=4, max_size=4)
+labels, flags = (
+    st.lists(st.integers(0, 3), min_size=1, max_size=10),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+)
 
 
 @given(st.integers(0, 10**6), labels, flags)
-def test_the_dense_loss_is_the_mean_over_ordered_pairs_of_classes(seed: int, y: list[int], have: list[bool]) -> None:
-    """Class-balanced: normaliser |C_b ∩ have|(|have| − 1). Unbalanced classes, unknown anchors, one or no prototype."""
+def test_the_dense_loss_is_the_mean_over_ordered_pairs_of_classes(
+    seed: int, y: list[int], have: list[bool]
+) -> None:
+    """Class-balanced: normaliser |C_b ∩ have|(|have| − 1). Unbalanced classes, unknown anchors, one or no
+    prototype.
+    """
     gen = torch.Generator().manual_seed(seed)
     z, g = torch.randn(len(y), 3, generator=gen), torch.randn(4, 3, generator=gen)
     own = torch.ones(4, dtype=torch.bool)
@@ -77,7 +96,9 @@ def test_the_dense_loss_is_the_mean_over_ordered_pairs_of_classes(seed: int, y: 
 
 
 def test_the_literal_reading_takes_negatives_from_the_clients_own_classes_only() -> None:
-    """Eq. 4 as printed. z = (1, 0), g = 0, (1.5, 0), (1, 0.1): all: (0.5 + 0.9)/2; own classes {0, 1}: 0.5."""
+    """Eq. 4 as printed. z = (1, 0), g = 0, (1.5, 0), (1, 0.1): all: (0.5 + 0.9)/2; own classes {0, 1}:
+    0.5.
+    """
     g = torch.tensor([[0.0, 0.0], [1.5, 0.0], [1.0, 0.1]])
     f = forward(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
     k = bare_context(class_counts=torch.tensor([4, 3, 0]), server=Prototypes(g, ALL))
@@ -88,7 +109,9 @@ def test_the_literal_reading_takes_negatives_from_the_clients_own_classes_only()
 
 
 def test_pull_is_the_distance_to_the_own_prototype_and_l2_compares_unit_vectors() -> None:
-    """mean(‖z − g_0‖) = (1 + 2)/2; unit vectors: z/‖z‖ = (1, 0) lies on g_1/‖g_1‖ and 1 from g_0 = 0: h = 1."""
+    """mean(‖z − g_0‖) = (1 + 2)/2; unit vectors: z/‖z‖ = (1, 0) lies on g_1/‖g_1‖ and 1 from g_0 = 0: h =
+    1.
+    """
     f, k = forward(Z, torch.tensor([0, 0])), bare_context(server=Prototypes(G, HAVE))
     assert float(InterClass(1.0, mode="pull").loss(f, k)) == pytest.approx(1.5, abs=1e-5)
     assert float(InterClass(1.0, space="l2").loss(f, k)) == pytest.approx(1.0, abs=1e-5)
@@ -102,7 +125,9 @@ def test_a_sample_on_its_prototype_has_a_finite_gradient() -> None:
 
 @pytest.mark.parametrize("sharing", [1.0, 0.5])
 @pytest.mark.parametrize("owned", [((0, 1), (1, 2), (0,), (0, 1, 2)), ((0, 1, 2),) * 4])
-def test_with_rate_0_prototypes_are_the_centralised_class_means(owned: tuple[tuple[int, ...], ...], sharing: float) -> None:
+def test_with_rate_0_prototypes_are_the_centralised_class_means(
+    owned: tuple[tuple[int, ...], ...], sharing: float
+) -> None:
     """Test 7: for any partition; with partial sharing over the sharers' data."""
     tiny = Tiny(fedmr(share=sharing), data=clients(owned), local=replace(PLAIN, lr=0.0))
     tiny.step([0, 1, 2, 3])
@@ -139,8 +164,9 @@ def test_prototypes_can_come_from_the_downloaded_model_instead() -> None:
 
 
 def test_one_hot_prototypes_are_fixed_unit_vectors_known_from_the_first_round_that_nobody_sends() -> None:
-    """§7: g_c = e_c, scale 1. By hand in round 0, μ2 = 1: z = (2, 0, 0, 0, 0) of class 1 is √5 from e_1, 1 from e_0 and √5 from
-    e_2: ((√5 − 1) + 0)/2."""
+    """§7: g_c = e_c, scale 1. By hand in round 0, μ2 = 1: z = (2, 0, 0, 0, 0) of class 1 is √5 from e_1, 1
+    from e_0 and √5 from e_2: ((√5 − 1) + 0)/2.
+    """
     tiny = Tiny(fedmr(mu2=1.0, prototype_from="one_hot"))
     before = tiny.server.slots[SLOT]
     assert isinstance(before, Prototypes)
@@ -184,7 +210,9 @@ def test_a_prototype_is_weighted_by_samples_of_the_class_over_this_rounds_upload
 
 
 def test_classes_of_non_sharers_never_get_a_prototype_and_the_sharers_stay_the_same() -> None:
-    """Test 8: each class owned by one client, half share: known for their classes only, for ever; the loss stays finite."""
+    """Test 8: each class owned by one client, half share: known for their classes only, for ever; the
+    loss stays finite.
+    """
     tiny = Tiny(fedmr(share=0.5), data=clients(((0,), (1,), (2,), (2,))))
     sharers = set()
     for _ in range(4):
@@ -226,13 +254,17 @@ def test_lite_with_a_whole_batch_is_the_full_loss_and_less_is_not() -> None:
 
 
 def test_the_local_objective_is_eq_5() -> None:
-    """ℓ = CE + μ₁ ℓ_intra + μ₂ ℓ_inter. Two samples of class 0 at (1, 0), (2, 0), logits 0: CE = log 3, ℓ_intra = 0 (the second
-    feature is dead, so no correlation), ℓ_inter = 0.5; with four samples (1, 1), (2, 2): ρ = 1, ℓ_intra = 3²/4 = 2.25."""
+    """ℓ = CE + μ₁ ℓ_intra + μ₂ ℓ_inter. Two samples of class 0 at (1, 0), (2, 0), logits 0: CE = log 3,
+    ℓ_intra = 0 (the second feature is dead, so no correlation), ℓ_inter = 0.5; with four samples (1, 1), (2,
+    2): ρ = 1, ℓ_intra = 3²/4 = 2.25.
+    """
     method, k = fedmr(0.3, 0.2), bare_context(server=Prototypes(G, HAVE))
     views = {slot: k for slot, _ in method.ingredients()}
     two = forward(Z, torch.tensor([0, 0]), logits=torch.zeros(2, 3))
     assert float(shared_objective(method, views)(two, 0)) == pytest.approx(math.log(3) + 0.2 * 0.5, abs=1e-5)
-    z = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000  # far from ε; far from g: hinge 0
+    z = (
+        torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000
+    )  # far from ε; far from g: hinge 0
     g = Prototypes(torch.tensor([[2500.0, 2500.0], [9e4, 9e4], [0.0, 0.0]]), HAVE)
     four = forward(z, torch.zeros(4, dtype=torch.int64), logits=torch.zeros(4, 3))
     value = shared_objective(method, {slot: k.replace(server=g) for slot in views})(four, 0)

@@ -24,7 +24,9 @@ def gradient(z: Tensor, y: Tensor, norm: str = "official") -> Tensor:
 
 
 def official_by_numpy(z: Tensor, y: Tensor) -> float:
-    """The released code's loop: Σ_c mean_{i≠j} (X̂ᵀX̂)²_ij / Σ_c N_c, X̂ = (X − mean)/√(1e-8 + unbiased var), N_c ≥ 2."""
+    """The released code's loop: Σ_c mean_{i≠j} (X̂ᵀX̂)²_ij / Σ_c N_c, X̂ = (X − mean)/√(1e-8 + unbiased
+    var), N_c ≥ 2.
+    """
     top, bottom = 0.0, 0
     for c in np.unique(y):
         x = z.numpy()[y.numpy() == c]
@@ -65,7 +67,9 @@ def test_both_forms_are_what_a_loop_over_the_classes_gives(seed: int, y: list[in
     """Test 2, unequal classes, classes of one sample and missing classes included."""
     z, label = features(seed, len(y), d), torch.tensor(y)
     assert float(intra_class(z, label)) == pytest.approx(official_by_numpy(z, label), rel=1e-5, abs=1e-9)
-    assert float(intra_class(z, label, "paper")) == pytest.approx(paper_by_numpy(z, label), rel=1e-5, abs=1e-9)
+    assert float(intra_class(z, label, "paper")) == pytest.approx(
+        paper_by_numpy(z, label), rel=1e-5, abs=1e-9
+    )
 
 
 def test_the_official_form_is_the_closed_form_of_squared_correlations() -> None:
@@ -80,7 +84,9 @@ def test_the_loss_does_not_see_a_scale_or_shift_of_a_feature(norm: str) -> None:
     """Test 2."""
     z, y = features(0, 20, 6), torch.arange(20) % 3
     scale, shift = torch.tensor([1.0, 30, 0.1, -2, 5, 1]), torch.tensor([0.0, 7, -3, 100, 0, 1])
-    assert float(intra_class(z * scale + shift, y, norm)) == pytest.approx(float(intra_class(z, y, norm)), rel=1e-5)
+    assert float(intra_class(z * scale + shift, y, norm)) == pytest.approx(
+        float(intra_class(z, y, norm)), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("norm", ["official", "paper"])
@@ -97,7 +103,9 @@ def test_a_dead_feature_gives_a_finite_loss_and_no_gradient_to_itself(norm: str)
 def test_two_samples_a_class_give_the_constant_a_half_without_gradient() -> None:
     """Test 3: N_c = 2 makes every ρ = ±1: (N−1)²/N = ½."""
     z, y = features(1, 3, 5), torch.tensor([0, 1, 2, 0, 1, 2])
-    z = torch.cat([z, z + torch.tensor([1.0, -2.0, 3.0, 0.5, -1.0])])  # no two samples nearly equal in a feature
+    z = torch.cat(
+        [z, z + torch.tensor([1.0, -2.0, 3.0, 0.5, -1.0])]
+    )  # no two samples nearly equal in a feature
     assert float(intra_class(z, y)) == pytest.approx(0.5, abs=1e-5)
     assert float(gradient(z, y).norm()) < 1e-3
 
@@ -110,7 +118,9 @@ def test_one_sample_a_class_gives_exactly_0_and_a_backward_pass() -> None:
 
 
 @pytest.mark.parametrize(("classes", "n", "d"), [(2, 8, 6), (3, 5, 7), (1, 12, 4)])
-def test_on_a_balanced_batch_the_two_forms_differ_by_kappa_and_a_constant(classes: int, n: int, d: int) -> None:
+def test_on_a_balanced_batch_the_two_forms_differ_by_kappa_and_a_constant(
+    classes: int, n: int, d: int
+) -> None:
     """Test 4: ℓ_paper = (N/(N−1))² d + κ ℓ_official, κ = d(d−1)N³/(N−1)⁴, parallel gradients."""
     z, y = features(2, classes * n, d), torch.arange(classes * n) % classes
     kappa = d * (d - 1) * n**3 / (n - 1) ** 4
@@ -120,9 +130,10 @@ def test_on_a_balanced_batch_the_two_forms_differ_by_kappa_and_a_constant(classe
 
 
 def flat_spectrum(n: int, d: int) -> Tensor:
-    """[n, d] of zero mean and unit variance whose correlations have n − 1 equal eigenvalues d/(n − 1), n even.
+    """[n, d] of zero mean and unit variance whose correlations have n − 1 equal eigenvalues d/(n − 1), n
+    even.
 
-    A harmonic frame of d unit columns in n − 1 dimensions, put into the space orthogonal to 1.
+        A harmonic frame of d unit columns in n − 1 dimensions, put into the space orthogonal to 1.
     """
     angle = 2 * math.pi * torch.arange(1, n // 2, dtype=torch.float64)[:, None] * torch.arange(d) / d
     frame = torch.cat([torch.full((1, d), math.sqrt(0.5)), angle.cos(), angle.sin()]) * math.sqrt(2 / (n - 1))
@@ -141,9 +152,13 @@ def flat_spectrum(n: int, d: int) -> Tensor:
 def test_kappa_floor_and_ceiling_of_both_forms_are_the_sheets(
     d: int, n: int, classes: int, kappa: int, official: tuple[float, float], paper: tuple[float, float]
 ) -> None:
-    """§2.1 table: from correlations as flat as their rank allows to full collapse, in a batch of several classes."""
+    """§2.1 table: from correlations as flat as their rank allows to full collapse, in a batch of several
+    classes.
+    """
     y = torch.arange(classes).repeat_interleave(n)
-    for z, least, theirs in zip((flat_spectrum(n, d), features(3, n, 1).expand(n, d)), official, paper, strict=True):
+    for z, least, theirs in zip(
+        (flat_spectrum(n, d), features(3, n, 1).expand(n, d)), official, paper, strict=True
+    ):
         z = z.repeat(classes, 1)
         ours, printed = float(intra_class(z, y)), float(intra_class(z, y, "paper"))
         assert ours == pytest.approx(least, rel=5e-3)  # three digits
@@ -153,7 +168,9 @@ def test_kappa_floor_and_ceiling_of_both_forms_are_the_sheets(
 
 @pytest.mark.parametrize("norm", ["official", "paper"])
 def test_one_feature_has_no_pair_of_features(norm: str) -> None:
-    """D = 1: the official form sums over no entry; the paper's keeps the diagonal, (N/(N − 1))² = 2.25 for N = 3."""
+    """D = 1: the official form sums over no entry; the paper's keeps the diagonal, (N/(N − 1))² = 2.25
+    for N = 3.
+    """
     z, y = features(6, 6, 1), torch.tensor([0, 1, 0, 1, 0, 1])
     assert float(intra_class(z, y, norm)) == pytest.approx(0.0 if norm == "official" else 2.25, abs=1e-6)
     assert float(gradient(z, y, norm).abs().max()) < 1e-6
@@ -194,11 +211,15 @@ def test_the_lemma_on_eigenvalues(seed: int) -> None:
     unit = (z - z.mean(0)) / z.var(0, unbiased=False).sqrt()
     eig = torch.linalg.eigvalsh(unit.T @ unit / (n - 1))
     spread = float((eig - eig.mean()).square().sum())
-    assert float(intra_class(z, y, "paper")) - d * (n / (n - 1)) ** 2 == pytest.approx(spread, rel=1e-5, abs=1e-6)
+    assert float(intra_class(z, y, "paper")) - d * (n / (n - 1)) ** 2 == pytest.approx(
+        spread, rel=1e-5, abs=1e-6
+    )
 
 
 def test_the_least_class_count_leaves_smaller_classes_out() -> None:
-    """§2.1: classes 0 (5 samples) and 1 (3 samples): least = 4 counts class 0 alone, divided by its 5 samples."""
+    """§2.1: classes 0 (5 samples) and 1 (3 samples): least = 4 counts class 0 alone, divided by its 5
+    samples.
+    """
     z, y = features(4, 8, 4), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
     assert float(intra_class(z, y, least=4)) == pytest.approx(official_by_numpy(z[:5], y[:5]), rel=1e-5)
     assert float(intra_class(z, y, "paper", 4)) == pytest.approx(paper_by_numpy(z[:5], y[:5]), rel=1e-5)

@@ -39,7 +39,9 @@ def test_the_norm_is_what_torchs_sgd_moves_under_a_constant_gradient(steps: int,
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("steps", [1, 2, 40])
 def test_the_norm_counts_a_proximal_pull(steps: int, momentum: float) -> None:
-    """Under a constant gradient and the pull μ(w − w⁰), by torch's SGD; without momentum Σ (1 − ημ)^j, as in the paper."""
+    """Under a constant gradient and the pull μ(w − w⁰), by torch's SGD; without momentum Σ (1 − ημ)^j, as
+    in the paper.
+    """
     p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.SGD([p], lr=0.1, momentum=momentum)
     for _ in range(steps):
@@ -67,7 +69,9 @@ def test_the_norms_of_39_and_390_steps_at_momentum_0_9() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_with_equal_steps_everywhere_it_is_fedavg_to_float_accuracy(momentum: float) -> None:
     """(2): sizes 5, 6, 7, 8 at batches of 4 are two steps each, but other weights p_k."""
-    data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
+    data = [
+        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
+    ]
     local = replace(PLAIN, momentum=momentum)
     mine, plain = Tiny(fednova(), data=data, local=local), Tiny(fedavg(), data=data, local=local)
     for _ in range(3):
@@ -76,14 +80,22 @@ def test_with_equal_steps_everywhere_it_is_fedavg_to_float_accuracy(momentum: fl
         torch.testing.assert_close(mine.server.w.flat, plain.server.w.flat, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("mine", "theirs"), [
-    (fednova(gmf=0.7), fedavgm(beta=0.7, weighting="samples")), (fednova(mu=0.5), fedprox(0.5)),
-    (fednova(preset="authors"), fedavgm(beta=0.0, weighting="clients")),
-    (fednova(gmf=0.7, preset="authors"), fedavgm(beta=0.7, weighting="clients")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (fednova(gmf=0.7), fedavgm(beta=0.7, weighting="samples")),
+        (fednova(mu=0.5), fedprox(0.5)),
+        (fednova(preset="authors"), fedavgm(beta=0.0, weighting="clients")),
+        (fednova(gmf=0.7, preset="authors"), fedavgm(beta=0.7, weighting="clients")),
+    ],
+)
 def test_with_equal_steps_it_is_the_method_whose_part_it_takes(mine: Method, theirs: Method) -> None:
-    """To float accuracy: server momentum is FedAvgM's, the pull is FedProx's, the authors' means are uniform."""
-    data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
+    """To float accuracy: server momentum is FedAvgM's, the pull is FedProx's, the authors' means are
+    uniform.
+    """
+    data = [
+        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
+    ]
     local = replace(PLAIN, momentum=0.9)
     one, other = Tiny(mine, data=data, local=local), Tiny(theirs, data=data, local=local)
     for _ in range(4):
@@ -116,32 +128,65 @@ def limit(lr: float, momentum: float, nova: bool, rounds: int = 110, start: floa
         fold = UploadAccumulator()
         for client, tau in enumerate(taus):
             start = State(w, Params({}))
-            end = sgd(tiny.net, start, lambda f, _: quadratic.loss(f, bare_context()), tiny.data[client],
-                      [torch.tensor([0])] * tau, Solver(lr, momentum, 0.0)).state  # fmt: skip
-            k = bare_context(start=start, state=end, steps=tau, lr_sum=tau * lr, momentum=momentum,
-                             class_counts=torch.tensor([1]))  # fmt: skip
+            end = sgd(
+                tiny.net,
+                start,
+                lambda f, _: quadratic.loss(f, bare_context()),
+                tiny.data[client],
+                [torch.tensor([0])] * tau,
+                Solver(lr, momentum, 0.0),
+            ).state
+            k = bare_context(
+                start=start,
+                state=end,
+                steps=tau,
+                lr_sum=tau * lr,
+                momentum=momentum,
+                class_counts=torch.tensor([1]),
+            )
             sent = update.outgoing(end.w, k) if nova else end.w
             fold.add(client, 0.5, Upload(1, sent, Params({}), {"message": update.finish(k)[1]}), "test")
         mean, _, received = fold.finish(ServerState(0, w, Params({}), {}))
-        w = rule.step(None, w, mean, server_context(count=2, samples=2, received=received))[1] if nova else mean
+        w = (
+            rule.step(None, w, mean, server_context(count=2, samples=2, received=received))[1]
+            if nova
+            else mean
+        )
     return float(w["head.weight"][0, 0])
 
 
-@pytest.mark.parametrize(("momentum", "nova", "value"), [
-    (0.0, True, 0.0444), (0.9, True, 0.1548), (0.0, False, -0.8030),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("momentum", "nova", "value"),
+    [
+        (0.0, True, 0.0444),
+        (0.9, True, 0.1548),
+        (0.0, False, -0.8030),
+    ],
+)
 def test_on_two_quadratics_the_objective_stays_consistent_where_fedavgs_does_not(
     momentum: float, nova: bool, value: float
 ) -> None:
-    """(3) at η = 0.01. FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − 0.99^τ_i, = −0.8030. τ for ‖a‖₁ at ρ = 0.9 fails here."""
+    """(3) at η = 0.01. FedAvg: Σ r_i b_i/Σ r_i, r_i = 1 − 0.99^τ_i, = −0.8030. τ for ‖a‖₁ at ρ = 0.9
+    fails here.
+    """
     assert limit(0.01, momentum, nova) == pytest.approx(value, abs=2e-4)
 
 
-@pytest.mark.parametrize(("momentum", "nova", "value"), [
-    (0.0, True, 0.0045), (0.9, True, 0.0153), (0.0, False, -0.8167), (0.9, False, -0.9518),
-])  # fmt: skip
-def test_at_a_tenth_of_the_rate_a_tenth_of_the_bias_is_left_and_fedavgs_stays(momentum: float, nova: bool, value: float) -> None:
-    """(3) at η = 0.001. On quadratics a round is x ↦ a x + b, so two rounds give where 4,000 end: b/(1 − a)."""
+@pytest.mark.parametrize(
+    ("momentum", "nova", "value"),
+    [
+        (0.0, True, 0.0045),
+        (0.9, True, 0.0153),
+        (0.0, False, -0.8167),
+        (0.9, False, -0.9518),
+    ],
+)
+def test_at_a_tenth_of_the_rate_a_tenth_of_the_bias_is_left_and_fedavgs_stays(
+    momentum: float, nova: bool, value: float
+) -> None:
+    """(3) at η = 0.001. On quadratics a round is x ↦ a x + b, so two rounds give where 4,000 end: b/(1 −
+    a).
+    """
     b = limit(1e-3, momentum, nova, rounds=1)
     a = limit(1e-3, momentum, nova, rounds=1, start=1.0) - b
     assert 0 < a < 1

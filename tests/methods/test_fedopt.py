@@ -45,7 +45,12 @@ def test_fedavgms_weights_are_n_k_over_n_unless_uniform_means_are_asked_for() ->
 
     Sizes 1 and 3 that moved by −1 and +1: ¼·(−1) + ¾·1 = ½, against 0; the other way round −½.
     """
-    for method, delta in ((fedavgm(), 0.5), (fedavgm(weighting="clients"), 0.0), (fedadam(), 0.0), (fedyogi(), 0.0)):
+    for method, delta in (
+        (fedavgm(), 0.5),
+        (fedavgm(weighting="clients"), 0.0),
+        (fedadam(), 0.0),
+        (fedyogi(), 0.0),
+    ):
         for sign in (1.0, -1.0):
             p = method.mean.weights([1, 3])
             assert p[0] * -sign + p[1] * sign == pytest.approx(sign * delta)
@@ -72,8 +77,10 @@ def test_yogis_first_step_is_adams_from_zero_and_not_from_tau_squared() -> None:
 
 def test_the_second_moments_follow_their_formulas() -> None:
     """v₀ = 1e-6, Δ = 0.5 then 0.1, β₂ = 0.99."""
-    v = {name: moved(make().server, (0.5,), (0.1,))[0].v["w"].item() for name, make in
-         (("adagrad", fedadagrad), ("adam", fedadam), ("yogi", fedyogi))}  # fmt: skip
+    v = {
+        name: moved(make().server, (0.5,), (0.1,))[0].v["w"].item()
+        for name, make in (("adagrad", fedadagrad), ("adam", fedadam), ("yogi", fedyogi))
+    }
     assert v["adagrad"] == pytest.approx(1e-6 + 0.25 + 0.01, rel=1e-5)
     assert v["adam"] == pytest.approx(0.99 * (0.99e-6 + 0.0025) + 0.0001, rel=1e-5)
     assert v["yogi"] == pytest.approx(1e-6 + 0.0025 + 0.0001, rel=1e-4)  # v below Δ² both times: it grows
@@ -91,7 +98,9 @@ def test_after_a_round_without_change_momentum_still_moves_and_only_adams_v_deca
     assert moved(fedavgm().server, (0.0,), own=own)[1] == pytest.approx([0.45])
 
 
-@pytest.mark.parametrize("method", [fedavgm(0.5, 0.5), fedadagrad(0.5), fedadam(0.05), fedyogi(0.05)], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "method", [fedavgm(0.5, 0.5), fedadagrad(0.5), fedadam(0.05), fedyogi(0.05)], ids=lambda m: m.name
+)
 def test_the_server_goes_towards_the_clients_target(method: Method) -> None:
     """(f): three clients with the same optimum 2; x starts at 0."""
     tiny = quadratics(method, lr=0.5, steps=5, h=(1.0, 1.0, 1.0), b=(2.0, 2.0, 2.0))

@@ -100,11 +100,15 @@ def test_at_rate_0_the_prototypes_are_the_class_means_of_all_the_data() -> None:
     z = tiny.net.apply(tiny.net.initial, x)[1]
     g = tiny.server.slots["term-PrototypeContrast"]
     assert isinstance(g, Prototypes)
-    torch.testing.assert_close(g.mean, torch.stack([z[y == c].mean(0) for c in range(3)]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        g.mean, torch.stack([z[y == c].mean(0) for c in range(3)]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_without_augmentation() -> None:
-    """FedProc (5): class sums of the final local model, clients' bare data; client 1 holds five of class 1 and five of class 2."""
+    """FedProc (5): class sums of the final local model, clients' bare data; client 1 holds five of class
+    1 and five of class 2.
+    """
     tiny = Tiny(fedproc(), net=network(norm=True), augment=NOISY, local=replace(PLAIN, lr=0.1))
     done = tiny.visit(1)
     sums = done.upload.slots["term-PrototypeContrast"]
@@ -113,7 +117,9 @@ def test_prototypes_are_of_the_model_after_local_training_in_evaluation_mode_wit
     wanted = torch.stack([z[tiny.data[1].y == c].sum(0) for c in range(3)])
     torch.testing.assert_close(sums.total, wanted, rtol=1e-5, atol=1e-5)
     assert sums.count.tolist() == [0, 5, 5]
-    assert not torch.allclose(sums.total[1], tiny.net.apply(done.start, tiny.data[1].x)[1][tiny.data[1].y == 1].sum(0), rtol=1e-2)
+    assert not torch.allclose(
+        sums.total[1], tiny.net.apply(done.start, tiny.data[1].x)[1][tiny.data[1].y == 1].sum(0), rtol=1e-2
+    )
 
 
 def test_fedavg_with_prototypes_is_fedproc_bit_for_bit() -> None:
@@ -134,6 +140,8 @@ def test_a_baseline_with_prototypes_is_the_baseline_where_alpha_is_1_and_another
 
 def test_fednova_with_prototypes_and_equal_steps_is_fedproc() -> None:
     """Baselines with prototypes, to float accuracy."""
-    data = [client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)]
+    data = [
+        client_data(n, own, n) for n, own in zip((5, 6, 7, 8), ((0, 1), (1, 2), (0,), (0, 1, 2)), strict=True)
+    ]
     mine, proc = Tiny(fednova("fedproc"), data=data).run(3), Tiny(fedproc(), data=data).run(3)
     torch.testing.assert_close(mine.server.w.flat, proc.server.w.flat, rtol=1e-4, atol=1e-5)

@@ -38,7 +38,9 @@ def test_a_constant_gradient_gives_the_closed_form_displacement(g: float, moved:
 
 
 def test_the_terms_gradient_passes_through_the_momentum_buffer() -> None:
-    """docs/papers/baselines.md §0: g = 1, μ = 0.1, η = 0.01, ρ = 0.9, 100 steps: −6.3137 inside the buffer, −8.6983 outside (verified there)."""
+    """docs/papers/baselines.md §0: g = 1, μ = 0.1, η = 0.01, ρ = 0.9, 100 steps: −6.3137 inside the
+    buffer, −8.6983 outside (verified there).
+    """
     assert pulled(1.0, momentum=0.9, rate=0.01, steps=100) == pytest.approx(-6.3137, abs=2e-4)
 
 
@@ -92,7 +94,9 @@ def test_exact_local_solves_have_the_sample_weighted_fixed_point_of_the_sheet() 
 
 
 def test_the_pull_does_not_touch_batchnorms_statistics() -> None:
-    """docs/papers/baselines.md, FedProx: θ are the trainable parameters; the first step's statistics are FedAvg's for any μ."""
+    """docs/papers/baselines.md, FedProx: θ are the trainable parameters; the first step's statistics are
+    FedAvg's for any μ.
+    """
     local = Local(lr=0.2, momentum=0.0, weight_decay=0.0, batch_size=64, epochs=1)
     strong = Tiny(fedprox(100.0), net=network(norm=True), local=local).visit(0).trained
     plain = Tiny(fedprox(0.0), net=network(norm=True), local=local).visit(0).trained
@@ -100,7 +104,9 @@ def test_the_pull_does_not_touch_batchnorms_statistics() -> None:
 
 
 def test_the_authors_preset_pulls_by_the_difference_over_the_elements_and_the_tensors() -> None:
-    """Preset "authors" by hand: w − w⁰ = (0.5, −0.5) and (0.25) in two tensors, μ = 0.4: 0.4·0.5/(2·2) and 0.4·0.25/2, both 0.05."""
+    """Preset "authors" by hand: w − w⁰ = (0.5, −0.5) and (0.25) in two tensors, μ = 0.4: 0.4·0.5/(2·2)
+    and 0.4·0.25/2, both 0.05.
+    """
     w0 = Params({"a": torch.zeros(2), "b": torch.ones(1)}).clone()
     live = {"a": torch.tensor([0.5, -0.5], requires_grad=True), "b": torch.tensor([1.25], requires_grad=True)}
     (term,) = fedprox(0.4, preset="authors").terms

@@ -1,4 +1,6 @@
-"""FedROD's preset "authors" by hand (docs/papers/baselines-personal.md, FedROD, deviations of MAP's released code)."""
+"""FedROD's preset "authors" by hand (docs/papers/baselines-personal.md, FedROD, deviations of MAP's
+released code).
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,20 @@ def test_a_missing_class_has_logit_0_and_a_share_of_the_denominator() -> None:
 
 
 def test_one_step_is_that_of_both_losses_jointly_and_the_score_is_half_the_sum_of_both_heads() -> None:
-    """L = CE((4 n/Σn) z_g) + CE(½ (V h + z_g)), its gradient in θ, W_g and V without a stop; client 0 lacks class 2."""
-    tiny = Tiny(fedrod(preset="authors"), local=replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)).run(1, [0, 1])
+    """L = CE((4 n/Σn) z_g) + CE(½ (V h + z_g)), its gradient in θ, W_g and V without a stop; client 0
+    lacks class 2.
+    """
+    tiny = Tiny(
+        fedrod(preset="authors"), local=replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
+    ).run(1, [0, 1])
     kept = tiny.vaults[0].slots["personal"]
     assert isinstance(kept, Companion)
     done, x, y = tiny.visit(0), tiny.data[0].x, tiny.data[0].y
     assert done.steps == 1
-    w, v = (Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept.own))
+    w, v = (
+        Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()})
+        for p in (done.start.w, kept.own)
+    )
     h = torch.tanh(x @ w["body.fc.weight"].T + w["body.fc.bias"])
     generic, personal = (h @ p["head.weight"].T + p["head.bias"] for p in (w, v))
     counts = torch.bincount(y, minlength=3)

@@ -45,7 +45,9 @@ def with_own(tiny: Tiny, client: int, **changes: torch.Tensor) -> None:
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("method", [fedrod(0.0), apfl(0.0), apfl(0.3), apfl(1.0), apfl(0.5, True)], ids=repr)
 def test_the_server_is_fedavgs_bit_for_bit(method: Method, setting: str) -> None:
-    """FedROD (a) at γ = 0, APFL (1) for every α: what trains beside has its own gradient norm and leaves no random trace."""
+    """FedROD (a) at γ = 0, APFL (1) for every α: what trains beside has its own gradient norm and leaves
+    no random trace.
+    """
     mine, plain = SETTINGS[setting](method), SETTINGS[setting](fedavg())
     for _ in range(3):
         mine.step()
@@ -76,7 +78,9 @@ def test_its_gradient_is_the_softmax_with_prior_minus_one_hot_and_0_for_missing_
 def test_the_generic_heads_missing_rows_stay_bit_for_bit_without_weight_decay() -> None:
     """FedROD (d): client 0 holds classes 0 and 1 of 3."""
     done = Tiny(fedrod(), local=replace(PLAIN, weight_decay=0.0)).visit(0)
-    moved = [not torch.equal(done.trained.w["head.weight"][c], done.start.w["head.weight"][c]) for c in range(3)]
+    moved = [
+        not torch.equal(done.trained.w["head.weight"][c], done.start.w["head.weight"][c]) for c in range(3)
+    ]
     assert moved == [True, True, False]
 
 
@@ -96,7 +100,9 @@ def test_with_a_zero_personal_head_both_scores_use_the_same_logits() -> None:
     tiny = Tiny(fedrod()).run(1, [0, 1])
     view = tiny.context(1, "personal", mine=Companion(own(tiny, 1).zeros()))
     state = PersonalHead().model(view)
-    assert same_bits(tiny.net.apply(state, tiny.data[1].x), tiny.net.apply(tiny.last[1].trained, tiny.data[1].x))
+    assert same_bits(
+        tiny.net.apply(state, tiny.data[1].x), tiny.net.apply(tiny.last[1].trained, tiny.data[1].x)
+    )
 
 
 def test_the_personal_prediction_is_the_sum_of_both_heads() -> None:
@@ -128,7 +134,10 @@ def test_a_closed_gate_leaves_the_shared_model_alone_and_trains_the_private_one_
     done = tiny.visit(1)
     torch.testing.assert_close(done.trained.w.flat, done.start.w.flat, rtol=1e-6, atol=1e-6)
     alone.vaults = {}
-    wanted, got = alone.visit(1, broadcast=alone.server.broadcast()).trained.w, done.vault.slots["personal"].own  # type: ignore[attr-defined]
+    wanted, got = (
+        alone.visit(1, broadcast=alone.server.broadcast()).trained.w,
+        done.vault.slots["personal"].own,
+    )  # type: ignore[attr-defined]
     for n in wanted.names:
         torch.testing.assert_close(got[n], wanted[n], rtol=1e-5, atol=1e-6)
     logits = done.personal_logits(tiny.method.personal, tiny.data[1].x)  # type: ignore[arg-type]
@@ -141,7 +150,10 @@ def test_the_gates_gradient_is_the_formula() -> None:
     g = torch.Generator().manual_seed(0)
     shared, private = (torch.randn(1, 3, generator=g, dtype=torch.float64) for _ in range(2))
     z = torch.randn(1, 5, generator=g, dtype=torch.float64)
-    u, b = torch.randn(5, generator=g, dtype=torch.float64).requires_grad_(), torch.zeros(1, dtype=torch.float64)
+    u, b = (
+        torch.randn(5, generator=g, dtype=torch.float64).requires_grad_(),
+        torch.zeros(1, dtype=torch.float64),
+    )
     mixed = mixture(shared, private, z, Params({"gate.weight": u, "gate.bias": b}))
     (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(mixed, torch.tensor([2])), u)
     alpha = torch.sigmoid(z @ u.detach())
@@ -151,11 +163,15 @@ def test_the_gates_gradient_is_the_formula() -> None:
 
 
 def test_the_authors_preset_counts_the_mixtures_loss_twice() -> None:
-    """Twice the gradient: without momentum and decay, one step at the rate η is one of the original's at 2 η, the gates alike."""
+    """Twice the gradient: without momentum and decay, one step at the rate η is one of the original's at
+    2 η, the gates alike.
+    """
     local = replace(PLAIN, momentum=0.0, weight_decay=0.0, epochs=0.01)
     one_step = [replace(local, lr=lr) for lr in (0.05, 0.1)]
     once_counted = replace(flda("authors"), personal=MixedExperts(1, drawn=True))
-    twice, once = (Tiny(m, local=at).visit(1) for m, at in zip((flda("authors"), once_counted), one_step, strict=True))
+    twice, once = (
+        Tiny(m, local=at).visit(1) for m, at in zip((flda("authors"), once_counted), one_step, strict=True)
+    )
     assert twice.steps == once.steps == 1
     torch.testing.assert_close(twice.trained.w.flat, once.trained.w.flat, rtol=1e-6, atol=1e-7)
     assert twice.loss == pytest.approx(2 * once.loss, rel=1e-6)
@@ -177,7 +193,9 @@ def test_the_shared_expert_does_not_depend_on_the_private_ones_of_clients_that_a
     other.vaults[0] = tree_map(lambda t: -t, before)
     assert not same_bits(other.vaults[0], before)
     assert same_bits(one.run(1, [1, 2]).server, other.run(1, [1, 2]).server)
-    assert not same_bits(one.run(1, [0, 2]).server, other.run(1, [0, 2]).server)  # and with client 0 it does depend
+    assert not same_bits(
+        one.run(1, [0, 2]).server, other.run(1, [0, 2]).server
+    )  # and with client 0 it does depend
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -206,14 +224,18 @@ def test_the_private_gradient_is_alpha_times_that_at_the_mixture() -> None:
     mixed = {n: (0.3 * before[n] + 0.7 * start.w[n]).requires_grad_() for n in start.w.names}
     z = torch.tanh(tiny.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
     logits = z @ mixed["head.weight"].T + mixed["head.bias"]
-    grads = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, tiny.data[1].y), list(mixed.values()))
+    grads = torch.autograd.grad(
+        torch.nn.functional.cross_entropy(logits, tiny.data[1].y), list(mixed.values())
+    )
     after = tiny.visit(1).vault.slots["personal"].own  # type: ignore[attr-defined]
     for n, g in zip(mixed, grads, strict=True):
         torch.testing.assert_close(after[n], before[n] - 0.1 * 0.3 * g, rtol=1e-5, atol=1e-6)
 
 
 def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_first_batch() -> None:
-    """APFL step 4: α ← clip(α − η⟨v − w, ∇f(v̄)⟩, 0, 1), at v̄ formed before the step; later batches leave it."""
+    """APFL step 4: α ← clip(α − η⟨v − w, ∇f(v̄)⟩, 0, 1), at v̄ formed before the step; later batches
+    leave it.
+    """
     local = replace(PLAIN, batch_size=64)
     one, many = Tiny(apfl(0.5, True), local=local), Tiny(apfl(0.5, True), local=replace(local, epochs=3))
     for tiny in (one, many):
@@ -224,7 +246,9 @@ def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_fir
     mixed = {n: (0.4 * before[n] + 0.6 * start.w[n]).requires_grad_() for n in start.w.names}
     z = torch.tanh(one.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
     logits = z @ mixed["head.weight"].T + mixed["head.bias"]
-    grads = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, one.data[1].y), list(mixed.values()))
+    grads = torch.autograd.grad(
+        torch.nn.functional.cross_entropy(logits, one.data[1].y), list(mixed.values())
+    )
     slope = sum(float(((before[n] - start.w[n]) * g).sum()) for n, g in zip(mixed, grads, strict=True))
     assert abs(slope) > 1e-4
     for tiny in (one, many):
@@ -237,20 +261,33 @@ def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
     assert float(Tiny(apfl(0.5, True)).visit(1).vault.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
     rule = AdaptiveMixedModel(0.5)
     for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
-        turned = rule.update_gates(Params({"alpha": torch.tensor([0.5])}), Params({"alpha": torch.tensor([slope])}), 0.1, torch.tensor(0))
+        turned = rule.update_gates(
+            Params({"alpha": torch.tensor([0.5])}),
+            Params({"alpha": torch.tensor([slope])}),
+            0.1,
+            torch.tensor(0),
+        )
         assert float(turned["alpha"]) == pytest.approx(wanted)
 
 
 def test_between_rounds_v_is_mixed_with_the_servers_new_weights() -> None:
-    """APFL: scored is α v_i + (1 − α) w^{t+1} after aggregation, also of client 3, which took no part in round 2."""
+    """APFL: scored is α v_i + (1 − α) w^{t+1} after aggregation, also of client 3, which took no part in
+    round 2.
+    """
     tiny = Tiny(apfl(0.3)).run(1, [0, 1, 2, 3]).run(1, [0, 1])
     for client in (0, 3):
         guest = Participant(client, tiny.vaults[client], tiny.data[client])
-        found = between_rounds(tiny.method, tiny.server.broadcast(), guest, tiny.session).personal_state(tiny.method).w
+        found = (
+            between_rounds(tiny.method, tiny.server.broadcast(), guest, tiny.session)
+            .personal_state(tiny.method)
+            .w
+        )
         for n, v in own(tiny, client).tensors.items():
             torch.testing.assert_close(found[n], 0.3 * v + 0.7 * tiny.server.w[n], rtol=1e-6, atol=1e-7)
     local = tiny.last[0].personal_state(tiny.method).w
-    assert not torch.allclose(local["head.weight"], 0.3 * own(tiny, 0)["head.weight"] + 0.7 * tiny.server.w["head.weight"])
+    assert not torch.allclose(
+        local["head.weight"], 0.3 * own(tiny, 0)["head.weight"] + 0.7 * tiny.server.w["head.weight"]
+    )
 
 
 def test_parameter_mixing_is_logit_mixing_for_a_linear_model() -> None:

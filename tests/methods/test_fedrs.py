@@ -46,8 +46,9 @@ def test_alpha_0_with_decay_shrinks_all_missing_rows_by_one_factor() -> None:
 
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 0.9, 1.0]))
 def test_the_gradients_of_proxies_and_features_are_those_of_section_1_2(seed: int, alpha: float) -> None:
-    """R3, eq. 9, float64: ∂L/∂w_c = α_c (1/B) Σ_i (p_ic − 1[y_i = c]) h_i, ∂L/∂h_i = (1/B) Σ_c α_c (p_ic − 1[y_i = c]) w_c,
-    and Σ_c (∂L/∂w_c)/α_c = 0."""
+    """R3, eq. 9, float64: ∂L/∂w_c = α_c (1/B) Σ_i (p_ic − 1[y_i = c]) h_i, ∂L/∂h_i = (1/B) Σ_c α_c (p_ic −
+    1[y_i = c]) w_c, and Σ_c (∂L/∂w_c)/α_c = 0.
+    """
     g = torch.Generator().manual_seed(seed)
     h = torch.randn(6, 4, generator=g, dtype=torch.float64, requires_grad=True)
     w = torch.randn(3, 4, generator=g, dtype=torch.float64, requires_grad=True)
@@ -93,7 +94,9 @@ def factors(mode: str, counts: list[int], n_min: int = 1) -> list[float]:
 
 
 def test_the_three_modes_of_section_1_4() -> None:
-    """binary: n ≥ n_min. counts: α + (1−α)n/max n = 0.5 + 0.5·(8, 2, 0)/8. uniform_bug: α for all, unless one class."""
+    """binary: n ≥ n_min. counts: α + (1−α)n/max n = 0.5 + 0.5·(8, 2, 0)/8. uniform_bug: α for all, unless
+    one class.
+    """
     assert factors("binary", [8, 2, 0]) == [1.0, 1.0, 0.5]
     assert factors("binary", [8, 1, 0], n_min=2) == [1.0, 0.5, 0.5]
     assert factors("counts", [8, 2, 0]) == [1.0, 0.625, 0.5]
@@ -114,12 +117,17 @@ def test_the_observed_set_comes_from_training_labels_alone() -> None:
     from raffed.runtime.setup import prepare_run
     from raffed.runtime.worker import ClientWorker
 
-    config = RunConfig(data=Data(split="dirichlet:20:0.1", local_test=0.5), runtime=Runtime(execution="serial"))
+    config = RunConfig(
+        data=Data(split="dirichlet:20:0.1", local_test=0.5), runtime=Runtime(execution="serial")
+    )
     host = ClientWorker(prepare_run(config), None)
     labels, partition, only_tested = host.setup.dataset.y_train, host.setup.partition, 0
     for client in range(partition.num_clients):
         counts = host._client(client).class_counts
-        trained, tested = set(labels[partition.train[client]].tolist()), set(labels[partition.test[client]].tolist())
+        trained, tested = (
+            set(labels[partition.train[client]].tolist()),
+            set(labels[partition.test[client]].tolist()),
+        )
         a = RestrictedSoftmax(0.5).factors(counts)
         assert {c for c in range(10) if a[c] == 1.0} == trained
         only_tested += len(tested - trained)
@@ -127,8 +135,9 @@ def test_the_observed_set_comes_from_training_labels_alone() -> None:
 
 
 def test_restricting_pushes_missing_proxies_less() -> None:
-    """§1.2: the push on a missing row is damped by α. Client 2 owns class 0 only; one full-batch step from equal logits
-    (zero head): p = 1/3 for every α, so the row moves by −ηα(1/B) Σ h/3, in proportion to α."""
+    """§1.2: the push on a missing row is damped by α. Client 2 owns class 0 only; one full-batch step from
+    equal logits (zero head): p = 1/3 for every α, so the row moves by −ηα(1/B) Σ h/3, in proportion to α.
+    """
     local = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
 
     def moved(alpha: float) -> Tensor:

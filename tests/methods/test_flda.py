@@ -1,4 +1,6 @@
-"""FLDA's private expert and gate beyond `test_fedrod_flda_apfl.py`: where they start, and one visit by hand."""
+"""FLDA's private expert and gate beyond `test_fedrod_flda_apfl.py`: where they start, and one visit by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ def gate(p: Params) -> Params:
     return p.only(GATE)
 
 
-def test_the_private_expert_starts_as_a_fresh_draw_that_is_the_same_for_all_clients_and_in_all_rounds() -> None:
-    """Independent of G: every tensor has G's entries in another order, so that it is as wide; constants stay."""
+def test_the_private_expert_starts_as_a_fresh_draw_that_is_the_same_for_all_clients_and_in_all_rounds() -> (
+    None
+):
+    """Independent of G: every tensor has G's entries in another order, so that it is as wide; constants
+    stay.
+    """
     tiny = Tiny(flda(), net=network(norm=True), local=STILL)
     tiny.step([0, 1])
     tiny.server = Tiny(flda(), net=network(norm=True)).run(2, [0, 1]).server
@@ -47,7 +53,9 @@ def test_the_private_expert_starts_as_a_fresh_draw_that_is_the_same_for_all_clie
 
 
 def test_the_authors_gate_starts_as_a_draw_of_torchs_linear_layer_that_is_the_same_for_all_clients() -> None:
-    """U(−1/√d, 1/√d), d the width of the features: 5 here, and 10,000 by hand for its moments (variance 1/(3 d))."""
+    """U(−1/√d, 1/√d), d the width of the features: 5 here, and 10,000 by hand for its moments (variance
+    1/(3 d)).
+    """
     tiny = Tiny(flda("authors"), local=STILL)
     tiny.step([0, 1])
     first = gate(own(tiny, 0))
@@ -80,8 +88,12 @@ def by_hand(shared: Params, private: Params, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("preset", "times"), [("original", 1.0), ("authors", 2.0)])
-def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(preset: str, times: float) -> None:
-    """With a gate that is not at 0: G, π_k, u_k and b_k step along the gradient of the mixture's CE; scored is the mixture."""
+def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(
+    preset: str, times: float
+) -> None:
+    """With a gate that is not at 0: G, π_k, u_k and b_k step along the gradient of the mixture's CE;
+    scored is the mixture.
+    """
     tiny = Tiny(flda(preset), local=ONE_STEP).run(1, [0, 1])
     g = torch.Generator().manual_seed(3)
     vault = tiny.vaults[1]
@@ -90,7 +102,9 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(pr
     tiny.vaults[1] = vault.replace(slots={"personal": Companion(kept)})
     done, x, y = tiny.visit(1), tiny.data[1].x, tiny.data[1].y
     assert done.steps == 1
-    live = [Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept)]
+    live = [
+        Params({n: t.clone().requires_grad_() for n, t in p.tensors.items()}) for p in (done.start.w, kept)
+    ]
     loss = times * F.cross_entropy(by_hand(*live, x), y)
     assert done.loss == pytest.approx(float(loss.detach()), rel=1e-5)
     after = done.vault.slots["personal"]
@@ -101,4 +115,6 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(pr
             torch.testing.assert_close(moved[n], t.detach() - 0.1 * slope, rtol=1e-5, atol=1e-6)
     personal = tiny.method.personal
     assert personal is not None
-    torch.testing.assert_close(done.personal_logits(personal, x), by_hand(done.trained.w, after.own, x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        done.personal_logits(personal, x), by_hand(done.trained.w, after.own, x), rtol=1e-5, atol=1e-6
+    )

@@ -13,7 +13,15 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 from raffed.methods.fedrep import fedrep
-from raffed.methods.gldp import Relations, Remembered, RoundStart, _moved, gldp, global_relation, local_relation
+from raffed.methods.gldp import (
+    Relations,
+    Remembered,
+    RoundStart,
+    _moved,
+    gldp,
+    global_relation,
+    local_relation,
+)
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, same_bits, server_context
 
@@ -62,15 +70,21 @@ def test_the_local_relations_gradient_is_q_minus_p_over_t_and_b(temperature: flo
     assert float(slope.sum(1).abs().max()) < 1e-15
     shifted = local_relation(Z + 3.0, Y, OLD, SOME, SAMPLE, temperature)
     assert float(shifted) == pytest.approx(float(loss.detach()), rel=1e-10)
-    assert float(local_relation(OLD[Y] + 1.0, Y, OLD, ALL, SAMPLE, temperature)) == pytest.approx(0.0, abs=1e-15)
+    assert float(local_relation(OLD[Y] + 1.0, Y, OLD, ALL, SAMPLE, temperature)) == pytest.approx(
+        0.0, abs=1e-15
+    )
 
 
 def test_the_sample_form_is_never_below_the_class_form_and_equal_for_equal_features() -> None:
     """4: Jensen."""
-    sample, grouped = (float(local_relation(Z, Y, OLD, ALL, form, 1.0)) for form in (SAMPLE, "feature_softmax_class"))
+    sample, grouped = (
+        float(local_relation(Z, Y, OLD, ALL, form, 1.0)) for form in (SAMPLE, "feature_softmax_class")
+    )
     assert sample > grouped > 0
     same = torch.stack([Z[0], Z[1], Z[2], Z[3]])[Y]
-    values = [float(local_relation(same, Y, OLD, SOME, form, 1.0)) for form in (SAMPLE, "feature_softmax_class")]
+    values = [
+        float(local_relation(same, Y, OLD, SOME, form, 1.0)) for form in (SAMPLE, "feature_softmax_class")
+    ]
     assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
@@ -87,8 +101,10 @@ def test_small_shifts_weigh_alike_in_both_relations() -> None:
 def poisoned(**nan: bool) -> Context:
     bad, good = torch.full((3, 5), math.nan), torch.ones(3, 5)
     known = torch.ones(3, dtype=torch.bool)
-    return bare_context(mine=Remembered(bad if "mine" in nan else good, known),
-                        server=Prototypes(bad if "server" in nan else good, known))  # fmt: skip
+    return bare_context(
+        mine=Remembered(bad if "mine" in nan else good, known),
+        server=Prototypes(bad if "server" in nan else good, known),
+    )
 
 
 @pytest.mark.parametrize(("lam", "where"), [(0.0, "mine"), (1.0, "server")])
@@ -172,22 +188,36 @@ def staged(snapshot: bool, gp: str, turn: int = 2) -> Tiny:
 
 
 def test_with_a_snapshot_no_stage_of_the_first_round_is_pulled_to_prototypes_and_the_next_round_is() -> None:
-    """A7: two stages; without it the second exchange has those of the first. One exchange a round: no difference."""
-    refreshed, snapshot, without = staged(False, "class_mean"), staged(True, "class_mean"), staged(True, "none")
+    """A7: two stages; without it the second exchange has those of the first. One exchange a round: no
+    difference.
+    """
+    refreshed, snapshot, without = (
+        staged(False, "class_mean"),
+        staged(True, "class_mean"),
+        staged(True, "none"),
+    )
     same = []
     for _ in range(3):
         for tiny in (refreshed, snapshot, without):
             tiny.step([0, 1, 2, 3])
-        same.append((same_bits(snapshot.server.w, without.server.w), same_bits(refreshed.server.w, without.server.w)))
+        same.append(
+            (same_bits(snapshot.server.w, without.server.w), same_bits(refreshed.server.w, without.server.w))
+        )
     assert same == [(True, True), (True, False), (False, False)]
     each, usual = staged(True, "class_mean", 1).run(3), staged(False, "class_mean", 1).run(3)
-    assert same_bits([each.server.w, each.server.slots["personal"]], [usual.server.w, usual.server.slots["personal"]])
+    assert same_bits(
+        [each.server.w, each.server.slots["personal"]], [usual.server.w, usual.server.slots["personal"]]
+    )
 
 
 @pytest.mark.parametrize(("norm", "body"), [(True, 1), (False, 2)])
-def test_a_last_batch_of_one_is_left_out_of_the_body_s_epoch_where_there_is_batch_norm(norm: bool, body: int) -> None:
+def test_a_last_batch_of_one_is_left_out_of_the_body_s_epoch_where_there_is_batch_norm(
+    norm: bool, body: int
+) -> None:
     """§6: n = 5, B = 4: one step on the body instead of two, two on the head."""
-    tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(norm), data=[client_data(5, (0, 1), i) for i in range(4)])
+    tiny = Tiny(
+        gldp(0.5, 0.5, 1.0, 1.0), net=network(norm), data=[client_data(5, (0, 1), i) for i in range(4)]
+    )
     assert tiny.visit(0).steps == body + 2
     assert replace(tiny, method=gldp(0.5, 0.5, 1.0, 0.0)).visit(0).steps == body
     assert replace(tiny, method=gldp(0.5, 0.5, 3.0, 0.0)).visit(0).steps == 3 * body
@@ -212,7 +242,9 @@ def test_bodies_are_averaged_uniformly_and_no_head_or_count_travels() -> None:
     """§10 no. 8 and §8: sizes 8 and 6; Ĉ stays with the client."""
     tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True))
     done = tiny.step([0, 2])
-    torch.testing.assert_close(tiny.server.w.flat, ((done[0].upload.w + done[2].upload.w) / 2).flat, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        tiny.server.w.flat, ((done[0].upload.w + done[2].upload.w) / 2).flat, rtol=1e-5, atol=1e-6
+    )
     sent = done[0].upload
     assert all(n.startswith("body.") for n in sent.w.names)
     assert sent.n is None
@@ -239,7 +271,9 @@ def test_prediction_ignores_the_head_and_never_names_a_class_without_prototype(i
     assert personal is not None
     x = tiny.data[3].x
     view = done.views["personal"]
-    noise = Params({n: torch.randn_like(t) if n.startswith("head") else t for n, t in view.w.tensors.items()}).clone()
+    noise = Params(
+        {n: torch.randn_like(t) if n.startswith("head") else t for n, t in view.w.tensors.items()}
+    ).clone()
     other = view.replace(state=State(noise, view.state.b))
     assert torch.equal(personal.predict(x, view), personal.predict(x, other))
     if inference == "lp":
@@ -251,7 +285,11 @@ def test_features_at_their_prototypes_are_all_right_and_the_chain_falls_back() -
     protos, nothing = torch.eye(3, 5) * 3, torch.zeros(3, dtype=torch.bool)
     everything = torch.ones(3, dtype=torch.bool)
     net = lambda state, x: (torch.tensor([[0.0, 0.0, 1.0]]).expand(3, 3), protos)  # noqa: E731
-    cases = ((everything, everything, [0, 1, 2]), (nothing, everything, [0, 1, 2]), (nothing, nothing, [2, 2, 2]))
+    cases = (
+        (everything, everything, [0, 1, 2]),
+        (nothing, everything, [0, 1, 2]),
+        (nothing, nothing, [2, 2, 2]),
+    )
     for mine, server, wanted in cases:
         k = bare_context(net=net, mine=Remembered(protos, mine), server=Prototypes(protos, server))
         assert Relations(0.5, 0.5).predict(torch.zeros(3, 4), k).argmax(-1).tolist() == wanted
@@ -272,7 +310,9 @@ def test_class_means_do_not_depend_on_the_batch_size_or_the_order() -> None:
 def test_head_first_without_relations_is_fedrep_with_uniform_means_bit_for_bit() -> None:
     """13: three rounds, all weights; GLDP answers by prototypes all the same."""
     rep = replace(fedrep(2.0, 1.0), mean=Mean(by="clients"))
-    mine = Tiny(gldp(0.5, 0.5, 1.0, 2.0, order="head_first", lp="none", gp="none"), net=network(True)).run(3, [0, 1, 2, 3])
+    mine = Tiny(gldp(0.5, 0.5, 1.0, 2.0, order="head_first", lp="none", gp="none"), net=network(True)).run(
+        3, [0, 1, 2, 3]
+    )
     plain = Tiny(rep, net=network(True)).run(3, [0, 1, 2, 3])
     assert same_bits(mine.server.w, plain.server.w)
     assert isinstance(mine.server.slots["personal"], Prototypes)
@@ -281,7 +321,9 @@ def test_head_first_without_relations_is_fedrep_with_uniform_means_bit_for_bit()
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
-def test_without_body_epochs_the_server_stands_still_and_prototypes_are_those_of_the_first_network(beta: float) -> None:
+def test_without_body_epochs_the_server_stands_still_and_prototypes_are_those_of_the_first_network(
+    beta: float,
+) -> None:
     """14: for every β, full participation."""
     tiny = Tiny(gldp(0.5, beta, 0.0, 1.0)).run(3, [0, 1, 2, 3])
     torch.testing.assert_close(tiny.server.w.flat, tiny.method.split.shared(tiny.net.initial.w).flat)
@@ -304,7 +346,9 @@ def test_the_other_forms_change_the_second_round(form: str) -> None:
     if form == "l1":
         z = Z.abs()
         assert float(local_relation(z, Y, z[:4], ALL, form, 1.0)) > 0
-        assert float(local_relation(OLD.abs()[Y], Y, OLD.abs(), ALL, form, 1.0)) == pytest.approx(0.0, abs=1e-12)
+        assert float(local_relation(OLD.abs()[Y], Y, OLD.abs(), ALL, form, 1.0)) == pytest.approx(
+            0.0, abs=1e-12
+        )
         return
     usual, other = (Tiny(gldp(1.0, 0.5, 1.0, 1.0, lp=name)).run(2, [0, 1]) for name in (SAMPLE, form))
     assert not same_bits(usual.server.w, other.server.w)

@@ -43,7 +43,9 @@ def test_candidates_are_all_known_classes_or_those_that_the_client_has_seen() ->
 
 
 def test_a_class_that_the_server_does_not_know_is_never_answered() -> None:
-    """§10 no. 10: z at the corner of class 0, of which the server holds a mean that it does not know to be one."""
+    """§10 no. 10: z at the corner of class 0, of which the server holds a mean that it does not know to
+    be one.
+    """
     server, mine = Prototypes(CORNERS, torch.tensor([False, True, True])), Remembered(CORNERS, EVERY)
     z = CORNERS[:1] + 0.1 * CORNERS[2]
     assert answers(z, mine, server, inference="gp") == [2]
@@ -53,9 +55,10 @@ W0, B0 = torch.tensor([[math.log(2), 0.0], [0.0, 0.0], [0.0, 0.0]]), torch.tenso
 
 
 def test_lp_logits_compares_the_old_prototype_under_the_old_head_with_what_the_head_says_now() -> None:
-    """§4: Ĉ = (1, 7): W0 Ĉ + b0 = (ln 2, ln 2, 0), so p = (2, 2, 1)/5; the logits now are (ln 3, 0, 0), q = (3, 1, 1)/5.
+    """§4: Ĉ = (1, 7): W0 Ĉ + b0 = (ln 2, ln 2, 0), so p = (2, 2, 1)/5; the logits now are (ln 3, 0, 0), q =
+    (3, 1, 1)/5.
 
-    KL = 0.4 ln(2/3) + 0.4 ln 2 + 0.2 ln 1. The other sample's class is not known: half of it.
+        KL = 0.4 ln(2/3) + 0.4 ln 2 + 0.2 ln 1. The other sample's class is not known: half of it.
     """
     mine = Remembered(torch.tensor([[1.0, 7.0], [9.0, 9.0], [9.0, 9.0]]), torch.tensor([True, False, False]))
     start = State(Params({"head.weight": W0, "head.bias": B0}), Params({}))
@@ -72,7 +75,9 @@ ONE_STEP = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
 
 
 def test_lp_logits_acts_on_the_head_as_well() -> None:
-    """§6: one step without momentum: W ← W − η Σ_j ((q_j − e_{y_j}) + λ (q_j − p_{y_j})) z_jᵀ/B, p under the head as it was."""
+    """§6: one step without momentum: W ← W − η Σ_j ((q_j − e_{y_j}) + λ (q_j − p_{y_j})) z_jᵀ/B, p under
+    the head as it was.
+    """
     tiny = Tiny(gldp(0.4, 0.5, 0.0, 1.0, lp="logits"), local=ONE_STEP).run(1, [0, 1, 2, 3])
     kept, data, start = tiny.vaults[1].slots["personal"], tiny.data[1], tiny.visit(1).start
     assert isinstance(kept, Remembered)
@@ -88,14 +93,25 @@ def test_lp_logits_acts_on_the_head_as_well() -> None:
 def test_no_other_form_acts_on_the_head_nor_does_this_one_with_factor_0() -> None:
     """§6: only CE has a gradient there."""
     plain = Tiny(gldp(0.0, 0.5, 0.0, 1.0, lp="none"), local=ONE_STEP).run(2, [0, 1, 2, 3])
-    for lam, lp, same in ((0.5, SAMPLE, True), (0.5, "mse", True), (0.0, "logits", True), (0.5, "logits", False)):
+    for lam, lp, same in (
+        (0.5, SAMPLE, True),
+        (0.5, "mse", True),
+        (0.0, "logits", True),
+        (0.5, "logits", False),
+    ):
         tiny = Tiny(gldp(lam, 0.5, 0.0, 1.0, lp=lp), local=ONE_STEP).run(2, [0, 1, 2, 3])  # type: ignore[arg-type]
         assert same_bits(tiny.vaults[1].v, plain.vaults[1].v) == same, lp
-    assert [one.cross_entropy_only for one in gldp(0.0, lp="logits").passes] == [one.cross_entropy_only for one in gldp().passes] == [False, True]
+    assert (
+        [one.cross_entropy_only for one in gldp(0.0, lp="logits").passes]
+        == [one.cross_entropy_only for one in gldp().passes]
+        == [False, True]
+    )
 
 
 def test_the_temperature_and_the_factor_reach_the_local_relation() -> None:
-    """λ KL(softmax(Ĉ/2) ‖ softmax(z/2)) with Ĉ = 2 (ln 2, 0, …), z = 0, D = 5: p = (2, 1, 1, 1, 1)/6, q = 1/5."""
+    """λ KL(softmax(Ĉ/2) ‖ softmax(z/2)) with Ĉ = 2 (ln 2, 0, …), z = 0, D = 5: p = (2, 1, 1, 1, 1)/6, q =
+    1/5.
+    """
     old = torch.zeros(3, 5)
     old[:, 0] = 2 * math.log(2)
     k = bare_context(mine=Remembered(old, EVERY), server=Prototypes(torch.zeros(3, 5), ~EVERY))
@@ -106,11 +122,17 @@ def test_the_temperature_and_the_factor_reach_the_local_relation() -> None:
 
 def test_mse_is_the_mean_square_and_l1_compares_shares() -> None:
     """§4: z − Ĉ = 2 everywhere gives 4; Ĉ = (1, 3) and z = (2, 2): 0.25 ln 0.5 + 0.75 ln 1.5."""
-    old, y, known = torch.tensor([[1.0, 3.0]]), torch.zeros(3, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+    old, y, known = (
+        torch.tensor([[1.0, 3.0]]),
+        torch.zeros(3, dtype=torch.int64),
+        torch.ones(1, dtype=torch.bool),
+    )
     assert float(local_relation(old.expand(3, 2) + 2, y, old, known, "mse", 1.0)) == pytest.approx(4.0)
     wanted = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
     assert wanted == pytest.approx(0.1308, abs=5e-5)
-    assert float(local_relation(torch.full((3, 2), 2.0), y, old, known, "l1", 1.0)) == pytest.approx(wanted, abs=2e-6)
+    assert float(local_relation(torch.full((3, 2), 2.0), y, old, known, "l1", 1.0)) == pytest.approx(
+        wanted, abs=2e-6
+    )
 
 
 def test_no_gradient_reaches_the_memories_or_the_head_and_any_uneven_shift_is_felt() -> None:
@@ -135,6 +157,15 @@ def test_the_defaults_are_the_papers() -> None:
     """§9: λ = β = 0.5; t = 10 of 30 local epochs (A4), T = 1; body first, refreshed prototypes (A3, A7)."""
     known = {name: p.default for name, p in inspect.signature(gldp).parameters.items()}
     assert known == {
-        "lam": 0.5, "beta": 0.5, "body_epochs": 10.0, "head_epochs": 20.0, "lp": SAMPLE, "gp": "class_mean", "temperature": 1.0,
-        "order": "body_first", "inference": "lp", "candidates": "all", "proto_snapshot": False,
-    }  # fmt: skip
+        "lam": 0.5,
+        "beta": 0.5,
+        "body_epochs": 10.0,
+        "head_epochs": 20.0,
+        "lp": SAMPLE,
+        "gp": "class_mean",
+        "temperature": 1.0,
+        "order": "body_first",
+        "inference": "lp",
+        "candidates": "all",
+        "proto_snapshot": False,
+    }

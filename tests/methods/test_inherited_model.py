@@ -44,22 +44,30 @@ def test_the_first_hpm_is_the_clients_model_whatever_was_there_before() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("transfer", ["kd", "mmd"])
 @pytest.mark.parametrize("name", INHERITING)
-def test_at_the_first_participation_no_nan_of_the_hpm_reaches_anything(name: str, transfer: str, norm: bool) -> None:
-    """H1 and §3.5, through the whole round: with a NaN model, z = 0, upload and HPM are those of a fresh client."""
+def test_at_the_first_participation_no_nan_of_the_hpm_reaches_anything(
+    name: str, transfer: str, norm: bool
+) -> None:
+    """H1 and §3.5, through the whole round: with a NaN model, z = 0, upload and HPM are those of a fresh
+    client.
+    """
     tiny = Tiny(INHERITING[name](transfer=transfer), net=network(norm))
     clean = tiny.visit(0)
     vault = clean.vault
     own = vault.slots["personal"]
     assert isinstance(own, Heirloom)
     broken = Heirloom(State(own.model.w * float("nan"), own.model.b * float("nan")), torch.tensor(0))
-    fresh = {slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken for slot, v in vault.slots.items()}  # type: ignore[attr-defined]
+    fresh = {
+        slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken for slot, v in vault.slots.items()
+    }  # type: ignore[attr-defined]
     done = tiny.visit(0, vault=vault.replace(slots=fresh))
     assert same_bits(done.upload, clean.upload)
     assert same_bits(done.vault, clean.vault)
 
 
 def test_the_hpm_of_basis_vectors_holds_the_closed_form_weights() -> None:
-    """H2, §2.1: ψ = Σ_j (1−μ^(j)) Π_{l>j} μ^(l) ω^(j) with ω^(j) = e_j; the weights sum to 1 because μ^(1) = 0."""
+    """H2, §2.1: ψ = Σ_j (1−μ^(j)) Π_{l>j} μ^(l) ω^(j) with ω^(j) = e_j; the weights sum to 1 because
+    μ^(1) = 0.
+    """
     turns = 6
     mus = [min(0.9 * z / 4, 0.9) for z in range(turns)]  # Q·T = 4: 0, .225, .45, .675, .9, .9
     weights = [1.0] * turns
@@ -101,7 +109,9 @@ def test_the_upper_clip_is_0_9_whatever_mu_is(mu: float, times: int) -> None:
 
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("name", INHERITING)
-def test_participations_are_counted_and_absent_clients_are_untouched_bit_for_bit(name: str, norm: bool) -> None:
+def test_participations_are_counted_and_absent_clients_are_untouched_bit_for_bit(
+    name: str, norm: bool
+) -> None:
     """H4: Σ_k z_k = t·|S|."""
     tiny = Tiny(INHERITING[name](), net=network(norm))
     for t in range(1, 5):
@@ -162,7 +172,9 @@ def test_stage_2_starts_at_a_copy_of_the_stage_1_result() -> None:
 
 
 def test_fedphps_hpm_inherits_the_model_that_was_uploaded() -> None:
-    """§2.4: eq. 10 with ω^per = ω_k: ω_k itself at the first visit, then 0.225 of it and 0.775 of the second ω_k."""
+    """§2.4: eq. 10 with ω^per = ω_k: ω_k itself at the first visit, then 0.225 of it and 0.775 of the
+    second ω_k.
+    """
     tiny = Tiny(fedphp())
     first = tiny.step([0])[0]
     assert same_bits(first.upload.w, first.trained.w)
@@ -181,11 +193,21 @@ def test_stage_2_does_move_and_what_is_uploaded_is_stage_1() -> None:
     assert not same_bits(done.views["personal"].private, done.trained)
 
 
-@pytest.mark.parametrize(("method", "n", "epochs", "steps"), [
-    (map_(), 8, 5, 5), (map_(), 44, 10, 11), (scamap(), 44, 10, 22), (map_(share=0.0, least=0), 44, 10, 0),
-])  # fmt: skip
-def test_stage_2_lasts_as_long_as_the_table_of_section_3_2_says(method: Method, n: int, epochs: int, steps: int) -> None:
-    """max(int(0.1 n₁), 5) at 0.2η for MAP, max(int(0.2 n₁), 5) at 0.5η for ScaMAP; n₁ = E·⌈n/B⌉ = 10, 110, 110."""
+@pytest.mark.parametrize(
+    ("method", "n", "epochs", "steps"),
+    [
+        (map_(), 8, 5, 5),
+        (map_(), 44, 10, 11),
+        (scamap(), 44, 10, 22),
+        (map_(share=0.0, least=0), 44, 10, 0),
+    ],
+)
+def test_stage_2_lasts_as_long_as_the_table_of_section_3_2_says(
+    method: Method, n: int, epochs: int, steps: int
+) -> None:
+    """max(int(0.1 n₁), 5) at 0.2η for MAP, max(int(0.2 n₁), 5) at 0.5η for ScaMAP; n₁ = E·⌈n/B⌉ = 10,
+    110, 110.
+    """
     personal = method.personal
     assert isinstance(personal, InheritedModel)
     n1 = epochs * -(-n // 4)
@@ -197,19 +219,25 @@ def test_stage_2_lasts_as_long_as_the_table_of_section_3_2_says(method: Method, 
 
 
 def test_scamaps_stage_2_uses_the_runs_momentum_and_no_control_variates() -> None:
-    """§4: with c ≠ 0, MAP's stage 2 from the same ω_k, with ScaMAP's share and rate, takes the same steps bit for bit."""
+    """§4: with c ≠ 0, MAP's stage 2 from the same ω_k, with ScaMAP's share and rate, takes the same steps
+    bit for bit.
+    """
     tiny = Tiny(scamap(), net=network()).run(2, [0, 1, 2, 3])
     assert float(tiny.server.slots["correction"].c.sq_norm()) > 0  # type: ignore[union-attr]
     done = tiny.visit(0)
     view = done.views["personal"]
     alone = map_(share=0.2, lr_scale=0.5)
     entry = view.replace(mine=tiny.vaults[0].slots["personal"], private=None)
-    again = train_private(alone, [{"personal": entry}], [Participant(0, None, tiny.data[0])], tiny.session)[0]["personal"]
+    again = train_private(alone, [{"personal": entry}], [Participant(0, None, tiny.data[0])], tiny.session)[
+        0
+    ]["personal"]
     assert same_bits(again.private, view.private)
 
 
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("change", [{"share": 0.0, "least": 0}, {"lr_scale": 0.0}, {"lam": 0.9}, {"transfer": "mmd"}])
+@pytest.mark.parametrize(
+    "change", [{"share": 0.0, "least": 0}, {"lr_scale": 0.0}, {"lam": 0.9}, {"transfer": "mmd"}]
+)
 def test_scamaps_control_update_does_not_see_stage_2(change: dict[str, object], norm: bool) -> None:
     """M5: c_k⁺ uses stage 1's displacement, steps and rate."""
     one = Tiny(scamap(), net=network(norm)).run(3)

@@ -1,4 +1,6 @@
-"""M7 (docs/papers/map.md §6; Fig. 8 of the paper): restricting keeps the proxies of missing classes from being pushed away."""
+"""M7 (docs/papers/map.md §6; Fig. 8 of the paper): restricting keeps the proxies of missing classes from
+being pushed away.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from tests.tiny import Tiny
 
 
 def test_after_local_training_missing_proxies_are_longer_with_alpha_0_1_than_with_alpha_1() -> None:
-    """2 clients × 5 disjoint classes of digits, from a model that knows all ten: plain local training shrinks the rows of
-    the five missing classes (push without pull), damping the push by 0.1 shrinks them less."""
+    """2 clients × 5 disjoint classes of digits, from a model that knows all ten: plain local training shrinks
+    the rows of the five missing classes (push without pull), damping the push by 0.1 shrinks them less.
+    """
     digits = load_dataset("digits")
     x = torch.from_numpy(digits.x_train).float() / 16
     y = torch.from_numpy(digits.y_train)

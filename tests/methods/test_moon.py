@@ -22,7 +22,9 @@ def test_the_stable_form_is_the_papers_fraction() -> None:
     z, a, b = (torch.randn(7, 5, generator=g, dtype=torch.float64) for _ in range(3))
     s_g, s_p = torch.cosine_similarity(z, a), torch.cosine_similarity(z, b)
     top, other = (s_g / 0.5).exp(), (s_p / 0.5).exp()
-    assert float(model_contrast(z, a, b, 0.5)) == pytest.approx(float(-(top / (top + other)).log().mean()), rel=1e-12)
+    assert float(model_contrast(z, a, b, 0.5)) == pytest.approx(
+        float(-(top / (top + other)).log().mean()), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])

@@ -35,7 +35,9 @@ def projected() -> Network:
     with seeds.forked(0):
         encoder = nn.Sequential(OrderedDict(fc=nn.Linear(FEATURES, 6), act=nn.Tanh()))
         projection = nn.Sequential(OrderedDict(fc=nn.Linear(6, 5)))
-        return Network(Net(nn.Sequential(OrderedDict(encoder=encoder, projection=projection)), nn.Linear(5, CLASSES)))
+        return Network(
+            Net(nn.Sequential(OrderedDict(encoder=encoder, projection=projection)), nn.Linear(5, CLASSES))
+        )
 
 
 def seen(w: Params) -> Forward:
@@ -46,7 +48,10 @@ def seen(w: Params) -> Forward:
 def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
     """1, and 2: the contrast draws no random number, and a first round without centres is FedRep's."""
     plain = Tiny(fedrep(2.0, 2.0, private="top"), net=projected())
-    none, some = Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected()), Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected())
+    none, some = (
+        Tiny(mpfedcon(0.0, 0.5, 2.0, 2.0), net=projected()),
+        Tiny(mpfedcon(10.0, 0.5, 2.0, 2.0), net=projected()),
+    )
     for tiny in (plain, none, some):
         tiny.step([0, 1, 2, 3])
     assert same_bits(plain.everything(), none.everything())
@@ -62,7 +67,9 @@ def test_the_stable_form_is_eq_5_and_lies_in_its_range() -> None:
     """3: = −log of the two-term fraction; for τ = 0.5 in [0.018150, 4.018150]."""
     s_glob, s_con = torch.cosine_similarity(Z, C[Y]), torch.cosine_similarity(Z, CON)
     fraction = (s_glob / 0.5).exp() / ((s_glob / 0.5).exp() + (s_con / 0.5).exp())
-    assert float(centre_contrast(Z, Y, C, ALL, CON, 0.5)) == pytest.approx(float(-fraction.log().mean()), rel=1e-12)
+    assert float(centre_contrast(Z, Y, C, ALL, CON, 0.5)) == pytest.approx(
+        float(-fraction.log().mean()), rel=1e-12
+    )
     z, one = torch.ones(1, 5, dtype=torch.float64), torch.tensor([0])
     low, high = (float(centre_contrast(z, one, s * z, ALL[:1], -s * z, 0.5)) for s in (1.0, -1.0))
     assert (low, high) == (pytest.approx(0.018150, abs=5e-7), pytest.approx(4.018150, abs=5e-7))
@@ -103,7 +110,9 @@ def test_the_head_phase_rests_the_encoder_and_the_encoder_phase_rests_the_heads(
         tiny = Tiny(mpfedcon(10.0, 0.5, head, encoder), net=projected(), local=strong).run(1, [0, 1, 2, 3])
         done = tiny.visit(1)
         for n in done.start.w.names:
-            assert torch.equal(done.start.w[n], done.trained.w[n]) == (n.startswith("body.encoder.") != moves), n
+            assert torch.equal(done.start.w[n], done.trained.w[n]) == (
+                n.startswith("body.encoder.") != moves
+            ), n
 
 
 def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
@@ -112,7 +121,9 @@ def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
     done, data = tiny.visit(1), tiny.data[1]
     d = State(Params({n: t.clone().requires_grad_() for n, t in done.start.w.tensors.items()}), done.start.b)
     z = torch.randn(len(data.y), 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    loss = CentreContrast(1.0, 0.5).loss(replace(forward(z, data.y), x=data.x), done.views[SLOT].replace(start=d))
+    loss = CentreContrast(1.0, 0.5).loss(
+        replace(forward(z, data.y), x=data.x), done.views[SLOT].replace(start=d)
+    )
     grads = torch.autograd.grad(loss, [z, *d.w.tensors.values()], allow_unused=True)
     assert grads[0].abs().max() > 0
     assert all(g is None for g in grads[1:])
@@ -123,15 +134,25 @@ def test_neither_the_centres_nor_the_negative_get_a_gradient() -> None:
 def test_the_defaults_are_the_papers() -> None:
     """§4: μ = 10, τ = 0.5, τ_h = 10, τ_θ = 1; §2: uniform centres, the negative is the round's start."""
     assert {name: p.default for name, p in inspect.signature(mpfedcon).parameters.items()} == {
-        "mu": 10.0, "tau": 0.5, "head_epochs": 10.0, "encoder_epochs": 1.0, "centre_weight": "uniform", "negative": "round_start",
-    }  # fmt: skip
+        "mu": 10.0,
+        "tau": 0.5,
+        "head_epochs": 10.0,
+        "encoder_epochs": 1.0,
+        "centre_weight": "uniform",
+        "negative": "round_start",
+    }
 
 
 def test_all_heads_are_equal_bit_for_bit_at_round_0_and_apart_once_they_were_trained() -> None:
     """8: projection and output, also of a party that comes later."""
     tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected())
     heads = [tiny.method.split.own(tiny.visit(client).start.w) for client in range(4)]
-    assert set(heads[0].names) == {"body.projection.fc.weight", "body.projection.fc.bias", "head.weight", "head.bias"}
+    assert set(heads[0].names) == {
+        "body.projection.fc.weight",
+        "body.projection.fc.bias",
+        "head.weight",
+        "head.bias",
+    }
     assert all(same_bits(one, tiny.method.split.own(tiny.net.initial.w)) for one in heads)
     tiny.run(1, [0, 1])
     later = [tiny.method.split.own(tiny.visit(client).start.w) for client in range(4)]
@@ -140,13 +161,18 @@ def test_all_heads_are_equal_bit_for_bit_at_round_0_and_apart_once_they_were_tra
 
 
 def test_a_party_that_takes_no_part_keeps_its_heads_bit_for_bit() -> None:
-    """docs/papers/mpfedcon.md §6 no. 8; docs/papers/baselines-personal.md, FedPer (3): also when the others move the encoder."""
+    """docs/papers/mpfedcon.md §6 no. 8; docs/papers/baselines-personal.md, FedPer (3): also when the
+    others move the encoder.
+    """
     tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
     shared, heads = tiny.server.w, tiny.vaults[3].v
     tiny.step([0, 1])
     assert not same_bits(tiny.server.w, shared)
     assert same_bits(tiny.vaults[3].v, heads)
-    assert not same_bits(tiny.vaults[1].v, Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3]).vaults[1].v)
+    assert not same_bits(
+        tiny.vaults[1].v,
+        Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3]).vaults[1].v,
+    )
 
 
 def test_the_contrast_is_never_evaluated_in_the_head_phase() -> None:
@@ -167,9 +193,13 @@ def test_encoders_are_weighted_by_samples_and_equal_ones_stay() -> None:
     assert tiny.method.mean.weights([1, 3]) == [0.25, 0.75]
 
 
-@pytest.mark.parametrize(("weighting", "value"), [("uniform", 0.5), ("party_size", 0.8), ("class_count", 0.99)])
+@pytest.mark.parametrize(
+    ("weighting", "value"), [("uniform", 0.5), ("party_size", 0.8), ("class_count", 0.99)]
+)
 def test_a_centre_is_the_mean_over_the_clients_that_hold_the_class(weighting: str, value: float) -> None:
-    """7: client A has 1 sample of class 0 at 0 among 25 in all, B 99 of 99 at 1... weighted 1:1, 25:100, 1:99."""
+    """7: client A has 1 sample of class 0 at 0 among 25 in all, B 99 of 99 at 1... weighted 1:1, 25:100,
+    1:99.
+    """
     told = []
     for counts, centre in (([1, 24, 0], 0.0), ([99, 0, 1], 1.0)):
         y = torch.tensor([c for c, n in enumerate(counts) for _ in range(n)])
@@ -202,11 +232,15 @@ def test_no_key_of_the_private_part_travels_and_uniform_centres_tell_no_counts()
     told = tiny.last[1].upload.slots[SLOT]
     assert isinstance(told, ClassSums)
     assert told.count.tolist() == [0, 1, 1]
-    assert set(tiny.vaults[1].v.names) == {n for n in tiny.net.initial.w.names if not n.startswith("body.encoder.")}
+    assert set(tiny.vaults[1].v.names) == {
+        n for n in tiny.net.initial.w.names if not n.startswith("body.encoder.")
+    }
 
 
 def test_centres_are_indexed_by_label_and_unknown_classes_are_left_out() -> None:
-    """§6 no. 12 and §3: permuted centres change the loss; samples without a centre do not enter, whatever it holds."""
+    """§6 no. 12 and §3: permuted centres change the loss; samples without a centre do not enter, whatever
+    it holds.
+    """
     usual, permuted = (float(centre_contrast(Z, Y, c, ALL, CON, 0.5)) for c in (C, C[[1, 2, 0]]))
     assert usual != pytest.approx(permuted)
     known, poisoned = torch.tensor([True, True, False]), C.clone()
@@ -214,19 +248,30 @@ def test_centres_are_indexed_by_label_and_unknown_classes_are_left_out() -> None
     z = Z.clone().requires_grad_()
     loss = centre_contrast(z, Y, poisoned, known, CON, 0.5)
     rows = Y != 2
-    assert float(loss.detach()) == pytest.approx(float(centre_contrast(Z[rows], Y[rows], C, ALL, CON[rows], 0.5)), rel=1e-12)
+    assert float(loss.detach()) == pytest.approx(
+        float(centre_contrast(Z[rows], Y[rows], C, ALL, CON[rows], 0.5)), rel=1e-12
+    )
     assert torch.equal(torch.autograd.grad(loss, z)[0][~rows], torch.zeros(2, 5, dtype=torch.float64))
     assert float(centre_contrast(Z, Y, C, ~ALL, CON, 0.5)) == 0.0
 
 
 def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloaded_one() -> None:
-    one, two = (Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0, negative=n), net=projected()) for n in ("round_start", "previous_local"))
+    one, two = (
+        Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0, negative=n), net=projected())
+        for n in ("round_start", "previous_local")
+    )
     one.step([0, 1, 2, 3])
     two.step([0, 1, 2, 3])
     assert same_bits(one.server.w, two.server.w)
-    view = two.visit(1).views["term-PreviousContrast"].replace(mine=two.vaults[1].slots["term-PreviousContrast"])
+    view = (
+        two.visit(1).views["term-PreviousContrast"].replace(mine=two.vaults[1].slots["term-PreviousContrast"])
+    )
     negative = PreviousContrast(1.0, 0.5).negative(seen(two.last[1].trained.w), view)
-    assert all(torch.equal(negative.w[n], two.last[1].trained.w[n]) for n in negative.w.names if n.startswith("body."))
+    assert all(
+        torch.equal(negative.w[n], two.last[1].trained.w[n])
+        for n in negative.w.names
+        if n.startswith("body.")
+    )
     one.step([0, 1, 2, 3])
     two.step([0, 1, 2, 3])
     assert not same_bits(one.server.w, two.server.w)
@@ -235,8 +280,10 @@ def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloa
 def test_a_negative_between_the_phases_has_the_new_heads_over_the_downloaded_encoder() -> None:
     """Switch of §2; without head epochs it is the default, bit for bit."""
     for head, equal in ((1.0, False), (0.0, True)):
-        one, two = (Tiny(mpfedcon(10.0, 0.5, head, 1.0, negative=name), net=projected()).run(2, [0, 1, 2, 3]).server.w
-                    for name in ("round_start", "after_head"))  # fmt: skip
+        one, two = (
+            Tiny(mpfedcon(10.0, 0.5, head, 1.0, negative=name), net=projected()).run(2, [0, 1, 2, 3]).server.w
+            for name in ("round_start", "after_head")
+        )
         assert same_bits(one, two) == equal
     done = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).visit(1)
     made = HeadContrast(1.0, 0.5).negative(seen(done.trained.w), done.views[SLOT]).w

@@ -47,7 +47,9 @@ def test_one_step_is_fedavgs_step_minus_the_rate_times_the_noise(kind: str) -> N
     mine, plain = Tiny(noisygrad(kind, 0.04), local=local), Tiny(fedavg(), local=local)
     moved = plain.visit(1).trained.w - mine.visit(1).trained.w
     wanted = noise(mine.net.initial.w.numel(), kind, 0.04, "variance", seeds.generator(0, "noise", 0, 1))
-    torch.testing.assert_close(torch.cat([t.flatten() for t in moved.tensors.values()]), 0.5 * wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        torch.cat([t.flatten() for t in moved.tensors.values()]), 0.5 * wanted, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_every_step_and_every_client_has_noise_of_its_own_and_stacked_clients_have_the_same() -> None:

@@ -23,7 +23,10 @@ from tests.quadratics import quadratics, x_of
 from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits, tree_stack
 
 K = bare_context()
-A, B = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+A, B = (
+    torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64),
+    torch.tensor([1.0, -1.0], dtype=torch.float64),
+)
 W = torch.tensor([0.3, 0.7], dtype=torch.float64)
 
 
@@ -62,8 +65,12 @@ def test_five_inner_steps_go_as_far_as_the_contraction_says() -> None:
 def test_without_lambda_the_copy_never_moves_and_one_step_moves_it_by_the_product_of_rates() -> None:
     """(c), (e): −η λ η_p ∇f(ω); the authors' form has no λ."""
     assert envelope(MoreauSteps(0.0, 0.005, 0.01, 5), 0.5)[1] == 0.5
-    assert envelope(MoreauSteps(15.0, 0.005, 0.01, 1), 0.5)[1] == pytest.approx(0.5 + 0.005 * 15 * 0.01 * 5.0, abs=1e-12)
-    assert envelope(MoreauSteps(15.0, 0.9, 0.01, 1, True), 0.5)[1] == pytest.approx(0.5 + 0.9 * 0.01 * 5.0, abs=1e-12)
+    assert envelope(MoreauSteps(15.0, 0.005, 0.01, 1), 0.5)[1] == pytest.approx(
+        0.5 + 0.005 * 15 * 0.01 * 5.0, abs=1e-12
+    )
+    assert envelope(MoreauSteps(15.0, 0.9, 0.01, 1, True), 0.5)[1] == pytest.approx(
+        0.5 + 0.9 * 0.01 * 5.0, abs=1e-12
+    )
 
 
 def test_the_server_mixes_by_beta() -> None:
@@ -86,7 +93,9 @@ def test_the_personal_model_is_theta_and_not_what_is_uploaded() -> None:
 
 def test_pfedme_in_whole_rounds_is_the_formula_on_quadratics() -> None:
     """Two clients, two mini-batch steps a round, written out."""
-    tiny = quadratics(pfedme(2.0, 0.1, 0.05, 3), lr=9.0, steps=2, sizes=(1, 1), h=(1.0, 3.0), b=(1.0, -2.0)).run(2, [0, 1])
+    tiny = quadratics(
+        pfedme(2.0, 0.1, 0.05, 3), lr=9.0, steps=2, sizes=(1, 1), h=(1.0, 3.0), b=(1.0, -2.0)
+    ).run(2, [0, 1])
     x = 0.0
     for _ in range(2):
         ends = []
@@ -101,7 +110,9 @@ def test_pfedme_in_whole_rounds_is_the_formula_on_quadratics() -> None:
     assert x_of(tiny.server.w) == pytest.approx(x, abs=1e-6)
 
 
-def meta(mode: str, alpha: float, beta: float, slope: Callable[[Tensor], Tensor], delta: float = 1e-3) -> Tensor:
+def meta(
+    mode: str, alpha: float, beta: float, slope: Callable[[Tensor], Tensor], delta: float = 1e-3
+) -> Tensor:
     """The direction −(w⁺ − w)/β of one meta-step at W."""
     rule = MetaSteps(alpha, beta, mode, delta)
     after = rule.step(Meta(at(W), at(W).w.zeros()), gradient_of(slope), K).model.w["w"]
@@ -110,7 +121,9 @@ def meta(mode: str, alpha: float, beta: float, slope: Callable[[Tensor], Tensor]
 
 @pytest.mark.parametrize("delta", [1e-3, 0.1, 1.0])
 def test_on_a_quadratic_the_directions_are_those_of_the_sheet(delta: float) -> None:
-    """Per-FedAvg (b), (2): FO (−0.1325, 1.6675); HF = exact (I − αA)∇f(w − α∇f(w)) = (−0.1894, 1.5074) for any δ."""
+    """Per-FedAvg (b), (2): FO (−0.1325, 1.6675); HF = exact (I − αA)∇f(w − α∇f(w)) = (−0.1894, 1.5074)
+    for any δ.
+    """
     fo, hf = (meta(mode, 0.1, 0.5, lambda w: A @ w - B, delta) for mode in ("fo", "hf"))
     assert fo.tolist() == pytest.approx([-0.1325, 1.6675], abs=5e-5)
     assert hf.tolist() == pytest.approx([-0.1894, 1.5074], abs=5e-5)
@@ -195,14 +208,18 @@ def test_the_authors_preset_leaks_the_inner_gradient_into_the_outer_step() -> No
 
 
 def test_the_authors_preset_makes_as_many_steps_as_fedavg_on_twice_the_batches() -> None:
-    """[C]: "every iteration consumes two batches but counts once": 11 samples are 3 batches, so 3 steps on 6, against 2 on 4."""
+    """[C]: "every iteration consumes two batches but counts once": 11 samples are 3 batches, so 3 steps
+    on 6, against 2 on 4.
+    """
     assert Tiny(perfedavg(preset="authors")).visit(3).steps == 6
     assert Tiny(perfedavg()).visit(3).steps == 4
     assert perfedavg(mode="hf").solver.iterations(7) == 3  # type: ignore[union-attr]
 
 
 def test_the_score_after_one_step_and_that_after_an_epoch_are_of_one_training() -> None:
-    """Per-FedAvg, scored after one step or one epoch: two runs, of the same bits but for the personalised model."""
+    """Per-FedAvg, scored after one step or one epoch: two runs, of the same bits but for the personalised
+    model.
+    """
     step, epoch = Tiny(perfedavg()).run(2, [0, 1]), Tiny(perfedavg(adapt_epochs=1.0)).run(2, [0, 1])
     assert same_bits(step.everything(), epoch.everything())
     models = [tiny.last[1].personal_state(tiny.method) for tiny in (step, epoch)]
@@ -211,14 +228,18 @@ def test_the_score_after_one_step_and_that_after_an_epoch_are_of_one_training() 
 
 @pytest.mark.parametrize(("n", "shared"), [(12, 0), (8, 4)])
 def test_a_step_s_batches_are_disjoint_while_one_shuffle_lasts(n: int, shared: int) -> None:
-    """(4): three batches of 4 are all 12 samples; of 8 samples the third batch is of a new shuffle and repeats four."""
+    """(4): three batches of 4 are all 12 samples; of 8 samples the third batch is of a new shuffle and
+    repeats four.
+    """
     drawn = torch.cat(batch_stream(n, 3, Local(batch_size=4), generator(0, "batches", 0, 0)))
     assert len(drawn) - len(drawn.unique()) == shared
 
 
 @pytest.mark.parametrize("method", [pfedme(), perfedavg(), perfedavg(mode="hf")], ids=repr)
 def test_momentum_and_decay_of_the_run_do_not_apply(method: Method) -> None:
-    one, two = (Tiny(method, local=Local(0.1, rho, wd, 4, 1)).visit(1).trained for rho, wd in ((0.9, 0.1), (0.0, 0.0)))
+    one, two = (
+        Tiny(method, local=Local(0.1, rho, wd, 4, 1)).visit(1).trained for rho, wd in ((0.9, 0.1), (0.0, 0.0))
+    )
     assert same_bits(one, two)
 
 
@@ -226,7 +247,9 @@ def test_momentum_and_decay_of_the_run_do_not_apply(method: Method) -> None:
     "rule", [MoreauSteps(2.0, 0.1, 0.05, 3), MetaSteps(0.1, 0.1, "fo", 1e-2), MetaSteps(0.1, 0.1, "hf", 1e-2)]
 )
 def test_a_step_of_many_clients_at_once_is_the_loops(rule: MoreauSteps | MetaSteps) -> None:
-    """The rule is a dense function: vmap over stacked carried records and stacked data equals one at a time."""
+    """The rule is a dense function: vmap over stacked carried records and stacked data equals one at a
+    time.
+    """
     g = torch.Generator().manual_seed(0)
     points, targets = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     carried = [rule.begin(bare_context(start=at(p))) for p in points]
@@ -244,6 +267,8 @@ def test_a_step_of_many_clients_at_once_is_the_loops(rule: MoreauSteps | MetaSte
 def test_uniform_means_and_batchnorm_statistics_of_the_trained_model_are_sent() -> None:
     tiny = Tiny(perfedavg(), net=network(norm=True))
     done = tiny.step([0, 3])
-    torch.testing.assert_close(tiny.server.w.flat, ((done[0].upload.w + done[3].upload.w) / 2).flat, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        tiny.server.w.flat, ((done[0].upload.w + done[3].upload.w) / 2).flat, rtol=1e-5, atol=1e-6
+    )
     assert not same_bits(done[0].upload.b, done[0].start.b)
     assert Method("x", passes=(Pass(),), mean=Mean(by="clients")).solver is None

@@ -1,4 +1,6 @@
-"""Preset "authors": what MAP's released code does in all its baselines (docs/papers/map.md §1.4, §5, §7 no. 3)."""
+"""Preset "authors": what MAP's released code does in all its baselines (docs/papers/map.md §1.4, §5, §7
+no. 3).
+"""
 
 from __future__ import annotations
 

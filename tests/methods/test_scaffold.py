@@ -22,7 +22,12 @@ from raffed.methods.scaffold import ClientControl, ControlDelta, ControlVariate,
 from raffed.models.net import Net
 from tests.tiny import PLAIN, Tiny, bare_context, module, network, same_bits
 
-CONTROLLED: dict[str, Method] = {"scaffold": scaffold(), "scars": scars(), "scamap": scamap(), "half": scaffold(server_lr=0.5)}
+CONTROLLED: dict[str, Method] = {
+    "scaffold": scaffold(),
+    "scars": scars(),
+    "scamap": scamap(),
+    "half": scaffold(server_lr=0.5),
+}
 
 
 def control(tiny: Tiny, client: int) -> Params:
@@ -33,8 +38,10 @@ def control(tiny: Tiny, client: int) -> Params:
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("warmup", [0, 5])
 def test_a_clients_control_is_the_mean_of_the_raw_gradients_it_saw(warmup: int, clip: float | None) -> None:
-    """(a): corrections cancel: c_k⁺ = (1/K) Σ g(y_j), y_j the points of the corrected path. Breaks under a nominal rate
-    (round 2 trains at 0.4η with warm-up), epochs for steps, momentum. With clipping the clipped gradients count."""
+    """(a): corrections cancel: c_k⁺ = (1/K) Σ g(y_j), y_j the points of the corrected path. Breaks under a
+    nominal rate (round 2 trains at 0.4η with warm-up), epochs for steps, momentum. With clipping the clipped
+    gradients count.
+    """
     local = replace(PLAIN, epochs=2, warmup_rounds=warmup, clip_norm=clip)
     tiny = Tiny(scaffold(), local=local).run(1, [0, 1, 2, 3])
     c, c_k = tiny.server.slots["correction"].c, control(tiny, 1)  # type: ignore[union-attr]
@@ -79,7 +86,9 @@ def test_after_one_full_batch_step_the_control_is_the_gradient_at_the_downloaded
     done, net = tiny.visit(0), module()
     net.load_state_dict(tiny.server.w.tensors)
     loss = nn.functional.cross_entropy(net(tiny.data[0].x)[0], tiny.data[0].y)
-    for (n, _), g in zip(net.named_parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True):
+    for (n, _), g in zip(
+        net.named_parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True
+    ):
         torch.testing.assert_close(done.vault.slots["correction"].c[n], g, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]
 
 
@@ -88,7 +97,10 @@ def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
     a, b, correction, spec = (1.0, 4.0), (0.0, 3.0), ControlVariate(), Spec(1, 1, 2, 1)
     net = Network(Net(nn.Identity(), nn.Linear(1, 1, bias=False)))
     data = ClientData(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.tensor([1]))
-    x, server = State(Params({"head.weight": torch.full((1, 1), -1.0)}).clone(), Params({})), ServerControl(net.initial.w.zeros())
+    x, server = (
+        State(Params({"head.weight": torch.full((1, 1), -1.0)}).clone(), Params({})),
+        ServerControl(net.initial.w.zeros()),
+    )
     mine = [ClientControl(net.initial.w.zeros()) for _ in a]
     for _ in range(rounds):
         ends, fold = [], []
@@ -105,7 +117,11 @@ def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
             fold.append(told)
         x = State((ends[0].w + ends[1].w) / 2, Params({}))
         server = correction.server_step(server, received(fold), spec)
-    return float(x.w["head.weight"]), [float(m.c["head.weight"]) for m in mine], float(server.c["head.weight"])
+    return (
+        float(x.w["head.weight"]),
+        [float(m.c["head.weight"]) for m in mine],
+        float(server.c["head.weight"]),
+    )
 
 
 def received(told: list[ControlDelta]) -> Received:
@@ -130,8 +146,13 @@ def test_on_the_same_quadratics_fedavg_ends_elsewhere() -> None:
 
 def test_clients_train_by_plain_sgd_whatever_the_run_says() -> None:
     """[O], [C]: no momentum, no weight decay."""
-    strong, plain = replace(PLAIN, momentum=0.99, weight_decay=1.0), replace(PLAIN, momentum=0.0, weight_decay=0.0)
-    assert same_bits(Tiny(scaffold(), local=strong).run(2).server, Tiny(scaffold(), local=plain).run(2).server)
+    strong, plain = (
+        replace(PLAIN, momentum=0.99, weight_decay=1.0),
+        replace(PLAIN, momentum=0.0, weight_decay=0.0),
+    )
+    assert same_bits(
+        Tiny(scaffold(), local=strong).run(2).server, Tiny(scaffold(), local=plain).run(2).server
+    )
 
 
 def test_means_are_uniform_whatever_the_clients_sizes() -> None:
@@ -153,7 +174,9 @@ def test_batchnorms_statistics_are_averaged_without_a_control() -> None:
 
 
 def test_the_authors_preset_moves_c_by_the_participants_alone() -> None:
-    """[C]: no |S|/N; the same where all take part, |S|/N = 1/2 apart after a first round of two clients of four."""
+    """[C]: no |S|/N; the same where all take part, |S|/N = 1/2 apart after a first round of two clients
+    of four.
+    """
     everybody = [0, 1, 2, 3]
     tiny, plain = Tiny(scaffold(preset="authors")).run(2, everybody), Tiny(scaffold()).run(2, everybody)
     assert same_bits(tiny.everything(), plain.everything())

@@ -45,7 +45,9 @@ def test_one_solo_client_with_everything_is_fedavg_with_one_client() -> None:
 
 
 def test_solo_epochs_replace_the_runs() -> None:
-    assert same_bits(Tiny(solo(3.0)).run(2).everything(), Tiny(solo(), local=replace(PLAIN, epochs=3)).run(2).everything())
+    assert same_bits(
+        Tiny(solo(3.0)).run(2).everything(), Tiny(solo(), local=replace(PLAIN, epochs=3)).run(2).everything()
+    )
 
 
 def test_fedper_with_nothing_private_is_fedavg_and_with_everything_private_solo() -> None:
@@ -87,7 +89,9 @@ def test_swapping_two_heads_changes_what_both_clients_predict() -> None:
 
 
 @pytest.mark.parametrize("norm", [False, True])
-def test_the_head_phase_leaves_the_body_and_its_statistics_bit_for_bit_and_the_body_phase_the_head(norm: bool) -> None:
+def test_the_head_phase_leaves_the_body_and_its_statistics_bit_for_bit_and_the_body_phase_the_head(
+    norm: bool,
+) -> None:
     """FedRep (3), momentum 0.9 and weight decay 0.1: nothing leaks into what is frozen."""
     for part, moves in (("head", "head."), ("body", "body.")):
         method = replace(fedrep(), passes=(Pass(part),))  # type: ignore[arg-type]
@@ -140,7 +144,9 @@ def test_head_training_reaches_the_optimum_of_the_head_on_fixed_features() -> No
     """FedRep (e) for the convex softmax head: the gradient in W and bias vanishes, the body's does not."""
     local = Local(lr=0.5, momentum=0.9, weight_decay=0.05, batch_size=64, epochs=1)
     tiny = Tiny(fedrep(300.0, 0.0), local=local)
-    w = {n: t.clone().requires_grad_(n.startswith("head")) for n, t in tiny.visit(3).trained.w.tensors.items()}
+    w = {
+        n: t.clone().requires_grad_(n.startswith("head")) for n, t in tiny.visit(3).trained.w.tensors.items()
+    }
     z = torch.tanh(tiny.data[3].x @ w["body.fc.weight"].T + w["body.fc.bias"])
     loss = torch.nn.functional.cross_entropy(z @ w["head.weight"].T + w["head.bias"], tiny.data[3].y)
     grads = torch.autograd.grad(loss, [w["head.weight"], w["head.bias"]])

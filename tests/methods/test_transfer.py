@@ -32,7 +32,9 @@ def taught_by(logits: Tensor, z: Tensor | None = None, times: int = 1) -> Contex
 
 def batch(seed: int) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(6, 3, generator=g, dtype=torch.float64), torch.randn(6, 3, generator=g, dtype=torch.float64)
+    return torch.randn(6, 3, generator=g, dtype=torch.float64), torch.randn(
+        6, 3, generator=g, dtype=torch.float64
+    )
 
 
 def kd_gradient(kd: Inheritance, z: Tensor, teacher: Tensor) -> Tensor:
@@ -50,7 +52,9 @@ def test_the_kd_gradient_is_that_of_the_chosen_form_per_batch_mean(seed: int) ->
     torch.testing.assert_close(kd_gradient(Inheritance(), z, teacher), (z.softmax(-1) - soft) / 6)
     symmetric = ((z / 4).softmax(-1) - soft) / 24
     torch.testing.assert_close(kd_gradient(Inheritance(kd_student_tau=4.0), z, teacher), symmetric)
-    torch.testing.assert_close(kd_gradient(Inheritance(kd_student_tau=4.0, kd_tau_sq=True), z, teacher), 16 * symmetric)
+    torch.testing.assert_close(
+        kd_gradient(Inheritance(kd_student_tau=4.0, kd_tau_sq=True), z, teacher), 16 * symmetric
+    )
 
 
 def test_at_student_equal_teacher_the_symmetric_form_is_stationary_and_the_authors_is_not() -> None:
@@ -80,14 +84,18 @@ def test_equal_features_have_no_discrepancy_and_no_gradient() -> None:
 
 
 def test_the_hand_example_of_h6() -> None:
-    """H6: B = 1, h = 0, h^p = 2: D = 4 off the diagonal, s = 4, bands 1, 2, 4, 8, 16: 2(5 − Σ e^{−4/b}) = 6.18628."""
+    """H6: B = 1, h = 0, h^p = 2: D = 4 off the diagonal, s = 4, bands 1, 2, 4, 8, 16: 2(5 − Σ e^{−4/b}) =
+    6.18628.
+    """
     value = mmd(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
     assert float(value) == pytest.approx(2 * (5 - sum(math.exp(-4 / b) for b in (1, 2, 4, 8, 16))), rel=1e-6)
     assert float(value) == pytest.approx(6.18628, abs=1e-5)
 
 
 @given(st.integers(0, 10**6), st.permutations(range(6)), st.floats(0.01, 100))
-def test_mmd_does_not_see_the_order_of_rows_or_a_common_scale(seed: int, order: list[int], scale: float) -> None:
+def test_mmd_does_not_see_the_order_of_rows_or_a_common_scale(
+    seed: int, order: list[int], scale: float
+) -> None:
     """H6, and the two samples may be shuffled apart from one another. The scale holds up to the 1e-8 in s."""
     h, g = batch(seed)
     torch.testing.assert_close(mmd(h[order], g), mmd(h, g))
@@ -107,8 +115,9 @@ def test_what_all_features_have_in_common_costs_mmd_no_digits() -> None:
 
 
 def test_the_bandwidth_is_a_detached_statistic_of_the_batch() -> None:
-    """§2.2: with s fixed at the batch's value the gradient is that of the kernel alone; B = 1, h = 0, h^p = 2:
-    d/dh 2(5 − Σ e^{−D/b}) = 2 Σ e^{−4/b}/b · dD/dh, dD/dh = 2(h − h^p) = −4."""
+    """§2.2: with s fixed at the batch's value the gradient is that of the kernel alone; B = 1, h = 0, h^p =
+    2: d/dh 2(5 − Σ e^{−D/b}) = 2 Σ e^{−4/b}/b · dD/dh, dD/dh = 2(h − h^p) = −4.
+    """
     h = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
     got = torch.autograd.grad(mmd(h, torch.full((1, 1), 2.0, dtype=torch.float64)), h)[0]
     assert float(got) == pytest.approx(-8 * sum(math.exp(-4 / b) / b for b in (1, 2, 4, 8, 16)), rel=1e-6)
@@ -148,8 +157,12 @@ def test_the_transfer_compares_features_for_mmd_and_logits_for_kd() -> None:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("transfer", ["kd", "mmd"])
 @pytest.mark.parametrize("factory", [fedphp, map_])
-def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(factory: Callable[..., Method], transfer: str, norm: bool) -> None:
-    """H4: ψ_k as found, in evaluation mode, on the batch's inputs; not the downloaded model, nor the initial or trained one."""
+def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(
+    factory: Callable[..., Method], transfer: str, norm: bool
+) -> None:
+    """H4: ψ_k as found, in evaluation mode, on the batch's inputs; not the downloaded model, nor the
+    initial or trained one.
+    """
     tiny = Tiny(factory(lam=0.3, transfer=transfer), net=network(norm)).run(2, [0, 1, 2, 3])
     kept, x, y = tiny.vaults[0].slots["personal"], tiny.data[0].x, tiny.data[0].y
     assert isinstance(kept, Heirloom)
@@ -179,6 +192,9 @@ def test_with_lambda_1_no_label_enters_stage_2(transfer: str) -> None:
     wrong = ClientData(plain.x, plain.y.flip(0), plain.class_counts)
     assert not torch.equal(wrong.y, plain.y)
     guests = [Participant(0, None, data) for data in (plain, wrong)]
-    ends = [train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private for g in guests]
+    ends = [
+        train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private
+        for g in guests
+    ]
     assert same_bits(ends[0], ends[1])
     assert not same_bits(ends[0], view.state)

@@ -1,4 +1,6 @@
-"""The networks' dropout on its own, and in the kernel: fair, by elements or by samples, from a stream given from outside."""
+"""The networks' dropout on its own, and in the kernel: fair, by elements or by samples, from a stream
+given from outside.
+"""
 
 import math
 from collections import OrderedDict
@@ -16,7 +18,9 @@ from raffed.models.net import Net
 
 
 def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """What the layer makes of x in a network of the kernel: the features of an identity body, linear head ignored."""
+    """What the layer makes of x in a network of the kernel: the features of an identity body, linear head
+    ignored.
+    """
     body = nn.Sequential(OrderedDict(fc=nn.Linear(1, 1), drop=layer))
     net = Network(Net(body, nn.Linear(1, 1)))
     net.noise.generator = torch.Generator().manual_seed(seed)
@@ -95,7 +99,9 @@ def test_a_probability_outside_its_range_is_refused(p: float) -> None:
 
 
 def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_twelve_blocks() -> None:
-    """docs/papers/fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order of its forward pass."""
+    """docs/papers/fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order
+    of its forward pass.
+    """
     layers = [m for m in build("wrn28", (3, 32, 32), 100, 0).modules() if isinstance(m, Dropout)]
     assert [layer.p for layer in layers] == [0.3] * 12
     net, seen = build("wrn28", (3, 8, 8), 100, 0, widen=1), list[str]()
@@ -104,4 +110,6 @@ def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_tw
             layer.register_forward_hook(lambda *_, name=name: seen.append(name))
     net(torch.zeros(2, 3, 8, 8))
     blocks = [f"body.stage{stage}.{block}" for stage in (1, 2, 3) for block in range(4)]
-    assert seen == [f"{block}.{layer}" for block in blocks for layer in ("conv1", "dropout", "norm2", "conv2")]
+    assert seen == [
+        f"{block}.{layer}" for block in blocks for layer in ("conv1", "dropout", "norm2", "conv2")
+    ]

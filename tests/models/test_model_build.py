@@ -10,10 +10,29 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, accepted_args, build
 
 NAMES = [
-    "cnn5", "efficientnet_b0", "femnist_cnn", "lenet", "lenet_2d", "lenet_authors",
-    "lenet_dlg", "mlp", "mlp5", "mlpnet", "mlpnet_authors", "resnet18", "resnet20",
-    "resnet56", "resnet8", "simplecnn", "tfcnn", "vgg11", "vgg11_bn",
-    "vgg16_bn", "vgg8", "vgg8_bn", "wrn28",
+    "cnn5",
+    "efficientnet_b0",
+    "femnist_cnn",
+    "lenet",
+    "lenet_2d",
+    "lenet_authors",
+    "lenet_dlg",
+    "mlp",
+    "mlp5",
+    "mlpnet",
+    "mlpnet_authors",
+    "resnet18",
+    "resnet20",
+    "resnet56",
+    "resnet8",
+    "simplecnn",
+    "tfcnn",
+    "vgg11",
+    "vgg11_bn",
+    "vgg16_bn",
+    "vgg8",
+    "vgg8_bn",
+    "wrn28",
 ]
 SEEN: set[str] = set()
 
@@ -33,7 +52,9 @@ def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
     names = list(net.state_dict())
     assert names
     assert all(key.startswith(("body.", "head.")) for key in names)
-    assert [key for key in names if key.startswith("head.")] == [f"head.{key}" for key in net.head.state_dict()]
+    assert [key for key in names if key.startswith("head.")] == [
+        f"head.{key}" for key in net.head.state_dict()
+    ]
     assert any(key.startswith("body.") for key, _ in net.named_parameters())
 
 
@@ -54,7 +75,10 @@ def test_an_entry_describes_itself_and_its_factory_bears_its_name(name: str) -> 
 
 
 def test_listing_the_models_imports_no_torch() -> None:
-    code = "import sys; from raffed.models import MODELS; print(len(MODELS), *MODELS.values()); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from raffed.models import MODELS; print(len(MODELS), *MODELS.values()); "
+        "sys.exit('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{len(MODELS)} ")
@@ -147,7 +171,9 @@ KEYWORDS = [  # network, keyword, value, what is said of it
 
 
 @pytest.mark.parametrize(("name", "keyword", "value", "said"), KEYWORDS)
-def test_a_keyword_of_a_wrong_kind_or_outside_its_range_is_refused_by_name(name, keyword, value, said) -> None:
+def test_a_keyword_of_a_wrong_kind_or_outside_its_range_is_refused_by_name(
+    name, keyword, value, said
+) -> None:
     with pytest.raises(UsageError, match=said):
         build(name, MODELS[name].in_shapes[0], 10, 0, **{keyword: value})
 
@@ -195,7 +221,9 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "in_shape"), REFUSED)
 def test_a_shape_that_a_net_cannot_take_is_refused_with_net_shape_and_what_it_takes(name, in_shape) -> None:
     got = "x".join(map(str, in_shape))
-    with pytest.raises(UsageError, match=rf"{name.removesuffix('_2d')} cannot take {got} inputs .*; it takes [K3]x"):
+    with pytest.raises(
+        UsageError, match=rf"{name.removesuffix('_2d')} cannot take {got} inputs .*; it takes [K3]x"
+    ):
         build(name, in_shape, 10, 0)
 
 

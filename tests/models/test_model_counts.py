@@ -65,9 +65,30 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
     ("lenet_2d", (1, 32, 32), 10, {}, 61_696 - 840 + linear(84, 2) + 2 * 10, 2),
     ("wrn28", (3, 32, 32), 100, {}, 36_546_980, 640),  # docs/papers/fedmr.md §4
     ("efficientnet_b0", (3, 200, 200), 8, {}, 4_832_516, 640),  # docs/papers/fedmr.md §4
-    ("cnn5", (3, 32, 32), 10, {}, 307_192 + linear(64, 64) + linear(64, 256) + linear(256, 10), 256),  # docs/papers/mpfedcon.md §1
-    ("mlp5", (1, 28, 28), 10, {}, 533_248 + linear(256, 256) + linear(256, 256) + linear(256, 10), 256),  # docs/papers/mpfedcon.md §1
-    ("lenet_dlg", (3, 32, 32), 10, {}, conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 10), 768),  # docs/papers/mpfedcon.md §5.2
+    (
+        "cnn5",
+        (3, 32, 32),
+        10,
+        {},
+        307_192 + linear(64, 64) + linear(64, 256) + linear(256, 10),
+        256,
+    ),  # docs/papers/mpfedcon.md §1
+    (
+        "mlp5",
+        (1, 28, 28),
+        10,
+        {},
+        533_248 + linear(256, 256) + linear(256, 256) + linear(256, 10),
+        256,
+    ),  # docs/papers/mpfedcon.md §1
+    (
+        "lenet_dlg",
+        (3, 32, 32),
+        10,
+        {},
+        conv(3, 12, 5) + 2 * conv(12, 12, 5) + linear(768, 10),
+        768,
+    ),  # docs/papers/mpfedcon.md §5.2
     (
         "lenet_dlg",
         (3, 32, 32),
@@ -92,7 +113,9 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
 
 
 @pytest.mark.parametrize(("name", "in_shape", "num_classes", "args", "count", "width"), COUNTS)
-def test_a_net_has_the_sheet_s_number_of_parameters_and_feature_width(name, in_shape, num_classes, args, count, width) -> None:
+def test_a_net_has_the_sheet_s_number_of_parameters_and_feature_width(
+    name, in_shape, num_classes, args, count, width
+) -> None:
     net = build(name, in_shape, num_classes, 0, **args)
     assert parameters(net) == count
     assert net.feature_dim == net.head.in_features == width
@@ -104,7 +127,9 @@ def test_the_table_of_counts_covers_every_model() -> None:
     assert {row[0] for row in COUNTS} == set(MODELS)
 
 
-BATCH_NORM = [  # network, running means and variances, layers: docs/papers/fedmr.md §4; docs/papers/map.md §E3 counts statistics and counters
+# Network, running means and variances, layers: docs/papers/fedmr.md §4; docs/papers/map.md §E3 counts
+# statistics and counters
+BATCH_NORM = [
     ("resnet18", 9_600, 20),
     ("resnet8", 672, 9),
     ("wrn28", 17_952, 25),
@@ -118,7 +143,9 @@ BATCH_NORM = [  # network, running means and variances, layers: docs/papers/fedm
 
 
 @pytest.mark.parametrize(("name", "statistics", "layers"), BATCH_NORM)
-def test_a_net_has_the_sheet_s_number_of_batch_norm_statistics_and_one_counter_a_layer(name, statistics, layers) -> None:
+def test_a_net_has_the_sheet_s_number_of_batch_norm_statistics_and_one_counter_a_layer(
+    name, statistics, layers
+) -> None:
     net = build(name, MODELS[name].in_shapes[0], 10, 0)
     saved = net.state_dict().keys()
     buffers = {key: value for key, value in net.named_buffers() if key in saved}
@@ -150,16 +177,41 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
 @pytest.mark.parametrize(
     ("names", "default"),
     [
-        (("mlpnet", "mlpnet_authors", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn", "resnet20",
-          "resnet56"), False),
+        (
+            (
+                "mlpnet",
+                "mlpnet_authors",
+                "lenet",
+                "lenet_2d",
+                "lenet_authors",
+                "tfcnn",
+                "femnist_cnn",
+                "resnet20",
+                "resnet56",
+            ),
+            False,
+        ),
         (("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"), False),
-        (("mlp", "simplecnn", "resnet8", "resnet18", "wrn28", "efficientnet_b0", "cnn5", "mlp5", "lenet_dlg"), True),
+        (
+            (
+                "mlp",
+                "simplecnn",
+                "resnet8",
+                "resnet18",
+                "wrn28",
+                "efficientnet_b0",
+                "cnn5",
+                "mlp5",
+                "lenet_dlg",
+            ),
+            True,
+        ),
     ],
 )
 def test_only_the_nets_of_map_leave_out_the_head_bias_unasked(names: tuple[str, ...], default: bool) -> None:
-    assert {name: build(name, MODELS[name].in_shapes[0], 7, 0).head.bias is not None for name in names} == dict.fromkeys(
-        names, default
-    )
+    assert {
+        name: build(name, MODELS[name].in_shapes[0], 7, 0).head.bias is not None for name in names
+    } == dict.fromkeys(names, default)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +222,9 @@ def test_only_the_nets_of_map_leave_out_the_head_bias_unasked(names: tuple[str, 
         ("mlp5", (1, 28, 28), {}, 533_248),
     ],
 )
-def test_mpfedcon_s_encoders_have_its_sheet_s_sizes_and_the_rest_is_projection_or_head(name, in_shape, args, count) -> None:
+def test_mpfedcon_s_encoders_have_its_sheet_s_sizes_and_the_rest_is_projection_or_head(
+    name, in_shape, args, count
+) -> None:
     net = build(name, in_shape, 10, 0, **args)
     encoder = {key: p.numel() for key, p in net.named_parameters() if key.startswith("body.encoder.")}
     assert sum(encoder.values()) == count
@@ -178,7 +232,9 @@ def test_mpfedcon_s_encoders_have_its_sheet_s_sizes_and_the_rest_is_projection_o
     assert all(key.startswith(("body.projection.", "head.")) for key in rest)
 
 
-@pytest.mark.parametrize(("fc_layers", "private"), [(1, 0), (2, 768 * 256 + 256), (3, 768 * 256 + 256 + 256 * 128 + 128)])
+@pytest.mark.parametrize(
+    ("fc_layers", "private"), [(1, 0), (2, 768 * 256 + 256), (3, 768 * 256 + 256 + 256 * 128 + 128)]
+)
 def test_the_victim_s_hidden_fc_layers_are_its_projection(fc_layers: int, private: int) -> None:
     net = build("lenet_dlg", (3, 32, 32), 10, 0, fc_layers=fc_layers)
     assert sum(p.numel() for p in net.body.projection.parameters()) == private

@@ -1,4 +1,6 @@
-"""The forward pass: two outputs, the batch axis, and the same numbers for stacked clients as for each alone."""
+"""The forward pass: two outputs, the batch axis, and the same numbers for stacked clients as for each
+alone.
+"""
 
 import copy
 from collections.abc import Iterable
@@ -44,14 +46,38 @@ SMALLEST = {
 }
 ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}, "wrn28": {"widen": 1}}
 BATCH_NORM = [
-    "efficientnet_b0", "resnet18", "resnet20", "resnet56", "resnet8", "vgg11_bn", "vgg16_bn", "vgg8_bn", "wrn28",
-]  # fmt: skip
+    "efficientnet_b0",
+    "resnet18",
+    "resnet20",
+    "resnet56",
+    "resnet8",
+    "vgg11_bn",
+    "vgg16_bn",
+    "vgg8_bn",
+    "wrn28",
+]
 SIGNED = {"cnn5", "lenet_2d", "mlp5"}  # the last layer before the head has no ReLU
-DROPOUT = {"efficientnet_b0": 10, "wrn28": 12}  # network: dropouts, without B0's first branches, which are never dropped
-HEAVY = {"efficientnet_b0", "resnet18", "resnet56", "vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn", "wrn28"}
+DROPOUT = {
+    "efficientnet_b0": 10,
+    "wrn28": 12,
+}  # network: dropouts, without B0's first branches, which are never dropped
+HEAVY = {
+    "efficientnet_b0",
+    "resnet18",
+    "resnet56",
+    "vgg11",
+    "vgg11_bn",
+    "vgg16_bn",
+    "vgg8",
+    "vgg8_bn",
+    "wrn28",
+}
 
 
-STILL: dict[str, dict[str, float]] = {"efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0}, "wrn28": {"dropout": 0.0}}
+STILL: dict[str, dict[str, float]] = {
+    "efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0},
+    "wrn28": {"dropout": 0.0},
+}
 
 
 def small(name: str, seed: int = 0, **args: float) -> Net:
@@ -99,7 +125,8 @@ def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "in_shape"), [(name, s) for name, info in MODELS.items() if name != "resnet18" for s in info.in_shapes]
+    ("name", "in_shape"),
+    [(name, s) for name, info in MODELS.items() if name != "resnet18" for s in info.in_shapes],
 )
 def test_a_net_takes_the_shapes_it_lists(name: str, in_shape: tuple[int, int, int]) -> None:
     net = build(name, in_shape, 10, 0, **ARGS.get(name, {})).eval()
@@ -107,14 +134,20 @@ def test_a_net_takes_the_shapes_it_lists(name: str, in_shape: tuple[int, int, in
     assert net(torch.zeros(batch, *in_shape))[1].shape == (batch, net.feature_dim)
 
 
-@pytest.mark.parametrize(("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))])
-def test_a_net_of_any_size_takes_sides_that_differ_and_do_not_divide(name: str, in_shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))]
+)
+def test_a_net_of_any_size_takes_sides_that_differ_and_do_not_divide(
+    name: str, in_shape: tuple[int, int, int]
+) -> None:
     net = build(name, in_shape, 10, 0)
     assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(name: str) -> None:
+def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(
+    name: str,
+) -> None:
     net, x = small(name).eval(), inputs(name, 3)
     before = x.clone()
     together = net(x)[0]
@@ -152,7 +185,9 @@ def test_global_mean_of_a_known_map() -> None:
 State = dict[str, Tensor]
 
 
-def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) -> tuple[State, tuple[Tensor, State]]:
+def one_client(
+    net: Net, params: State, buffers: State, x: Tensor, y: Tensor
+) -> tuple[State, tuple[Tensor, State]]:
     """Gradients of the mean cross-entropy, the logits, and the buffers as the forward pass left them."""
 
     def loss(params: State, buffers: State) -> tuple[Tensor, tuple[Tensor, State]]:
@@ -165,7 +200,9 @@ def one_client(net: Net, params: State, buffers: State, x: Tensor, y: Tensor) ->
 Both = tuple[object, list[object], State]
 
 
-@pytest.fixture(scope="module")  # so that pytest puts the tests of one network together, and forgets it after them
+@pytest.fixture(
+    scope="module"
+)  # so that pytest puts the tests of one network together, and forgets it after them
 def stacked_and_alone(request: pytest.FixtureRequest) -> Both:
     """Two clients in float64, so that what differs is an error and not the rounding of 50 layers."""
     name, train = request.param
@@ -190,12 +227,18 @@ def stacked_and_alone(request: pytest.FixtureRequest) -> Both:
 
 
 def of_each(names: Iterable[str], *modes: bool) -> pytest.MarkDecorator:
-    pairs = [pytest.param((name, train), id=f"{name}-{'train' if train else 'eval'}") for name in names for train in modes]
+    pairs = [
+        pytest.param((name, train), id=f"{name}-{'train' if train else 'eval'}")
+        for name in names
+        for train in modes
+    ]
     return pytest.mark.parametrize("stacked_and_alone", pairs, indirect=True)
 
 
 @of_each(MODELS, True, False)
-def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(stacked_and_alone: Both) -> None:
+def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(
+    stacked_and_alone: Both,
+) -> None:
     (grads, (logits, buffers)), alone, _ = stacked_and_alone
     for i, (grads_i, (logits_i, buffers_i)) in enumerate(alone):
         torch.testing.assert_close(logits[i], logits_i, rtol=1e-9, atol=1e-12)
@@ -206,7 +249,9 @@ def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone
 
 @pytest.mark.parametrize("name", DROPOUT)
 def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: str) -> None:
-    """One training pass: numbers drawn by the layers as they run against numbers drawn before, in the order of use."""
+    """One training pass: numbers drawn by the layers as they run against numbers drawn before, in the
+    order of use.
+    """
     net = Network(small(name))
     x, y = inputs(name, 4), torch.zeros(4, dtype=torch.int64)
     shapes = net.noise_shapes(x)
@@ -226,7 +271,9 @@ def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: st
 
 
 @of_each(BATCH_NORM, True)
-def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_client(stacked_and_alone: Both) -> None:
+def test_stacked_training_moves_every_statistic_and_counts_one_batch_for_each_client(
+    stacked_and_alone: Both,
+) -> None:
     (_, (_, after)), _, before = stacked_and_alone
     assert after
     for key in after:
@@ -261,9 +308,15 @@ def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
     assert losses[1] < losses[0]
 
 
-@pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9))])
-def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(name: str, shape: tuple[int, int, int]) -> None:
-    """docs/papers/baselines.md, MOON: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's z is without it."""
+@pytest.mark.parametrize(
+    ("name", "shape"), [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9))]
+)
+def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(
+    name: str, shape: tuple[int, int, int]
+) -> None:
+    """docs/papers/baselines.md, MOON: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's
+    z is without it.
+    """
     plain, net = build(name, shape, 10, 3).eval(), build(name, shape, 10, 4, projection=256).eval()
     plain.body.load_state_dict(net.body.encoder.state_dict())
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))

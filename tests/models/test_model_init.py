@@ -12,7 +12,17 @@ from raffed.studies.metrics import mean_distance
 
 VGGS = ["vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn"]
 MAP_RESNETS = ["resnet20", "resnet56"]
-MAP_NETS = ["femnist_cnn", "lenet", "lenet_2d", "lenet_authors", "mlpnet", "mlpnet_authors", "tfcnn", *VGGS, *MAP_RESNETS]
+MAP_NETS = [
+    "femnist_cnn",
+    "lenet",
+    "lenet_2d",
+    "lenet_authors",
+    "mlpnet",
+    "mlpnet_authors",
+    "tfcnn",
+    *VGGS,
+    *MAP_RESNETS,
+]
 RESNETS = ["resnet18", "resnet8"]
 DEFAULTS = ["cnn5", "mlp", "mlp5", "simplecnn", "wrn28"]
 OTHERS = ["efficientnet_b0", "lenet_dlg"]
@@ -55,7 +65,9 @@ def test_convolutions_have_variance_2_over_fan_out_and_zero_bias(name: str) -> N
         assert layer.bias is None or not layer.bias.any()
 
 
-@pytest.mark.parametrize("name", [*RESNETS, *MAP_RESNETS, "vgg8_bn", "vgg11_bn", "vgg16_bn", "wrn28", "efficientnet_b0"])
+@pytest.mark.parametrize(
+    "name", [*RESNETS, *MAP_RESNETS, "vgg8_bn", "vgg11_bn", "vgg16_bn", "wrn28", "efficientnet_b0"]
+)
 def test_batch_norm_starts_as_the_identity(name: str) -> None:
     net = build(name, MODELS[name].in_shapes[0], 10, 3, **ARGS.get(name, {}))
     for layer in layers(net, nn.BatchNorm2d):
@@ -68,10 +80,15 @@ def test_batch_norm_starts_as_the_identity(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(n, nn.Linear) for n in [*RESNETS, *DEFAULTS, "efficientnet_b0"]] + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5")],
+    [(n, nn.Linear) for n in [*RESNETS, *DEFAULTS, "efficientnet_b0"]]
+    + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5")],
 )
-def test_default_layers_are_uniform_within_one_over_the_root_of_fan_in(name: str, kind: type[nn.Module]) -> None:
-    """PyTorch's default: weight and bias uniform in +-1/sqrt(fan_in), so standard deviation bound / sqrt(3)."""
+def test_default_layers_are_uniform_within_one_over_the_root_of_fan_in(
+    name: str, kind: type[nn.Module]
+) -> None:
+    """PyTorch's default: weight and bias uniform in +-1/sqrt(fan_in), so standard deviation bound /
+    sqrt(3).
+    """
     for layer in layers(build(name, MODELS[name].in_shapes[0], 10, 3, **ARGS.get(name, {})), kind):
         bound = 1 / math.sqrt(layer.weight[0].numel())
         assert layer.weight.abs().max() <= bound * (1 + 1e-6)
@@ -88,10 +105,14 @@ def test_the_victim_of_gradient_leakage_is_uniform_within_one_half_everywhere() 
 
 
 def test_efficientnet_s_convolutions_have_torchvision_s_kaiming_normal_of_fan_out() -> None:
-    """fan_out of a grouped convolution counts all output channels: torch's rule, not divided by the groups."""
+    """fan_out of a grouped convolution counts all output channels: torch's rule, not divided by the
+    groups.
+    """
     for layer in layers(build("efficientnet_b0", (3, 200, 200), 8, 3), nn.Conv2d):
         if layer.weight.numel() > 2000:
-            assert close_to_normal(layer.weight, math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2)))
+            assert close_to_normal(
+                layer.weight, math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2))
+            )
 
 
 def test_only_the_last_batch_norm_of_wrn28_nearly_forgets_the_batch_before() -> None:
@@ -100,6 +121,8 @@ def test_only_the_last_batch_norm_of_wrn28_nearly_forgets_the_batch_before() -> 
 
 
 def test_the_proxies_of_missing_classes_start_as_far_apart_as_the_sheet_says() -> None:
-    """docs/papers/map.md §E6, Fig. 6: about 0.01·√(2·512) = 0.32 between two rows of VGG11-BN's head, N(0, 0.01²) each."""
+    """docs/papers/map.md §E6, Fig. 6: about 0.01·√(2·512) = 0.32 between two rows of VGG11-BN's head,
+    N(0, 0.01²) each.
+    """
     head = build("vgg11_bn", (3, 32, 32), 10, 0).get_submodule("head").weight
     assert mean_distance(head.detach(), [8], [9]) == pytest.approx(0.32, abs=0.03)

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BESIDE = ("analysis", "tune_spaces", "cluster", "tests")  # folders of the repository whose names are anybody's
+BESIDE = (
+    "analysis",
+    "tune_spaces",
+    "cluster",
+    "tests",
+)  # folders of the repository whose names are anybody's
 pytestmark = pytest.mark.slow
 
 
@@ -20,7 +25,9 @@ def call(*command: object, cwd: Path) -> str:
     """stdout of a command that must succeed, without this repository on its path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(part) for part in command]
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -32,7 +39,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE", "raffed", *BESIDE):
         if (ROOT / name).exists():
             call("cp", "-r", ROOT / name, folder, cwd=folder)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "out"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder / "out",
+    ]
     call(*pip, folder, cwd=folder)
     (built,) = (folder / "out").glob("raffed-*.whl")
     return built
@@ -40,13 +57,29 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel in it; torch and the rest are lent by this one, by path and not by its .pth files."""
+    """An environment with the wheel in it; torch and the rest are lent by this one, by path and not by
+    its .pth files.
+    """
     folder = tmp_path_factory.mktemp("clean")
     call(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     made = folder / "venv" / "bin" / "python"
-    site = Path(call(made, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    site = Path(
+        call(made, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    )
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    call(sys.executable, "-m", "pip", "--python", made, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
+    call(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        made,
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+        cwd=folder,
+    )
     return made
 
 
@@ -62,7 +95,9 @@ def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> N
     for folder in ("raffed", "analysis", "cluster", "tune_spaces"):
         inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and not {"__pycache__", "records"} & set(path.parts):  # records of runs stay in the repository
+            if path.is_file() and not {"__pycache__", "records"} & set(
+                path.parts
+            ):  # records of runs stay in the repository
                 assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
                 checked += 1
     assert checked > 100
@@ -81,7 +116,21 @@ def test_no_generic_name_can_be_imported_and_raffed_s_own_can(python: Path, tmp_
 
 def test_the_commands_work_beside_a_user_s_own_analysis_py(python: Path, tmp_path: Path) -> None:
     (tmp_path / "analysis.py").write_text("raise SystemExit('the user\\'s analysis was imported')\n")
-    run = [python, "-m", "raffed", "run", "--rounds", "1", "--epochs", "1", "--split", "p4c5", "--execution", "serial", "--quiet"]
+    run = [
+        python,
+        "-m",
+        "raffed",
+        "run",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+        "--split",
+        "p4c5",
+        "--execution",
+        "serial",
+        "--quiet",
+    ]
     call(*run, "--out", "runs/a", cwd=tmp_path)
     call(python, "-m", "raffed", "report", "runs", "--out", "report", cwd=tmp_path)
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000

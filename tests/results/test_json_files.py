@@ -1,4 +1,6 @@
-"""A JSON file of a stranger: its object, or one line that says what is wrong with it; never a wait, a traceback or a way out."""
+"""A JSON file of a stranger: its object, or one line that says what is wrong with it; never a wait, a
+traceback or a way out.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from raffed.errors import RunFolderError
-from raffed.results.json_files import DEEPEST, LARGEST, JsonFileError, NoJsonFileError, check_inside, read_json
+from raffed.results.json_files import (
+    DEEPEST,
+    LARGEST,
+    JsonFileError,
+    NoJsonFileError,
+    check_inside,
+    read_json,
+)
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}
 
@@ -48,7 +57,9 @@ def nested(depth: int) -> bytes:
         (b'{"a": ' + b"9" * 10_000 + b"}", "is not JSON"),
     ],
 )
-def test_content_that_no_writer_of_raffed_leaves_is_one_error(content: bytes, why: str, tmp_path: Path) -> None:
+def test_content_that_no_writer_of_raffed_leaves_is_one_error(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(JsonFileError, match=why) as raised:
@@ -77,7 +88,9 @@ def test_no_file_is_told_apart_from_a_damaged_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="special files of POSIX systems")
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # the name of a socket is short
     Path("folder").mkdir()
     os.mkfifo("pipe")
@@ -114,7 +127,11 @@ def test_a_folder_that_is_itself_reached_by_a_link_is_the_folder(tmp_path: Path)
 def test_a_path_that_leads_out_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics").symlink_to(tmp_path)
-    for path in (tmp_path / "run" / "metrics", tmp_path / "run" / "metrics" / "new", tmp_path / "run" / ".." / "x"):
+    for path in (
+        tmp_path / "run" / "metrics",
+        tmp_path / "run" / "metrics" / "new",
+        tmp_path / "run" / ".." / "x",
+    ):
         with pytest.raises(RunFolderError, match="leads out of"):
             check_inside(tmp_path / "run", path)
 

@@ -17,9 +17,16 @@ TOLD = {
     "https://h/x?X-Amz-Signature=hidden&a=b": "https://h/x?X-Amz-Signature=…&a=b",
     "(url: /api?token=hidden)": "(url: /api?token=…)",
     "s3://b/x?endpoint_override=http://me:hidden@h": "s3://b/x?endpoint_override=http://…@h",
-    "s3://b/x?endpoint_override=http%3A%2F%2Fme%3Ahidden%40h%3A1": "s3://b/x?endpoint_override=http%3A%2F%2F…%40h%3A1",
+    "s3://b/x?endpoint_override=http%3A%2F%2Fme%3Ahidden%40h%3A1": (
+        "s3://b/x?endpoint_override=http%3A%2F%2F…%40h%3A1"
+    ),
 }
-KEPT = ["s3://bucket/a?endpoint_override=minio:9000&scheme=http", "http://h/a?design=1", "me@x.org said http://h/y", "a: b"]
+KEPT = [
+    "s3://bucket/a?endpoint_override=minio:9000&scheme=http",
+    "http://h/a?design=1",
+    "me@x.org said http://h/y",
+    "a: b",
+]
 
 
 @pytest.mark.parametrize("text", TOLD)
@@ -34,7 +41,8 @@ def test_what_is_no_secret_is_told(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "secret"), [("access_key", True), ("SessionToken", True), ("sig", True), ("region", False), ("design", False)]
+    ("field", "secret"),
+    [("access_key", True), ("SessionToken", True), ("sig", True), ("region", False), ("design", False)],
 )
 def test_a_field_named_like_a_secret_holds_one(field: str, secret: bool) -> None:
     assert names_a_secret(field) is secret

@@ -16,15 +16,26 @@ from raffed.results import SCHEMA, MetricsWriter, Row, read_metrics, rows_sha256
 index = st.none() | st.integers(0, 3)
 values = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 0.5])
 rows = st.builds(
-    Row, round=st.integers(1, 6), model=st.sampled_from(["global", "personal", "local"]),
-    split=st.sampled_from(["test", "local_test", "train"]), metric=st.sampled_from(["accuracy", "loss", "schräg"]),
-    value=values, client=index, stage=index, class_=index, n=index, bytes_up=index, bytes_down=index,
+    Row,
+    round=st.integers(1, 6),
+    model=st.sampled_from(["global", "personal", "local"]),
+    split=st.sampled_from(["test", "local_test", "train"]),
+    metric=st.sampled_from(["accuracy", "loss", "schräg"]),
+    value=values,
+    client=index,
+    stage=index,
+    class_=index,
+    n=index,
+    bytes_up=index,
+    bytes_down=index,
     seconds=st.none() | st.floats(0, 9),
-)  # fmt: skip
+)
 
 
 def table_of(rows: list[Row], flush_after: set[int] = frozenset(), **run: str) -> pa.Table:  # type: ignore[assignment]
-    """Write `rows` round by round, with a part boundary after each round in `flush_after`, and read them back."""
+    """Write `rows` round by round, with a part boundary after each round in `flush_after`, and read them
+    back.
+    """
     names = {"run_id": "r", "method": "fedavg", "dataset": "digits", "partition": "iid:10"} | run
     with TemporaryDirectory() as folder:
         writer = MetricsWriter(Path(folder), **names, seed=0)
@@ -52,7 +63,9 @@ def test_neither_part_boundaries_nor_the_order_of_rows_change_the_hash(
     dice.shuffle(shuffled)
     whole, parts = table_of(found), table_of(shuffled, cuts)
     assert rows_sha256(whole) == rows_sha256(parts)
-    assert rows_sha256(whole) == rows_sha256(whole.take(list(range(whole.num_rows))[::-1]) if whole.num_rows else whole)
+    assert rows_sha256(whole) == rows_sha256(
+        whole.take(list(range(whole.num_rows))[::-1]) if whole.num_rows else whole
+    )
 
 
 @settings(max_examples=25, deadline=None)

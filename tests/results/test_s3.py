@@ -26,9 +26,13 @@ pytestmark = [
 ]
 SECRET = "verysecretkey"
 RUN = raffed.RunConfig(
-    method="scamap", data=raffed.Data(split="p4c5", local_test=0.2), model=raffed.Model("mlp", {"hidden": [8]}),
-    local=raffed.Local(epochs=1), federation=raffed.Federation(rounds=3), runtime=raffed.Runtime(execution="serial"),
-)  # fmt: skip
+    method="scamap",
+    data=raffed.Data(split="p4c5", local_test=0.2),
+    model=raffed.Model("mlp", {"hidden": [8]}),
+    local=raffed.Local(epochs=1),
+    federation=raffed.Federation(rounds=3),
+    runtime=raffed.Runtime(execution="serial"),
+)
 
 
 class Store:
@@ -55,7 +59,9 @@ class Store:
 
     def _ask(self, verb: str, path: str) -> bytes:
         signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"}
-        with urllib.request.urlopen(urllib.request.Request(f"http://{self.host}/{path}", method=verb, headers=signed)) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://{self.host}/{path}", method=verb, headers=signed)
+        ) as answer:
             return bytes(answer.read())
 
 
@@ -83,9 +89,15 @@ def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     resumed = raffed.resume(url)
     assert resumed.state == "finished"
     assert resumed.hashes == whole.hashes
-    local = {path.relative_to(tmp_path / "whole").as_posix() for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    local = {
+        path.relative_to(tmp_path / "whole").as_posix()
+        for path in (tmp_path / "whole").rglob("*")
+        if path.is_file()
+    }
     there = {name.removeprefix("runs/a/") for name in store.names()}
-    assert {name for name in local if "checkpoints" not in name} == {name for name in there if "checkpoints" not in name}
+    assert {name for name in local if "checkpoints" not in name} == {
+        name for name in there if "checkpoints" not in name
+    }
     done = cli("report", f"s3://lab/runs{store.options}", "--out", f"s3://lab/report{store.options}")
     assert done.code == 0, done.err
     assert "report/report.html" in store.names()
@@ -93,7 +105,9 @@ def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     assert SECRET not in done.out + done.err
 
 
-def test_the_store_may_be_named_by_the_environment(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_store_may_be_named_by_the_environment(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{store.host}")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     with mirrored("s3://lab/b?region=us-east-1") as here:

@@ -1,4 +1,6 @@
-"""Results at a URL: whole things only, run.json last, nothing outside the folder, no secret in a message, the same bits."""
+"""Results at a URL: whole things only, run.json last, nothing outside the folder, no secret in a message,
+the same bits.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def laid_out(folder: Path, files: dict[str, str]) -> Path:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("place", ["s3://b/x", "gs://b/x", "file:///tmp/x", "abfs://c@a/x"])
@@ -78,7 +82,9 @@ def test_a_fetched_copy_sends_nothing_back_until_it_changes(tmp_path: Path) -> N
     assert remote.send(tmp_path / "here") == 0
 
 
-def test_the_file_that_vouches_for_others_is_sent_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_that_vouches_for_others_is_sent_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
     kept = Remote._send_one
 
@@ -93,9 +99,14 @@ def test_the_file_that_vouches_for_others_is_sent_after_them(tmp_path: Path, mon
     assert sorted(order) == sorted(FILES)
 
 
-def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The driver removes an old checkpoint between the listing and the sending."""
-    here, vault = laid_out(tmp_path / "here", FILES), "checkpoints/round-000002/vaults/client-000000@000002.safetensors"
+    here, vault = (
+        laid_out(tmp_path / "here", FILES),
+        "checkpoints/round-000002/vaults/client-000000@000002.safetensors",
+    )
     listed = remotes._local(here)
     (here / vault).unlink()
     monkeypatch.setattr(remotes, "_local", lambda folder: listed)
@@ -104,18 +115,31 @@ def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(tmp_pat
 
 
 def test_neither_hidden_files_nor_live_vaults_are_sent(tmp_path: Path) -> None:
-    extra = {".run.json.tmp": "half", "vaults/client-000000/000002.safetensors": "live", "checkpoints/.part/state.json": "{}"}
+    extra = {
+        ".run.json.tmp": "half",
+        "vaults/client-000000/000002.safetensors": "live",
+        "checkpoints/.part/state.json": "{}",
+    }
     Remote((tmp_path / "there").as_uri()).send(laid_out(tmp_path / "here", FILES | extra))
     assert contents(tmp_path / "there") == FILES
 
 
 def test_a_checkpoint_that_was_cut_off_is_not_fetched(tmp_path: Path) -> None:
-    laid_out(tmp_path / "there", FILES | {"checkpoints/round-000004/server.safetensors": "half", "run.json.part": "{"})
+    laid_out(
+        tmp_path / "there",
+        FILES | {"checkpoints/round-000004/server.safetensors": "half", "run.json.part": "{"},
+    )
     Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "back")
     assert contents(tmp_path / "back") == FILES
 
 
-@given(st.lists(st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"]), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"]),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
     folder, name = Path("/scratch/x"), "/".join(parts)
     try:
@@ -126,7 +150,9 @@ def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
     assert target != folder
 
 
-def test_names_that_lead_outside_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_lead_outside_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Remote, "_listed", lambda self: ["run.json", "../escaped"])
     with pytest.raises(UsageError, match=r"\.\./escaped"):
         Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "in" / "here")
@@ -140,7 +166,9 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "AKIAEXAMPLE" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["abfs://runs@account.dfs.core.windows.net/a", "abfss://runs@account.dfs.core.windows.net/a"])
+@pytest.mark.parametrize(
+    "url", ["abfs://runs@account.dfs.core.windows.net/a", "abfss://runs@account.dfs.core.windows.net/a"]
+)
 def test_a_container_before_the_at_sign_is_no_secret(url: str) -> None:
     assert remotes.check_url(url) == url
 
@@ -151,10 +179,16 @@ def test_a_container_with_a_key_is_refused() -> None:
     assert "verysecret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("options", [
-    "secret_key=verysecret", "region=x&Session-Token=verysecret", "endpoint_override=http://me:verysecret@h",
-    "endpoint_override=http%3A%2F%2Fme%3Averysecret%40h", "x=1&password=very%73ecret",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        "secret_key=verysecret",
+        "region=x&Session-Token=verysecret",
+        "endpoint_override=http://me:verysecret@h",
+        "endpoint_override=http%3A%2F%2Fme%3Averysecret%40h",
+        "x=1&password=very%73ecret",
+    ],
+)
 def test_credentials_in_a_url_s_options_are_refused_and_not_repeated(options: str) -> None:
     with pytest.raises(UsageError, match="credentials") as refused:
         Remote(f"s3://bucket/runs?{options}")
@@ -168,12 +202,16 @@ NAMED = {
     "{here}/metrics/part-1.parquet: damaged.": "s3://b/a/metrics/part-1.parquet?x=1&y=2: damaged.",
     "see {here}/a.json.": "see s3://b/a/a.json?x=1&y=2.",
     "`raffed resume {here}` continues it": "`raffed resume 's3://b/a?x=1&y=2'` continues it",
-    "stopped; continue with: raffed resume {here}/map": "stopped; continue with: raffed resume 's3://b/a/map?x=1&y=2'",
+    "stopped; continue with: raffed resume {here}/map": (
+        "stopped; continue with: raffed resume 's3://b/a/map?x=1&y=2'"
+    ),
 }
 
 
 @pytest.mark.parametrize("text", NAMED)
-def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Path("/tmp/raffed-x/a")
     monkeypatch.setattr(storage, "_copies", {here: "s3://b/a?x=1&y=2"})
     assert named(text.format(here=here)) == NAMED[text]
@@ -226,7 +264,9 @@ def test_what_an_error_left_is_sent_and_the_error_names_the_url(tmp_path: Path) 
     assert contents(tmp_path / "there") == FILES
 
 
-def test_results_that_cannot_be_sent_are_kept_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_cannot_be_sent_are_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAFFED_SCRATCH", str(tmp_path / "scratch"))
     (tmp_path / "file").write_text("no folder")
 
@@ -242,7 +282,10 @@ def test_results_that_cannot_be_sent_are_kept_and_named(tmp_path: Path, monkeypa
 
 
 def test_a_report_fetches_no_weights(tmp_path: Path) -> None:
-    laid_out(tmp_path / "there", {f"a/{name}": text for name, text in FILES.items()} | {"a/final.safetensors": "weights"})
+    laid_out(
+        tmp_path / "there",
+        {f"a/{name}": text for name, text in FILES.items()} | {"a/final.safetensors": "weights"},
+    )
     with fetched((tmp_path / "there").as_uri()) as here:
         assert set(contents(here)) == {"a/run.json", "a/metrics/part-000001-000002.parquet"}
     assert not here.exists()
@@ -253,9 +296,13 @@ def test_a_run_at_a_url_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     tmp_path: Path,
 ) -> None:
     config = raffed.RunConfig(
-        method="scamap", data=raffed.Data(split="p4c5", local_test=0.2), model=raffed.Model("mlp", {"hidden": [8]}),
-        local=raffed.Local(epochs=1), federation=raffed.Federation(rounds=3), runtime=raffed.Runtime(execution="serial"),
-    )  # fmt: skip
+        method="scamap",
+        data=raffed.Data(split="p4c5", local_test=0.2),
+        model=raffed.Model("mlp", {"hidden": [8]}),
+        local=raffed.Local(epochs=1),
+        federation=raffed.Federation(rounds=3),
+        runtime=raffed.Runtime(execution="serial"),
+    )
     url = (tmp_path / "there" / "a").as_uri()
     whole = raffed.run(config, tmp_path / "whole")
     seen: list[Any] = []
@@ -287,10 +334,13 @@ def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
     ("place", "said"),
     [
         (os.fsdecode(b"runs/a\xff"), r"'runs/a\\xff' is not UTF-8"),
-        ("a" * 256, "a name of 256 bytes"), ("ä" * 128, "of 256 bytes"),
-        ("runs/" + "b" * 300 + "/c", "a name of 300 bytes"), ("/".join(["d" * 200] * 20), "a path of"), ("a\0b", "a zero byte"),
+        ("a" * 256, "a name of 256 bytes"),
+        ("ä" * 128, "of 256 bytes"),
+        ("runs/" + "b" * 300 + "/c", "a name of 300 bytes"),
+        ("/".join(["d" * 200] * 20), "a path of"),
+        ("a\0b", "a zero byte"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_no_folder_can_have_is_refused_before_any_work(place: str, said: str) -> None:
     with pytest.raises(UsageError, match=said), mirrored(place):
         pass

@@ -18,7 +18,9 @@ def ray_here() -> Iterator[None]:
 
     from raffed.runtime.ray_backend.own_ray import OwnRay
 
-    if ray.is_initialized():  # another folder's tests use this fixture too, and pytest then makes it once for each
+    if (
+        ray.is_initialized()
+    ):  # another folder's tests use this fixture too, and pytest then makes it once for each
         yield
         return
     own = OwnRay()
@@ -46,7 +48,9 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
 
 @pytest.fixture(params=["sockets", "shared memory", "ray"])
 def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a pool in this process calls its actors: as for small networks, as for large ones, and as those of other nodes."""
+    """How a pool in this process calls its actors: as for small networks, as for large ones, and as those
+    of other nodes.
+    """
     if request.param == "shared memory":
         monkeypatch.setattr("raffed.runtime.ray_backend.shared_memory.ASIDE", 1)
     if request.param == "ray":
@@ -61,4 +65,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, s
     import raffed
 
     folder = tmp_path_factory.mktemp("serial")
-    return {name: raffed.run(small(name), Path(folder) / name).hashes for name in ("fedavg", "fedmr", "scamap")}
+    return {
+        name: raffed.run(small(name), Path(folder) / name).hashes for name in ("fedavg", "fedmr", "scamap")
+    }

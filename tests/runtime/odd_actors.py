@@ -1,4 +1,6 @@
-"""Client actors with a weakness, for the tests of arrival order, of memory that runs out and of work asked for ahead."""
+"""Client actors with a weakness, for the tests of arrival order, of memory that runs out and of work
+asked for ahead.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class SlowActor(Plain):
 
 @ray.remote
 class HungryActor(Plain):
-    """Actor 0 runs out of memory in the third round, when half of its share is done and its vaults are written."""
+    """Actor 0 runs out of memory in the third round, when half of its share is done and its vaults are
+    written.
+    """
 
     def train(self, broadcast: Any, share: Any) -> Any:
         import torch
@@ -105,7 +109,9 @@ class TightActor(Plain):
 
 @ray.remote
 class JudgedActor(Plain):
-    """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked of it as well."""
+    """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked
+    of it as well.
+    """
 
     def evaluate(self, broadcast: Any, chunks: range) -> Any:
         died = Path(self.host.store.folder).with_name("died")

@@ -26,7 +26,9 @@ from tests.runtime.conftest import small
 
 
 class Listed(SerialBackend):
-    """The serial runtime, with what was asked of it and what was waited for written down; scores of `fails` are lost, once."""
+    """The serial runtime, with what was asked of it and what was waited for written down; scores of
+    `fails` are lost, once.
+    """
 
     def __init__(self, config: Any, vaults: Path | None = None, fails: int = 0) -> None:
         self.log: list[str] = []
@@ -63,10 +65,19 @@ def test_a_round_is_scored_after_the_next_ones_training_was_asked_for_and_before
     rounds = [event.round for event in rounds_of(config, runtime)]
     assert rounds == [1, 2, 3]
     assert runtime.log == [
-        "ask train 1", "have train 1", "ask score 1",
-        "ask train 2", "have score 1", "have train 2", "ask score 2",
-        "ask train 3", "have score 2", "have train 3", "ask score 3", "have score 3",
-    ]  # fmt: skip
+        "ask train 1",
+        "have train 1",
+        "ask score 1",
+        "ask train 2",
+        "have score 1",
+        "have train 2",
+        "ask score 2",
+        "ask train 3",
+        "have score 2",
+        "have train 3",
+        "ask score 3",
+        "have score 3",
+    ]
 
 
 def test_nothing_overtakes_a_survey_which_looks_at_what_clients_keep() -> None:
@@ -74,9 +85,17 @@ def test_nothing_overtakes_a_survey_which_looks_at_what_clients_keep() -> None:
     runtime = Listed(replace(config, federation=replace(config.federation, survey=2)))
     list(rounds_of(runtime._host.setup.config, runtime))
     assert runtime.log[4:] == [
-        "have score 1", "have train 2", "ask score 2", "have score 2", "survey 2",
-        "ask train 3", "have train 3", "ask score 3", "have score 3", "survey 3",
-    ]  # fmt: skip
+        "have score 1",
+        "have train 2",
+        "ask score 2",
+        "have score 2",
+        "survey 2",
+        "ask train 3",
+        "have train 3",
+        "ask score 3",
+        "have score 3",
+        "survey 3",
+    ]
 
 
 def test_a_stop_drops_the_training_ahead() -> None:
@@ -90,7 +109,9 @@ def test_a_stop_drops_the_training_ahead() -> None:
 
 
 class Eager(Listed):
-    """Trains when it is asked, as actors do: while a round is scored, clients hold what they keep after the next one already."""
+    """Trains when it is asked, as actors do: while a round is scored, clients hold what they keep after
+    the next one already.
+    """
 
     def train(self, job: RoundOrder) -> Callable[[], Any]:
         made = super().train(job)()
@@ -103,11 +124,17 @@ class Eager(Listed):
 def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
     round: int, runtime: type[Listed], method: str, tmp_path: Path
 ) -> None:
-    """The uploads of the round are in the server by then: what is rescued is the round before, rows, vaults and all."""
+    """The uploads of the round are in the server by then: what is rescued is the round before, rows,
+    vaults and all.
+    """
     config, path = small(method, rounds=5), tmp_path / "run"
     config = replace(config, runtime=replace(config.runtime, checkpoint_every=100))
     with pytest.raises(ActorsLostError, match="the test's doing"):
-        list(conduct_at(prepare_run(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False))
+        list(
+            conduct_at(
+                prepare_run(config), path, False, runtime(config, path / "vaults", fails=round), lambda: False
+            )
+        )
     assert set(read_metrics(path)["round"].to_pylist()) == set(range(1, round))
     assert [one.name for one in checkpoints(path)] == [f"round-{round - 1:06d}"]
     assert raffed.resume(path).hashes == raffed.run(config).hashes

@@ -15,9 +15,12 @@ from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.setup import Setup, prepare_run
 
 TINY = RunConfig(
-    data=Data("digits", "iid:40", local_test=0.0), model=Model("mlp", {"hidden": [8]}),
-    local=Local(batch_size=16, epochs=1), federation=Federation(rounds=3), runtime=Runtime(execution="auto"),
-)  # fmt: skip
+    data=Data("digits", "iid:40", local_test=0.0),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(batch_size=16, epochs=1),
+    federation=Federation(rounds=3),
+    runtime=Runtime(execution="auto"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,9 @@ def test_the_probe_leaves_the_configuration_and_the_data_as_they_were(setup: Set
         ({1: 1.0, 32: 0.7}, "ray", 32),  # 2 stacks on 2 actors: 12 + 252/2 = 138 s against 192
     ],
 )
-def test_what_ends_first_is_chosen(setup: Setup, seconds: dict[int, float], execution: str, cohort: int) -> None:
+def test_what_ends_first_is_chosen(
+    setup: Setup, seconds: dict[int, float], execution: str, cohort: int
+) -> None:
     choice = choose(setup, Probe(seconds, 0, steps=3), cores=2)
     assert (choice.execution, choice.cohort) == (execution, cohort)
 
@@ -102,5 +107,7 @@ def test_an_auto_run_records_its_choice_and_a_repetition_with_it_has_the_same_bi
     assert config["runtime"]["execution"] in ("serial", "ray")
     assert about["auto"]["cohort"] == config["numerics"]["cohort"]
     assert "clients" in about["auto"]["why"]
-    again = replace(TINY, runtime=Runtime(execution="serial"), numerics=Numerics(cohort=config["numerics"]["cohort"]))
+    again = replace(
+        TINY, runtime=Runtime(execution="serial"), numerics=Numerics(cohort=config["numerics"]["cohort"])
+    )
     assert raffed.run(again).hashes == done.hashes

@@ -1,4 +1,6 @@
-"""Several runs in one process, and a run beside a program that uses torch and NumPy itself: the bits of each are its own."""
+"""Several runs in one process, and a run beside a program that uses torch and NumPy itself: the bits of
+each are its own.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def in_threads(*work: Callable[[], Any]) -> list[Any]:
     return [found[number] for number in range(len(work))]
 
 
-def test_two_runs_that_take_turns_round_by_round_give_their_own_bits(alone: dict[str, dict[str, str]]) -> None:
+def test_two_runs_that_take_turns_round_by_round_give_their_own_bits(
+    alone: dict[str, dict[str, str]],
+) -> None:
     turn = threading.Barrier(2, timeout=60)
     both = [lambda m=method: hashes(m, watch=lambda event: turn.wait()) for method in METHODS]
     assert in_threads(*both) == [alone[method] for method in METHODS]
@@ -62,7 +66,9 @@ def test_runs_under_asyncio_give_their_own_bits(alone: dict[str, dict[str, str]]
     assert asyncio.run(both()) == [alone[method] for method in METHODS]
 
 
-def test_a_run_is_not_disturbed_by_a_thread_that_seeds_and_draws_all_the_time(alone: dict[str, dict[str, str]]) -> None:
+def test_a_run_is_not_disturbed_by_a_thread_that_seeds_and_draws_all_the_time(
+    alone: dict[str, dict[str, str]],
+) -> None:
     over = threading.Event()
 
     def disturb() -> None:
@@ -99,7 +105,13 @@ def flushing() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "caller_s",
-    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16), lambda: torch.device("meta"), flushing],
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        lambda: torch.device("meta"),
+        flushing,
+    ],
     ids=["no_grad", "inference_mode", "autocast", "default device", "flush denormal"],
 )
 def test_what_the_caller_has_set_for_its_thread_changes_no_bit(
@@ -123,11 +135,15 @@ def test_a_watcher_has_the_caller_s_settings_and_may_change_them(alone: dict[str
 
 
 def test_a_run_s_number_of_threads_is_its_own_thread_s() -> None:
-    """torch.set_num_threads also sets what threads begin with; neither they nor the caller see the run's number."""
+    """torch.set_num_threads also sets what threads begin with; neither they nor the caller see the run's
+    number.
+    """
     mine, seen = torch.get_num_threads(), []
     [other] = in_threads(torch.get_num_threads)
     [during] = in_threads(
-        lambda: hashes(watch=lambda event: seen.extend([torch.get_num_threads(), *in_threads(torch.get_num_threads)]))
+        lambda: hashes(
+            watch=lambda event: seen.extend([torch.get_num_threads(), *in_threads(torch.get_num_threads)])
+        )
     )
     assert during
     assert seen == [1, other, 1, other]
@@ -144,7 +160,10 @@ def double() -> Iterator[None]:
 
 
 def test_another_default_type_of_the_process_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with double(), pytest.raises(UsageError, match=r"get_default_dtype.* torch\.float64 .* torch\.float32 only"):
+    with (
+        double(),
+        pytest.raises(UsageError, match=r"get_default_dtype.* torch\.float64 .* torch\.float32 only"),
+    ):
         hashes(out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -182,7 +201,9 @@ def test_records_of_two_runs_at_once_name_the_run_of_their_thread(tmp_path: Path
     assert set(said.values()) == {read_run(tmp_path / name)["run_id"] for name in "ab"}
 
 
-def test_two_runs_at_once_in_one_folder_are_one_run_and_one_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_at_once_in_one_folder_are_one_run_and_one_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("raffed.results.lock.PATIENCE", 0.2)
     refused: list[str] = []
 

@@ -1,4 +1,6 @@
-"""A run depends on no tracker: one that is not there is an error before work starts, one that fails later is dropped."""
+"""A run depends on no tracker: one that is not there is an error before work starts, one that fails later
+is dropped.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,12 @@ FAILURES = [
 
 @pytest.mark.parametrize(("fail", "at", "calls", "lost"), FAILURES)
 def test_a_sink_that_fails_is_dropped_with_one_warning_and_the_run_goes_on(
-    fail: Callable[[], None], at: int | str, calls: list[int | str], lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fail: Callable[[], None],
+    at: int | str,
+    calls: list[int | str],
+    lost: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Failing(at, fail)
     guarded = Guarded("Board at http://me:hidden@host", lambda: sink, patience=0.3)
@@ -112,7 +119,11 @@ class Server:
                 raise ConnectionError("http://me:hidden@host:5000: refused")
             if name == "log_batch" and self.calls.count(name) == 3:  # the settings, then one a round
                 self.up = False
-            return [] if name == "search_runs" else SimpleNamespace(experiment_id="1", info=SimpleNamespace(run_id="r"))
+            return (
+                []
+                if name == "search_runs"
+                else SimpleNamespace(experiment_id="1", info=SimpleNamespace(run_id="r"))
+            )
 
         return call
 
@@ -185,7 +196,9 @@ def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
     assert asked == ([True] if mode == "online" else [])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed"
+)
 def test_a_folder_that_tensorboard_cannot_write_is_an_error_before_work_starts(
     cli: Cli,  # noqa: F811
     tmp_path: Path,

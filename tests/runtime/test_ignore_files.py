@@ -12,14 +12,72 @@ import pytest
 from raffed.errors import UsageError
 from raffed.runtime.ignore_files import ignore_rules
 
-TREE = ["a.log", "b.txt", "sub/a.log", "sub/deep/a.log", "sub/keep.log", "build/x", "sub/build/x", "build.txt", "x/y/z/w.txt",
-        "foo/a/b/bar", "foo/bar", "#hash", "!bang", "sp ace ", "a1", "a2", "ab", "abc/d", "Sub/e.LOG", "q[1].txt", "star*.txt",
-        "starry.txt", "docs/a/b.md", "docs/b.md", "dash-1", "back\\slash"]  # fmt: skip
-PATTERNS = ["*.log", "/a.log", "build/", "/build", "build", "sub/*.log", "sub/**", "**/a.log", "foo/**/bar", "x/**/w.txt", "a?",
-            "a[0-9]", "a[!0-9]", "a[^12]", "\\#hash", "\\!bang", "# comment", "*.log\n!keep.log", "!a.log", "sp ace\\ ",
-            "q\\[1\\].txt",
-            "star\\*.txt", "star*", "docs/*.md", "docs/**/*.md", "*", "/*\n!/docs", "*.l[o]g   ", "sub/\n!sub/keep.log", "**",
-            "[a-z]1", "x/y/", "y/z", "", "dash[-]1", "b.tx[]t]"]  # fmt: skip
+TREE = [
+    "a.log",
+    "b.txt",
+    "sub/a.log",
+    "sub/deep/a.log",
+    "sub/keep.log",
+    "build/x",
+    "sub/build/x",
+    "build.txt",
+    "x/y/z/w.txt",
+    "foo/a/b/bar",
+    "foo/bar",
+    "#hash",
+    "!bang",
+    "sp ace ",
+    "a1",
+    "a2",
+    "ab",
+    "abc/d",
+    "Sub/e.LOG",
+    "q[1].txt",
+    "star*.txt",
+    "starry.txt",
+    "docs/a/b.md",
+    "docs/b.md",
+    "dash-1",
+    "back\\slash",
+]
+PATTERNS = [
+    "*.log",
+    "/a.log",
+    "build/",
+    "/build",
+    "build",
+    "sub/*.log",
+    "sub/**",
+    "**/a.log",
+    "foo/**/bar",
+    "x/**/w.txt",
+    "a?",
+    "a[0-9]",
+    "a[!0-9]",
+    "a[^12]",
+    "\\#hash",
+    "\\!bang",
+    "# comment",
+    "*.log\n!keep.log",
+    "!a.log",
+    "sp ace\\ ",
+    "q\\[1\\].txt",
+    "star\\*.txt",
+    "star*",
+    "docs/*.md",
+    "docs/**/*.md",
+    "*",
+    "/*\n!/docs",
+    "*.l[o]g   ",
+    "sub/\n!sub/keep.log",
+    "**",
+    "[a-z]1",
+    "x/y/",
+    "y/z",
+    "",
+    "dash[-]1",
+    "b.tx[]t]",
+]
 
 
 def walked(root: Path) -> set[str]:
@@ -43,7 +101,17 @@ def test_what_is_left_of_a_tree_is_what_git_would_add(tmp_path: Path) -> None:
     compared = 0
     for pattern in PATTERNS:
         (tmp_path / ".gitignore").write_text(pattern + "\n")
-        command = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=", "ls-files", "-z", "--others", "--exclude-standard"]
+        command = [
+            "git",
+            "-C",
+            str(tmp_path),
+            "-c",
+            "core.excludesFile=",
+            "ls-files",
+            "-z",
+            "--others",
+            "--exclude-standard",
+        ]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert walked(tmp_path) == set(said.split("\0")) - {"", ".gitignore"}, pattern
         compared += 1

@@ -1,4 +1,6 @@
-"""Whatever write a run is killed before or after, its files are as run.json says, and it goes on to the same bits."""
+"""Whatever write a run is killed before or after, its files are as run.json says, and it goes on to the
+same bits.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ from tests.runtime.conftest import small
 STEP = 9  # of the fast test
 
 
-def snapshots(run: Path, work: Callable[[], object], into: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Copies of a run's folder as a kill would leave it: before each of its files takes its name, and after it."""
+def snapshots(
+    run: Path, work: Callable[[], object], into: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Path]:
+    """Copies of a run's folder as a kill would leave it: before each of its files takes its name, and
+    after it.
+    """
     replace, made = os.replace, list[Path]()
 
     def copied(source: Any, target: Any, **kwargs: Any) -> None:
@@ -45,7 +51,9 @@ def goes_on(folder: Path, hashes: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_at_a_write_goes_on(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_killed_at_a_write_goes_on(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, hashes = tmp_path / "run", raffed.run(small()).hashes
     made = snapshots(run, lambda: raffed.run(small(), run), tmp_path / "killed", monkeypatch)
     assert len(made) > 24
@@ -57,7 +65,9 @@ def test_a_run_that_is_killed_at_a_write_goes_on(step: int, tmp_path: Path, monk
 def test_a_resume_that_shortens_a_part_and_is_killed_at_a_write_goes_on(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows are in one part, and the last checkpoint is gone: the rows of rounds 3 and 4 have to be cut off."""
+    """All rows are in one part, and the last checkpoint is gone: the rows of rounds 3 and 4 have to be
+    cut off.
+    """
     run, hashes = tmp_path / "run", raffed.run(small(), tmp_path / "run").hashes
 
     def unfinished(about: dict[str, Any]) -> None:

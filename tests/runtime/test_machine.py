@@ -46,7 +46,9 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another al
 
 def measured(**environment: str) -> tuple[float, bool, float]:
     kept = {name: value for name, value in os.environ.items() if name not in OWN}
-    done = subprocess.run([sys.executable, "-c", STEPS], check=True, capture_output=True, text=True, env={**kept, **environment})
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS], check=True, capture_output=True, text=True, env={**kept, **environment}
+    )
     before, told, after = json.loads(done.stdout)
     return before, told, after
 
@@ -67,9 +69,13 @@ def test_who_has_set_the_allocator_keeps_the_setting() -> None:
     assert after > PAGES / 2
 
 
-@pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
-@pytest.mark.parametrize(("maker", "vectors", "wanted"), [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False),
-                                                          ("GenuineIntel", "AVX512", False)])  # fmt: skip
+@pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN"
+)
+@pytest.mark.parametrize(
+    ("maker", "vectors", "wanted"),
+    [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False), ("GenuineIntel", "AVX512", False)],
+)
 def test_onednn_is_for_long_vectors_of_other_makers_than_mkl_s(
     maker: str, vectors: str, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,38 +84,66 @@ def test_onednn_is_for_long_vectors_of_other_makers_than_mkl_s(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
     assert onednn_is_faster(str(tmp_path / "cpuinfo")) is wanted
     assert not onednn_is_faster(str(tmp_path / "none"))
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)  # another library, not known to be slow
+    monkeypatch.setattr(
+        torch.backends.mkl, "is_available", lambda: False
+    )  # another library, not known to be slow
     assert not onednn_is_faster(str(tmp_path / "cpuinfo"))
 
 
 def test_the_processor_s_name_is_the_first_core_s(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC: Genoa\nmodel\t: 17\nmodel name\t: other\n")
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: AMD EPYC: Genoa\nmodel\t: 17\nmodel name\t: other\n"
+    )
     assert processor(str(tmp_path / "cpuinfo")) == "AMD EPYC: Genoa"
     (tmp_path / "cpuinfo").write_text("BogoMIPS : 50.0\n")
     assert processor(str(tmp_path / "cpuinfo")) == processor(str(tmp_path / "none")) == ""
 
 
-@pytest.mark.parametrize(("flags", "has"), [("fpu amx_bf16 amx_tile", True), ("avx512f avx512_bf16", True),
-                                            ("Features : asimd bf16", True), ("avx2 avx512f fma", False)])  # fmt: skip
-def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(flags: str, has: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        ("fpu amx_bf16 amx_tile", True),
+        ("avx512f avx512_bf16", True),
+        ("Features : asimd bf16", True),
+        ("avx2 avx512f fma", False),
+    ],
+)
+def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(
+    flags: str, has: bool, tmp_path: Path
+) -> None:
     (tmp_path / "cpuinfo").write_text(f"model name : x\nflags : {flags}\n")
     assert bf16_in_hardware(str(tmp_path / "cpuinfo")) is has
     assert bf16_in_hardware(str(tmp_path / "none")) is None
 
 
-@pytest.mark.parametrize(("gain", "has", "precision", "said"), [
-    (0.1, False, "bf16", "has no instructions for it: a product takes 10.0 times"),
-    (0.5, True, "bf16", "is slower in it: a product takes 2.0 times"), (0.5, None, "bf16", "is slower in it"),
-    (1.8, True, "bf16", ""), (0.1, False, "fp32", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gain", "has", "precision", "said"),
+    [
+        (0.1, False, "bf16", "has no instructions for it: a product takes 10.0 times"),
+        (0.5, True, "bf16", "is slower in it: a product takes 2.0 times"),
+        (0.5, None, "bf16", "is slower in it"),
+        (1.8, True, "bf16", ""),
+        (0.1, False, "fp32", ""),
+    ],
+)
 def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
-    gain: float, has: bool | None, precision: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gain: float,
+    has: bool | None,
+    precision: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("raffed.experiments.cautions.bf16_in_hardware", lambda: has)
     monkeypatch.setattr("raffed.experiments.cautions.bf16_gain", lambda: gain)
     monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
-    small = RunConfig(data=Data("digits", "iid:2"), model=Model("mlp", {"hidden": [4]}), federation=Federation(1),
-                      runtime=Runtime(execution="serial"), numerics=Numerics(precision=precision))  # fmt: skip
+    small = RunConfig(
+        data=Data("digits", "iid:2"),
+        model=Model("mlp", {"hidden": [4]}),
+        federation=Federation(1),
+        runtime=Runtime(execution="serial"),
+        numerics=Numerics(precision=precision),
+    )
     with caplog.at_level("WARNING", logger="raffed"):
         run(small)
     told = [record.message for record in caplog.records if "numerics.precision bf16" in record.message]
@@ -145,7 +179,9 @@ def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_pat
 
 
 def test_on_a_gpu_kernels_are_the_deterministic_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can be told without a GPU: that torch is asked for them, and that a choice of the user's for cuBLAS stays."""
+    """What can be told without a GPU: that torch is asked for them, and that a choice of the user's for
+    cuBLAS stays.
+    """
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     was = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     assert not torch.are_deterministic_algorithms_enabled()  # no run on a CPU asks for it

@@ -39,14 +39,18 @@ def json_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("json_logs")
-def test_json_logs_have_a_line_a_round_with_the_run_s_id(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_logs_have_a_line_a_round_with_the_run_s_id(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     seen: list[RoundEvent] = []
     for name in ("a", "b"):  # configured once: no line is said twice
         raffed.run(small("fedavg", rounds=2), tmp_path / name, watch=seen.append)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     told = [line for line in lines if line["message"].startswith("round ")]
     assert [line["run_id"] for line in told] == [read_run(tmp_path / name)["run_id"] for name in "aabb"]
-    assert [(line["round"], line["loss"], line["bytes_up"]) for line in told] == [(e.round, e.loss, e.bytes_up) for e in seen]
+    assert [(line["round"], line["loss"], line["bytes_up"]) for line in told] == [
+        (e.round, e.loss, e.bytes_up) for e in seen
+    ]
     assert {line["level"] for line in told} == {"info"}
 
 
@@ -56,7 +60,12 @@ def test_a_record_with_an_error_and_a_number_that_is_none_is_one_line_of_json() 
     line = runtime_json_logs.JsonFormatter().format(record)
     assert "\n" not in line
     read = json.loads(line)
-    assert (read["message"], read["loss"], read["where"], read["level"]) == ("two\nlines left", None, "a", "warning")
+    assert (read["message"], read["loss"], read["where"], read["level"]) == (
+        "two\nlines left",
+        None,
+        "a",
+        "warning",
+    )
 
 
 def test_without_the_variable_logs_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +75,9 @@ def test_without_the_variable_logs_are_left_as_they_are(monkeypatch: pytest.Monk
     assert logging.getLogger("raffed").handlers == before
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="the extra `tensorboard` is not installed"
+)
 def test_tensorboard_reads_back_the_numbers_of_every_round(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -88,8 +99,13 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
     from mlflow import MlflowClient
 
     uri, folder, seen = f"sqlite:///{tmp_path}/m.db", tmp_path / "run", list[RoundEvent]()
-    for status, work in (("KILLED", lambda watch: raffed.run(small("fedavg", rounds=3), folder, watch=watch, stop=lambda: True)),
-                         ("FINISHED", lambda watch: raffed.resume(folder, watch=watch))):  # fmt: skip
+    for status, work in (
+        (
+            "KILLED",
+            lambda watch: raffed.run(small("fedavg", rounds=3), folder, watch=watch, stop=lambda: True),
+        ),
+        ("FINISHED", lambda watch: raffed.resume(folder, watch=watch)),
+    ):
         sink = MLflow(uri, folder)
         work(together([seen.append, sink]))
         sink.close()
@@ -108,7 +124,9 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
-def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Offline: what would be sent lies below the run's folder."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     seen: list[RoundEvent] = []
@@ -143,11 +161,23 @@ def test_a_round_is_at_the_node_s_prometheus_endpoint() -> None:
     metrics(EVENT)
     metrics(EVENT)
     port = ray.nodes()[0]["MetricsExportPort"]
-    wanted = {"clients_per_second": 5.0, "round": 3.0, "stragglers": 2.0, "bytes_up_total": 2000.0, "clients_total": 40.0}
+    wanted = {
+        "clients_per_second": 5.0,
+        "round": 3.0,
+        "stragglers": 2.0,
+        "bytes_up_total": 2000.0,
+        "clients_total": 40.0,
+    }
     deadline, found = time.monotonic() + 60, dict[str, float]()
     while time.monotonic() < deadline and not wanted.items() <= found.items():
         time.sleep(1)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            lines = [line for line in answer.read().decode().splitlines() if "raffed_" in line and 'run_id="run-x"' in line]
-        found = {line.split("{")[0].removeprefix("ray_raffed_"): float(line.rsplit(" ", 1)[1]) for line in lines}
+            lines = [
+                line
+                for line in answer.read().decode().splitlines()
+                if "raffed_" in line and 'run_id="run-x"' in line
+            ]
+        found = {
+            line.split("{")[0].removeprefix("ray_raffed_"): float(line.rsplit(" ", 1)[1]) for line in lines
+        }
     assert wanted.items() <= found.items()

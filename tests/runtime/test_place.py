@@ -1,4 +1,6 @@
-"""A run's folder that goes away, changes its name or is closed while the run writes there: one error that says what to do."""
+"""A run's folder that goes away, changes its name or is closed while the run writes there: one error that
+says what to do.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,16 @@ def run_in(path: Path, change: Change, method: str = "map") -> FolderLostError:
 
 
 def test_a_folder_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
-    assert str(run_in(tmp_path / "run", lambda path: shutil.rmtree(path))).startswith(f"{tmp_path}/run was removed while the run")
+    assert str(run_in(tmp_path / "run", lambda path: shutil.rmtree(path))).startswith(
+        f"{tmp_path}/run was removed while the run"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("change", [renamed, exchanged])
-def test_a_folder_that_was_renamed_is_named_and_resumes_to_the_same_bits(change: Change, tmp_path: Path) -> None:
+def test_a_folder_that_was_renamed_is_named_and_resumes_to_the_same_bits(
+    change: Change, tmp_path: Path
+) -> None:
     error = run_in(tmp_path / "run", change)
     assert f"was renamed to {tmp_path}/moved" in str(error)
     assert f"`raffed resume {tmp_path}/moved` continues the run" in str(error)

@@ -76,12 +76,16 @@ def test_a_sticky_plan_never_lends_a_client(work: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(0, 12))
-def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_sizes(sizes: list[int], cohort: int) -> None:
+def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_sizes(
+    sizes: list[int], cohort: int
+) -> None:
     stacks = make_stacks(range(len(sizes)), sizes, cohort)
     assert sorted(c for stack in stacks for c in stack) == list(range(len(sizes)))
     assert all(len(stack) <= max(cohort, 1) for stack in stacks)
     if cohort > 1:
-        assert [len(stack) for stack in stacks[:-1]] == [cohort] * (len(stacks) - 1)  # only the last is shorter
+        assert [len(stack) for stack in stacks[:-1]] == [cohort] * (
+            len(stacks) - 1
+        )  # only the last is shorter
         order = [sizes[c] for stack in stacks for c in stack]
         assert order == sorted(order, reverse=True)
 

@@ -1,4 +1,6 @@
-"""A run's folder after what goes wrong: its state is told truly, its checkpoints outlive a loss of power and damage."""
+"""A run's folder after what goes wrong: its state is told truly, its checkpoints outlive a loss of power
+and damage.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(t
     runtime = Unplaced(setup, path / "vaults")
     with pytest.raises(ActorsLostError, match="the test's doing"):
         list(conduct_at(setup, path, False, runtime, lambda: False))
-    assert (read_run(path)["state"], read_run(path)["error"]) == ("failed", "no actor came up: the test's doing")
+    assert (read_run(path)["state"], read_run(path)["error"]) == (
+        "failed",
+        "no actor came up: the test's doing",
+    )
     assert runtime.closed
 
 
@@ -77,7 +82,10 @@ def test_a_run_says_what_of_its_machine_its_bits_hang_on(
     raffed.run(small(), tmp_path / "again", stop=lambda: True)
     hardware = read_run(tmp_path / "again")["hardware"]
     assert hardware["linear"] == library
-    assert (hardware["machine"], hardware["vectors"]) == (platform.machine(), torch.backends.cpu.get_cpu_capability())
+    assert (hardware["machine"], hardware["vectors"]) == (
+        platform.machine(),
+        torch.backends.cpu.get_cpu_capability(),
+    )
     assert hardware["processor"] == read_run(stopped)["hardware"]["processor"] == processor()
 
 
@@ -128,7 +136,9 @@ def test_behind_a_damaged_vault_a_run_goes_on_from_the_checkpoint_before_to_the_
     assert "Going on from the checkpoint before it" in caplog.text
 
 
-def test_checkpoints_from_before_vaults_had_hashes_are_resumed_and_their_unreadable_vaults_found(stopped: Path) -> None:
+def test_checkpoints_from_before_vaults_had_hashes_are_resumed_and_their_unreadable_vaults_found(
+    stopped: Path,
+) -> None:
     shutil.copytree(stopped, stopped.with_name("cut"))
     for run in (stopped, stopped.with_name("cut")):
         for checkpoint in checkpoints(run):
@@ -144,7 +154,9 @@ def test_a_vault_that_is_damaged_in_every_checkpoint_is_named_and_nothing_is_tou
     for checkpoint in checkpoints(stopped):
         flipped(sorted((checkpoint / "vaults").iterdir())[0])
     before = contents(stopped)
-    with pytest.raises(RunFolderError, match=r"round-000002/vaults/client-.*no whole checkpoint before it: once .* deleted"):
+    with pytest.raises(
+        RunFolderError, match=r"round-000002/vaults/client-.*no whole checkpoint before it: once .* deleted"
+    ):
         raffed.resume(stopped)
     assert contents(stopped) == before
 
@@ -157,11 +169,15 @@ def test_what_a_run_without_a_whole_checkpoint_is_advised_to_do_helps(stopped: P
 def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read for nothing."""
+    """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
+    for nothing.
+    """
     read, hashed = list[str](), vault_store._file_sha256
     monkeypatch.setattr(vault_store, "_file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
     raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
-    kept = [one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()]
+    kept = [
+        one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()
+    ]
     assert sorted(read) == sorted(set(kept))
     assert len(kept) > len(read) == 6 * 5  # five clients a round
 
@@ -179,7 +195,9 @@ def test_behind_a_lost_part_of_the_metrics_a_run_goes_on_from_the_checkpoint_bef
     assert "Going on from the checkpoint before it" in caplog.text
 
 
-@pytest.mark.parametrize(("damage", "told"), [(cut, "000001-000002.parquet: damaged"), (Path.unlink, "rows of round 1;")])
+@pytest.mark.parametrize(
+    ("damage", "told"), [(cut, "000001-000002.parquet: damaged"), (Path.unlink, "rows of round 1;")]
+)
 def test_a_lost_part_before_every_checkpoint_is_told_before_anything_is_trained_and_its_advice_helps(
     stopped: Path, damage: Callable[[Path], None], told: str
 ) -> None:
@@ -187,7 +205,9 @@ def test_a_lost_part_before_every_checkpoint_is_told_before_anything_is_trained_
     kept = part.read_bytes()
     damage(part)
     before, seen = contents(stopped), list[object]()
-    with pytest.raises(RunFolderError, match=f"{told}.*put back .*There is no whole checkpoint before it: once"):
+    with pytest.raises(
+        RunFolderError, match=f"{told}.*put back .*There is no whole checkpoint before it: once"
+    ):
         raffed.resume(stopped, watch=seen.append)
     assert seen == []
     assert contents(stopped) == before
@@ -243,7 +263,10 @@ def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_s
     told = r"raffed: no space left at .*; free some, then `raffed resume .*/run` continues the run\n"
     assert re.fullmatch(told, capsys.readouterr().err)
     assert list(tmp_path.rglob("*.part")) == []  # half a file would hold room that is wanted
-    assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:13]) == ("failed", "no space left")
+    assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:13]) == (
+        "failed",
+        "no space left",
+    )
     assert raffed.resume(tmp_path / "run").hashes == whole
 
 

@@ -67,15 +67,22 @@ def test_a_round_reads_its_stage_for_training_and_the_tests_of_all_stages_up_to_
         for client in (1, 3):
             read = watched.round(number, (client,))
             known = number > 0 and stages[number - 1] == stage
-            wanted = [("train", p.train_at(client, stage).tolist()), ("test", p.test_at(client, stage).tolist())]
+            wanted = [
+                ("train", p.train_at(client, stage).tolist()),
+                ("test", p.test_at(client, stage).tolist()),
+            ]
             assert read == ([] if known else wanted), "prepared data are kept for as long as the stage lasts"
 
 
-def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     watched = Watched(prepare_run(staged("outer")), monkeypatch)
     watched.round(0, (0, 1))
     watched.round(2, (1,))
-    assert not watched.runtime._host._data.keys() - {1}, "client 0 holds nothing of stage 1 although it was not drawn again"
+    assert not watched.runtime._host._data.keys() - {1}, (
+        "client 0 holds nothing of stage 1 although it was not drawn again"
+    )
     with pytest.raises(StagePassedError, match="stage 1 has passed: clients are in stage 2"):
         watched.round(1, (0,))
 
@@ -117,11 +124,15 @@ def test_ray_and_a_resumed_run_give_the_serial_hashes_in_stages(order: str, tmp_
     whole = raffed.run(config, tmp_path / "serial").hashes
     assert raffed.run(on(config, execution="ray", actors=2), tmp_path / "ray").hashes == whole
     seen: list[int] = []
-    raffed.run(config, tmp_path / "stopped", watch=lambda e: seen.append(e.round), stop=lambda: len(seen) == 3)
+    raffed.run(
+        config, tmp_path / "stopped", watch=lambda e: seen.append(e.round), stop=lambda: len(seen) == 3
+    )
     assert raffed.resume(tmp_path / "stopped").hashes == whole
 
 
-def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     setup = prepare_run(replace(staged(), data=Data(split="equal:5:4")))
     watched = Watched(setup, monkeypatch)
     (_, trained), (pool, tested) = watched.round(0, (2,))
@@ -133,11 +144,15 @@ def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(monkey
 
 
 def test_gldp_s_snapshot_lasts_a_round_of_three_stages(tmp_path: Path) -> None:
-    """docs/papers/gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it was."""
+    """docs/papers/gldp.md A7: after three exchanges nothing was pulled to prototypes yet, after six it
+    was.
+    """
     args = {"body_epochs": 1.0, "head_epochs": 1.0, "lp": "none", "proto_snapshot": True}
     for rounds, same in ((3, True), (6, False)):
         snapshot = replace(staged(rounds=rounds), method="gldp", args=args)
         without = replace(snapshot, args={**args, "gp": "none"})
-        ends = [raffed.run(config, tmp_path / f"{rounds} {name}").hashes["weights"]
-                for name, config in (("snapshot", snapshot), ("without", without))]  # fmt: skip
+        ends = [
+            raffed.run(config, tmp_path / f"{rounds} {name}").hashes["weights"]
+            for name, config in (("snapshot", snapshot), ("without", without))
+        ]
         assert (ends[0] == ends[1]) == same

@@ -1,4 +1,6 @@
-"""A run that was resumed says by what each part of it was computed, and a resume under other conditions says so."""
+"""A run that was resumed says by what each part of it was computed, and a resume under other conditions
+says so.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,16 @@ def spans(run: Path) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("part", "name", "there"),
-    [("versions", "torch", "1.0"), ("versions", "numpy", "1.0"), ("versions", "ray", "1.0"), ("versions", "python", "3.9.1"),
-     ("versions", "raffed", "0.0.1"), ("hardware", "vectors", "AVX9"), ("hardware", "machine", "pdp11")],
-)  # fmt: skip
+    [
+        ("versions", "torch", "1.0"),
+        ("versions", "numpy", "1.0"),
+        ("versions", "ray", "1.0"),
+        ("versions", "python", "3.9.1"),
+        ("versions", "raffed", "0.0.1"),
+        ("hardware", "vectors", "AVX9"),
+        ("hardware", "machine", "pdp11"),
+    ],
+)
 def test_a_resume_under_other_conditions_says_so_in_one_line_and_keeps_both(
     stopped: Path, part: str, name: str, there: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -49,7 +58,9 @@ def test_a_resume_under_other_conditions_says_so_in_one_line_and_keeps_both(
     assert spans(stopped) == [(1, 3), (4, 4)]
 
 
-def test_a_resume_under_the_same_conditions_says_nothing(stopped: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resume_under_the_same_conditions_says_nothing(
+    stopped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     raffed.resume(stopped)
     assert spans(stopped) == [(1, 3), (4, 4)]
     assert caplog.records == []
@@ -86,7 +97,14 @@ def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about
 
 @pytest.mark.parametrize(
     ("done", "left"),
-    [(9, [(1, 3), (4, 5), (6, 9)]), (5, [(1, 3), (4, 5)]), (4, [(1, 3), (4, 4)]), (3, [(1, 3)]), (1, [(1, 1)]), (0, [])],
+    [
+        (9, [(1, 3), (4, 5), (6, 9)]),
+        (5, [(1, 3), (4, 5)]),
+        (4, [(1, 3), (4, 4)]),
+        (3, [(1, 3)]),
+        (1, [(1, 1)]),
+        (0, []),
+    ],
 )
 def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]) -> None:
     whole: list[dict[str, Any]] = [{"from": 1, "to": 3}, {"from": 4, "to": 5}, {"from": 6, "to": 5}]
@@ -107,8 +125,11 @@ def test_a_difference_is_in_what_both_sides_say(there: dict[str, Any], said: str
 
 @pytest.mark.parametrize(
     ("placement", "names"),
-    [({"execution": "serial"}, ""), ({"gpu": "H100"}, "H100"),
-     ({"places": [{"gpu": "H100"}, {"pid": 3}, {"gpu": "A100"}, {"gpu": "A100"}]}, "A100, H100")],
-)  # fmt: skip
+    [
+        ({"execution": "serial"}, ""),
+        ({"gpu": "H100"}, "H100"),
+        ({"places": [{"gpu": "H100"}, {"pid": 3}, {"gpu": "A100"}, {"gpu": "A100"}]}, "A100, H100"),
+    ],
+)
 def test_the_gpus_of_a_run_are_those_of_all_its_places(placement: Mapping[str, Any], names: str) -> None:
     assert gpus(placement) == names

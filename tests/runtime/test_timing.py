@@ -34,12 +34,21 @@ class Clock:
 
 
 @pytest.mark.parametrize("cohort", [0, 5])
-def test_a_client_s_seconds_are_those_of_its_local_round_alone(cohort: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fig. 4 of FedMR: training takes 8 s, everything before and after it more; five clients in one stack have 8/5 s each."""
+def test_a_client_s_seconds_are_those_of_its_local_round_alone(
+    cohort: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fig. 4 of FedMR: training takes 8 s, everything before and after it more; five clients in one stack
+    have 8/5 s each.
+    """
     clock = Clock()
     monkeypatch.setattr(worker, "time", clock)
     monkeypatch.setattr(worker, "client_rounds", clock.after(worker.client_rounds, 8.0))
-    for owner, name in ((worker.ClientWorker, "_guest"), (worker.ClientWorker, "_marks"), (worker.VaultStore, "put"), (worker.UploadPipeline, "send")):
+    for owner, name in (
+        (worker.ClientWorker, "_guest"),
+        (worker.ClientWorker, "_marks"),
+        (worker.VaultStore, "put"),
+        (worker.UploadPipeline, "send"),
+    ):
         monkeypatch.setattr(owner, name, clock.after(getattr(owner, name), 100.0))
     rows = raffed.run(replace(small("moon", rounds=1), numerics=Numerics(cohort=cohort))).to_pandas()
     own = rows[(rows["metric"] == "loss") & rows["client"].notna()]

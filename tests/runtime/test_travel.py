@@ -12,7 +12,14 @@ TALLY = ScoreCounts((1, 0), (2, 1), (2, 1), 0.5, 1)
 
 
 def test_a_share_arrives_as_it_was_sent() -> None:
-    share = ActorShare(((ParticipantOrder(3, 0.25, 7), ParticipantOrder(1, 0.0, 0, ParticipantFault("late", 0.5))), (ParticipantOrder(2, 0.75, 1),)), True, (1, 2, 3))
+    share = ActorShare(
+        (
+            (ParticipantOrder(3, 0.25, 7), ParticipantOrder(1, 0.0, 0, ParticipantFault("late", 0.5))),
+            (ParticipantOrder(2, 0.75, 1),),
+        ),
+        True,
+        (1, 2, 3),
+    )
     there = pickle.loads(pickle.dumps(share))
     assert there == share
     assert [type(entry) for stack in there.stacks for entry in stack] == [ParticipantOrder] * 3
@@ -22,7 +29,19 @@ def test_a_share_arrives_as_it_was_sent() -> None:
 
 def test_reports_arrive_as_they_were_sent() -> None:
     bare = Report(4, 17, 2.5, 2, 100, 200, 0.25)
-    full = Report(5, 9, 1.5, 1, 100, 200, 0.5, {"global": TALLY, "personal": TALLY}, TALLY, (TALLY,), {"spectrum": ExtraMeasure(0.5, 3)})
+    full = Report(
+        5,
+        9,
+        1.5,
+        1,
+        100,
+        200,
+        0.5,
+        {"global": TALLY, "personal": TALLY},
+        TALLY,
+        (TALLY,),
+        {"spectrum": ExtraMeasure(0.5, 3)},
+    )
     there = pickle.loads(pickle.dumps(Reports([bare, full])))
     assert there == [bare, full]
     assert [type(report) for report in there] == [Report] * 2

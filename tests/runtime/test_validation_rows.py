@@ -14,7 +14,9 @@ from tests.runtime.conftest import on, small
 
 
 @pytest.fixture(scope="module")
-def validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[raffed.experiments.federation.RoundEvent]]:
+def validated(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[raffed.experiments.federation.RoundEvent]]:
     folder, events = tmp_path_factory.mktemp("validated") / "run", []
     config = small("map", rounds=3)
     raffed.run(replace(config, data=replace(config.data, validation=0.2)), folder, watch=events.append)
@@ -51,7 +53,10 @@ def test_the_global_model_is_scored_on_every_client_s_validation_part(
     counts = rows[(rows["split"] == "val") & (rows["model"] == "global")]["n"]
     assert set(counts) == {sum(len(own) for own in partition.val)}
     trained = rows[(rows["model"] == "local") & (rows["split"] == "train")]
-    assert all(n == len(partition.train[int(client)]) for client, n in zip(trained["client"], trained["n"], strict=True))
+    assert all(
+        n == len(partition.train[int(client)])
+        for client, n in zip(trained["client"], trained["n"], strict=True)
+    )
 
 
 def test_ray_gives_the_serial_rows_of_the_validation_part(

@@ -1,4 +1,6 @@
-"""Vaults and servers on disk: the same bits back, and no file that is not ours is ever believed or unpickled."""
+"""Vaults and servers on disk: the same bits back, and no file that is not ours is ever believed or
+unpickled.
+"""
 
 from __future__ import annotations
 
@@ -109,13 +111,19 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "a truncated vault": _truncated,
     "safetensors without outline": lambda path: save_file({"x": np.zeros(2, np.float32)}, path),
     "an outline that is no json": lambda path: save_file({"x": np.zeros(2)}, path, metadata={"outline": "{"}),
-    "an unregistered class": lambda path: _with_outline(path, {"record": "os.system", "fields": {"command": {"plain": "id"}}}),
+    "an unregistered class": lambda path: _with_outline(
+        path, {"record": "os.system", "fields": {"command": {"plain": "id"}}}
+    ),
     "a class of Python's": lambda path: _with_outline(path, {"record": "Popen", "fields": {}}),
     "missing fields": lambda path: _with_outline(path, RECORD),
-    "fields that do not exist": lambda path: _with_outline(path, {"record": "Heirloom", "fields": {"evil": {"plain": 1}}}),
+    "fields that do not exist": lambda path: _with_outline(
+        path, {"record": "Heirloom", "fields": {"evil": {"plain": 1}}}
+    ),
     "tensors that are not there": lambda path: _with_outline(path, {"params": ["w"]}),
     "another record": lambda path: save_record(Tiny(build_method("fedavg")).server, path),
-    "an ingredient": lambda path: _with_outline(path, {"record": "Proximal", "fields": {"mu": {"plain": 1.0}}}),
+    "an ingredient": lambda path: _with_outline(
+        path, {"record": "Proximal", "fields": {"mu": {"plain": 1.0}}}
+    ),
     "a bare number": lambda path: _with_outline(path, 5),
     "a list": lambda path: _with_outline(path, [1, 2]),
     "an empty outline": lambda path: _with_outline(path, {}),
@@ -123,13 +131,16 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
         {"x": np.zeros(2)}, path, metadata={"outline": '{"slots":{"a":' * 100_000 + "1" + "}}" * 100_000}
     ),
     "a vault holding plain numbers": lambda path: _with_outline(
-        path, {"record": "ClientState", "fields": {"v": {"plain": 1}, "b": {"plain": 1}, "slots": {"plain": 1}}}
+        path,
+        {"record": "ClientState", "fields": {"v": {"plain": 1}, "b": {"plain": 1}, "slots": {"plain": 1}}},
     ),
 }
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(what: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(
+    what: str, tmp_path: Path
+) -> None:
     path = tmp_path / "client-000001.safetensors"
     FOREIGN[what](path)
     with pytest.raises(RunFolderError, match=r"client-000001\.safetensors"):
@@ -176,9 +187,13 @@ def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
 
 
 def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:
-    """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is not counted twice."""
+    """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is
+    not counted twice.
+    """
     store = VaultStore(tmp_path, limit=9000)
-    vaults = {c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)}
+    vaults = {
+        c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)
+    }
     for client, vault in vaults.items():
         store.put(client, 1, vault)
         store.put(client, 2, vault)

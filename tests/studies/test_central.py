@@ -53,11 +53,17 @@ def test_momentum_lasts_from_epoch_to_epoch() -> None:
 def test_watching_changes_no_bit() -> None:
     local = Local(lr=0.1, momentum=0.9, batch_size=4, epochs=2)
     net, data = Network(module()), client_data(10, (0, 1), 0)
-    assert same_bits(train(net, data, local, 5, Transform()), train(net, data, local, 5, Transform(), lambda *_: None))
+    assert same_bits(
+        train(net, data, local, 5, Transform()), train(net, data, local, 5, Transform(), lambda *_: None)
+    )
 
 
-def test_proxies_of_missing_classes_differ_at_the_end_as_they_did_at_the_start_but_for_their_probabilities() -> None:
-    """Fig. 6's reason: with equal missing rows p_c = p_c', so what keeps them apart is their initial difference alone."""
+def test_proxies_of_missing_classes_differ_at_the_end_as_they_did_at_the_start_but_for_their_probabilities() -> (  # noqa: E501
+    None
+):
+    """Fig. 6's reason: with equal missing rows p_c = p_c', so what keeps them apart is their initial
+    difference alone.
+    """
     net, data = Network(module(bias=False)), client_data(9, (0,), 0)
     start = net.initial.w.clone()
     start["head.weight"][2] = start["head.weight"][1]
@@ -81,7 +87,9 @@ def test_torch_s_initialisation_is_another_one_and_moves_no_global_generator(tmp
     work = Work("any", "smoke", 0, tmp_path)
     pool = load_pool(work, "digits", "map", per_class=1)
     before = torch.get_rng_state()
-    small, usual = (network(work, "lenet_2d", pool, torch_init=init).initial.w["head.weight"] for init in (False, True))
+    small, usual = (
+        network(work, "lenet_2d", pool, torch_init=init).initial.w["head.weight"] for init in (False, True)
+    )
     assert torch.equal(before, torch.get_rng_state())
     assert small.abs().max() < 0.06  # N(0, 0.01²)
     assert usual.abs().max() > 0.3  # uniform in ± 1/√2
@@ -90,9 +98,14 @@ def test_torch_s_initialisation_is_another_one_and_moves_no_global_generator(tmp
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "map", "solo"])
 def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -> None:
     config = RunConfig(
-        method, {}, Data("digits", "p6c4", local_test=0.2), Model("mlp", {"hidden": [8]}),
-        Local(lr=0.05, batch_size=16, epochs=1), Federation(3, 0.5), runtime=Runtime(execution="serial"),
-    )  # fmt: skip
+        method,
+        {},
+        Data("digits", "p6c4", local_test=0.2),
+        Model("mlp", {"hidden": [8]}),
+        Local(lr=0.05, batch_size=16, epochs=1),
+        Federation(3, 0.5),
+        runtime=Runtime(execution="serial"),
+    )
     setup = prepare_run(config)
     host, net = ClientWorker(setup, None), make_network(setup)
     data = [host._client(client) for client in range(6)]
@@ -102,7 +115,9 @@ def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -
     for _ in range(3):
         federation.step()
     whole = run(config, tmp_path / "run")
-    assert weights_sha256(type(net.initial)(federation.server.w, federation.server.b)) == whole.hashes["weights"]
+    assert (
+        weights_sha256(type(net.initial)(federation.server.w, federation.server.b)) == whole.hashes["weights"]
+    )
 
 
 def test_parts_are_disjoint_whole_classes_and_the_share_is_held_out() -> None:

@@ -17,7 +17,9 @@ from raffed.attacks.settings import FIGURE_10
 from raffed.studies.leakage import carried_out
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
-TASKS = [(setting, IMAGE, 3, 10, i, 0, Effort(iterations=3, restarts=1)) for i, setting in enumerate(FIGURE_10[:3])]
+TASKS = [
+    (setting, IMAGE, 3, 10, i, 0, Effort(iterations=3, restarts=1)) for i, setting in enumerate(FIGURE_10[:3])
+]
 
 
 def test_in_two_processes_attacks_have_the_outcomes_of_one_in_the_order_asked_for() -> None:

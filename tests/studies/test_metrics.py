@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from raffed.core.params import Params
-from raffed.studies.metrics import mean_cosine, mean_distance, mean_log_angle, mean_square, proxy_norm, spreads
+from raffed.studies.metrics import (
+    mean_cosine,
+    mean_distance,
+    mean_log_angle,
+    mean_square,
+    proxy_norm,
+    spreads,
+)
 
 
 def test_the_proxy_norm_is_the_mean_of_the_norms_and_not_the_norm_of_the_mean() -> None:

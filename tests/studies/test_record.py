@@ -51,6 +51,7 @@ def test_a_part_without_rows_is_not_written(tmp_path: Path) -> None:
 def test_a_study_that_fails_is_not_finished_and_leaves_no_rows_of_an_earlier_one(tmp_path: Path) -> None:
     with Recorder(work(tmp_path), {}) as record:
         record.value("a", "b", 0, "norm", 1.0)
+
     def fail() -> None:
         assert about(tmp_path)["state"] == "running"
         raise ZeroDivisionError
@@ -62,7 +63,9 @@ def test_a_study_that_fails_is_not_finished_and_leaves_no_rows_of_an_earlier_one
 
 
 def test_the_hash_is_of_the_rows_and_not_of_the_file(tmp_path: Path) -> None:
-    table = pa.table({"panel": ["a", "b"], "value": [1.0, math.nan], "pixels": pa.array([[0.5], [0.25, 1.0]])})
+    table = pa.table(
+        {"panel": ["a", "b"], "value": [1.0, math.nan], "pixels": pa.array([[0.5], [0.25, 1.0]])}
+    )
     pq.write_table(table, tmp_path / "a.parquet", compression="none", row_group_size=1)
     assert rows_sha256(pq.read_table(tmp_path / "a.parquet")) == rows_sha256(table)
 

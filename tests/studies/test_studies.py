@@ -75,7 +75,9 @@ def test_every_study_has_a_painter_and_an_item_and_every_item_s_study_is_there()
     assert set(painters()) == set(STUDIES)
     wanted = {item.study for item in items().values() if item.study}
     assert wanted == set(STUDIES)
-    assert [item.missing() for item in items().values() if item.study and not item.cells] == [()] * len(wanted)
+    assert [item.missing() for item in items().values() if item.study and not item.cells] == [()] * len(
+        wanted
+    )
 
 
 def test_progress_is_told_from_nothing_to_all_and_never_backwards(tmp_path: Path) -> None:
@@ -86,7 +88,9 @@ def test_progress_is_told_from_nothing_to_all_and_never_backwards(tmp_path: Path
 
 
 def test_a_party_trains_the_same_first_round_alone_and_under_fedavg(folder: Path) -> None:
-    """One start, one split, one order of batches: in round 1 its SOLO model is its FedAvg model, in round 2 it is not."""
+    """One start, one split, one order of batches: in round 1 its SOLO model is its FedAvg model, in round
+    2 it is not.
+    """
     study = load_study(made(folder, "solo_drift"))
     for panel in study.panels():
         gap = study.curve(panel, "the party's own", "mean squared distance")
@@ -105,7 +109,10 @@ def test_the_demo_s_downloaded_model_is_the_last_round_s_aggregated_one(folder: 
 def test_map_s_server_in_the_demo_is_not_fedavg_s(folder: Path) -> None:
     """The restricted softmax changes what is trained from the first round on."""
     study = load_study(made(folder, "two_client_demo"))
-    norms = [study.value(method, "client 1", "norm of missing proxies after training", 1) for method in ("FedAvg", "MAP")]
+    norms = [
+        study.value(method, "client 1", "norm of missing proxies after training", 1)
+        for method in ("FedAvg", "MAP")
+    ]
     assert norms[0] != norms[1]
 
 

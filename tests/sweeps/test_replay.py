@@ -1,4 +1,6 @@
-"""A search that is told again what its trials reported decides and proposes what the uninterrupted one would have."""
+"""A search that is told again what its trials reported decides and proposes what the uninterrupted one
+would have.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ NOBODY: Any = None
 
 
 def scores(number: int) -> dict[int, float]:
-    """What trial `number` would report after each round: better or worse than others in an order that changes with the round."""
+    """What trial `number` would report after each round: better or worse than others in an order that
+    changes with the round.
+    """
     return {round: abs(math.sin(7.0 * number + round)) for round in range(1, ROUNDS + 1)}
 
 
@@ -81,17 +85,21 @@ def test_a_trial_that_asha_ends_is_told_once_and_one_in_its_last_round_is_never_
         (3, [], []),
     ],
 )
-def test_of_the_reports_those_that_a_rung_was_decided_by_are_kept(rounds: int, reported: list[int], kept: list[int]) -> None:
+def test_of_the_reports_those_that_a_rung_was_decided_by_are_kept(
+    rounds: int, reported: list[int], kept: list[int]
+) -> None:
     assert list(at_rungs(dict.fromkeys(reported, 0.5), rounds)) == kept
     assert first_rung(rounds) == max(1, rounds // 9)
 
 
-SPACE = continuous({"a": {"grid_search": [0.001, 1.0]}, "b": {"grid_search": [0.0, 1.0]}, "c": {"grid_search": [1, 2]}})
+SPACE = continuous(
+    {"a": {"grid_search": [0.001, 1.0]}, "b": {"grid_search": [0.0, 1.0]}, "c": {"grid_search": [1, 2]}}
+)
 BUDGET = 16  # the first ten are drawn at random, the others from a model of the scores
 
 
 def objective(settings: dict[str, Any]) -> float:
-    return -(math.log10(settings["a"]) + 2) ** 2 - (settings["b"] - 0.3) ** 2 - 0.1 * settings["c"]
+    return -((math.log10(settings["a"]) + 2) ** 2) - (settings["b"] - 0.3) ** 2 - 0.1 * settings["c"]
 
 
 def carried_on(before: list[Trial], fails: int = -1) -> list[Trial]:
@@ -106,7 +114,9 @@ def carried_on(before: list[Trial], fails: int = -1) -> list[Trial]:
         value = objective(settings)
         search.on_trial_complete("x", None if number == fails else {"score": value}, error=number == fails)
         state = "failed" if number == fails else "finished"
-        done[number] = Trial(trial_name(settings), settings, state, score=value, number=number, reports=((1, value),))
+        done[number] = Trial(
+            trial_name(settings), settings, state, score=value, number=number, reports=((1, value),)
+        )
     return [done[number] for number in sorted(done)]
 
 
@@ -123,18 +133,27 @@ def test_optuna_told_of_the_trials_before_proposes_what_it_would_have_proposed_n
 def test_a_failed_trial_is_tried_again_and_the_proposals_after_it_stay_the_same() -> None:
     pytest.importorskip("optuna")
     whole = carried_on([], fails=4)
-    resumed = carried_on([trial if trial.state == "finished" else Trial(trial.name, trial.settings, "failed", number=4)
-                          for trial in whole[:12]], fails=4)  # fmt: skip
+    resumed = carried_on(
+        [
+            trial if trial.state == "finished" else Trial(trial.name, trial.settings, "failed", number=4)
+            for trial in whole[:12]
+        ],
+        fails=4,
+    )
     assert [trial.settings for trial in resumed] == [trial.settings for trial in whole]
 
 
-def test_recorded_settings_that_optuna_would_not_propose_are_told_beside_its_own_and_tried_as_they_are() -> None:
+def test_recorded_settings_that_optuna_would_not_propose_are_told_beside_its_own_and_tried_as_they_are() -> (
+    None
+):
     """As with several trials at a time, or another version of Optuna."""
     pytest.importorskip("optuna")
     settings = {"a": 0.5, "b": 0.25, "c": 2}
     done = Trial(trial_name(settings), settings, "finished", score=0.5, number=0, reports=((1, 0.5),))
     other = {"a": 0.25, "b": 0.5, "c": 1}
-    search = Suggestions(SPACE, 3, BUDGET, [done, Trial(trial_name(other), other, "running", number=1)], {0: 0.5})
+    search = Suggestions(
+        SPACE, 3, BUDGET, [done, Trial(trial_name(other), other, "running", number=1)], {0: 0.5}
+    )
     assert search.left == BUDGET - 1
     assert search.suggest("x") == {"trial": {"number": 1, "settings": other}}
     search.on_trial_complete("x", {"score": 0.25})
@@ -142,14 +161,18 @@ def test_recorded_settings_that_optuna_would_not_propose_are_told_beside_its_own
     third = search.suggest("y")
     assert third is not None
     assert third["trial"]["number"] == 2
-    assert third["trial"]["settings"] not in [trial.settings for trial in fresh[:2]]  # no setting is drawn a second time
+    assert third["trial"]["settings"] not in [
+        trial.settings for trial in fresh[:2]
+    ]  # no setting is drawn a second time
 
 
 def test_recorded_settings_outside_of_the_ranges_are_refused() -> None:
     pytest.importorskip("optuna")
     wrong = {"a": 99.0, "b": 0.25, "c": 2}
     with pytest.raises(UsageError, match="trial 0 of the search has settings outside of its ranges"):
-        Suggestions(SPACE, 3, BUDGET, [Trial("x", wrong, "finished", number=0, reports=((1, 0.5),))], {0: 0.5})
+        Suggestions(
+            SPACE, 3, BUDGET, [Trial("x", wrong, "finished", number=0, reports=((1, 0.5),))], {0: 0.5}
+        )
 
 
 def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(tmp_path: Path) -> None:
@@ -166,7 +189,7 @@ def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(t
             standing(resumed, "fedprox", None, axes)
 
 
-def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_was_ended_before_it_wrote_their_rows(
+def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_was_ended_before_it_wrote_their_rows(  # noqa: E501
     tmp_path: Path,
 ) -> None:
     request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), scheduler="asha")

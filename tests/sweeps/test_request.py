@@ -47,7 +47,9 @@ def test_a_budget_takes_points_without_repetition_in_the_grid_s_order_and_the_se
 
 
 def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> None:
-    request = asked("fedmr", "fedavg", args={"fedmr": {"mu2": 0.5}}, grid={"mu1": [1.0], "local.lr": [0.1, 0.01]})
+    request = asked(
+        "fedmr", "fedavg", args={"fedmr": {"mu2": 0.5}}, grid={"mu1": [1.0], "local.lr": [0.1, 0.01]}
+    )
     assert space_of(request, "fedmr") == {"mu1": [1.0], "local.lr": [0.1, 0.01]}
     assert space_of(request, "fedavg") == {"local.lr": [0.1, 0.01]}
     made = request.config("fedmr", {"mu1": 1.0, "local.lr": 0.01})
@@ -61,7 +63,9 @@ def test_an_axis_of_one_method_is_not_one_of_another() -> None:
     assert "mu" not in space_of(request, "fedphp")
 
 
-def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
     request = asked("mine", grid={"alpha": [0.1, 0.2], "local.lr": [0.1]})
     assert space_of(request, "mine") == {"alpha": [0.1, 0.2], "local.lr": [0.1]}
@@ -104,7 +108,12 @@ def test_the_final_runs_have_fresh_seeds_all_training_data_and_the_chosen_settin
 
 
 def test_the_validation_protocol_reads_no_test_score_and_the_papers_reads_no_other() -> None:
-    values = {("global", "val"): 0.5, ("personal", "val"): 0.7, ("global", "test"): 0.1, ("personal", "local_test"): 0.3}
+    values = {
+        ("global", "val"): 0.5,
+        ("personal", "val"): 0.7,
+        ("global", "test"): 0.1,
+        ("personal", "local_test"): 0.3,
+    }
     found = [score(asked("map", select=select), values) for select in ("global", "personal", "mean")]
     assert found == pytest.approx([0.5, 0.7, 0.6])
     paper = Request(replace(BASE, data=Data()), ("map",), protocol="paper", select="mean")
@@ -134,7 +143,9 @@ def test_personal_models_need_local_test_parts_in_the_papers_protocol() -> None:
     paper = {"protocol": "paper", "base": replace(BASE, data=Data())}
     without, own = (Partition((np.arange(4),), (np.arange(4, 4 + n),), 2) for n in (0, 2))
     for select in ("personal", "mean"):
-        with pytest.raises(UsageError, match=f"--select {select}: no client has a local test part; give --local-test"):
+        with pytest.raises(
+            UsageError, match=f"--select {select}: no client has a local test part; give --local-test"
+        ):
             check_parts(asked("map", select=select, **paper), without)
         check_parts(asked("map", select=select, **paper), own)
         check_parts(asked("map", select=select), without)  # scored on validation parts
@@ -162,11 +173,18 @@ def test_with_another_choice_the_final_runs_of_the_last_one_are_dropped(tmp_path
 
 
 def test_the_best_finished_trial_is_chosen_of_equals_the_first_and_failures_never() -> None:
-    trials = [Trial("a", {}, "failed"), Trial("b", {}, "finished", score=0.8), Trial("c", {}, "finished", score=0.8)]
+    trials = [
+        Trial("a", {}, "failed"),
+        Trial("b", {}, "finished", score=0.8),
+        Trial("c", {}, "finished", score=0.8),
+    ]
     assert choose(trials) == trials[1]
     assert choose(trials[:1]) is None
     assert cost([*trials, Trial("d", {}, "never run"), Trial("e", {}, "running", rounds=4, seconds=2.5)]) == {
-        "trials": 4, "rounds": 4, "seconds": 2.5}  # fmt: skip
+        "trials": 4,
+        "rounds": 4,
+        "seconds": 2.5,
+    }
 
 
 def test_a_request_survives_its_file_and_another_one_is_refused_there(tmp_path: Path) -> None:
@@ -188,7 +206,9 @@ def test_names_of_trials_are_names_of_folders() -> None:
     assert "/" not in trial_name({"path": "../../etc"})
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("2 h", 7200), ("1d", 86400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("2 h", 7200), ("1d", 86400)]
+)
 def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 

@@ -1,4 +1,6 @@
-"""`raffed tune --resume` on folders of strangers and damaged ones: no pickle is opened, and the sweep ends as it would have."""
+"""`raffed tune --resume` on folders of strangers and damaged ones: no pickle is opened, and the sweep
+ends as it would have.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
     assert sprung.exists()
     sprung.unlink()
     state = next((tmp_path / "a").glob("experiment_state*"))
-    pickle.loads(bytes.fromhex(json.loads(state.read_text())["stats"]["value"]))  # as Tune's decoder does when it is told to
+    pickle.loads(
+        bytes.fromhex(json.loads(state.read_text())["stats"]["value"])
+    )  # as Tune's decoder does when it is told to
     assert sprung.exists()
 
 
@@ -60,7 +64,9 @@ def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_f
     assert done.code == 0, done.err
     assert outcome(sweep) == outcome(swept)
     assert {path.name for path in (sweep / "fedmr" / "damaged").iterdir()} == {GOOD, OTHER, "seed-1"}
-    assert (sweep / "fedmr" / "damaged" / GOOD / "run.json").read_text() == "[" * 100_000  # nothing is deleted
+    assert (
+        sweep / "fedmr" / "damaged" / GOOD / "run.json"
+    ).read_text() == "[" * 100_000  # nothing is deleted
     assert caplog.text.count("put aside") == 4
     assert not sprung.exists()
     assert all(path.exists() for path in planted)
@@ -87,8 +93,12 @@ def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("search", ["grid", "optuna"])
 @pytest.mark.parametrize("scheduler", ["fifo", "asha"])
-def test_the_system_sees_no_pickle_of_the_folder_opened(search: str, scheduler: str, swept: Path, tmp_path: Path) -> None:
-    """Whatever the search: of all files that the command and its workers open, none is one of Tune's in the folder."""
+def test_the_system_sees_no_pickle_of_the_folder_opened(
+    search: str, scheduler: str, swept: Path, tmp_path: Path
+) -> None:
+    """Whatever the search: of all files that the command and its workers open, none is one of Tune's in
+    the folder.
+    """
     if search == "optuna":
         pytest.importorskip("optuna")
     if shutil.which("strace") is None:
@@ -100,7 +110,9 @@ def test_the_system_sees_no_pickle_of_the_folder_opened(search: str, scheduler: 
     about["request"] |= {"search": search, "scheduler": scheduler, "methods": ["fedmr"], "trials": 5}
     about["request"]["grid"] = {"mu1": [0.01, 0.1, 0.5], "local.lr": [0.05, 0.1]}
     del about["methods"]["fedavg"]
-    about["methods"]["fedmr"]["trials"] = [one for one in about["methods"]["fedmr"]["trials"] if one["state"] == "finished"]
+    about["methods"]["fedmr"]["trials"] = [
+        one for one in about["methods"]["fedmr"]["trials"] if one["state"] == "finished"
+    ]
     (sweep / "sweep.json").write_text(json.dumps(about))
     command = [sys.executable, "-m", "raffed", "tune", "--resume", "--out", str(sweep)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

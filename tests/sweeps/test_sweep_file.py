@@ -1,4 +1,6 @@
-"""sweep.json of a stranger, or damaged: one line that names the place, exit code 2, before Ray is started and nothing joined."""
+"""sweep.json of a stranger, or damaged: one line that names the place, exit code 2, before Ray is started
+and nothing joined.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,24 @@ BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 def sweep(tmp_path: Path) -> Path:
     """A sweep over two settings of FedMR, of which one is finished and chosen."""
     path = tmp_path / "sweep"
-    folder = SweepFolder(path, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=False)
-    first = Trial("mu1=0.1,mu2=0.1", {"mu1": 0.1, "mu2": 0.1}, "finished", 2, 1.5, 0.75, reports=((1, 0.5), (2, 0.75)))
+    folder = SweepFolder(
+        path, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=False
+    )
+    first = Trial(
+        "mu1=0.1,mu2=0.1", {"mu1": 0.1, "mu2": 0.1}, "finished", 2, 1.5, 0.75, reports=((1, 0.5), (2, 0.75))
+    )
     second = Trial("mu1=1.0,mu2=0.1", {"mu1": 1.0, "mu2": 0.1}, "failed", error="no", number=1)
-    folder.note("fedmr", {"space": {"mu1": [0.1, 1.0], "mu2": [0.1]}, "budget": 2, "chosen": first.as_dict(),
-                          "trials": [first.as_dict(), second.as_dict()], "cost": {"trials": 2, "rounds": 2, "seconds": 1.5},
-                          "final": [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}]})  # fmt: skip
+    folder.note(
+        "fedmr",
+        {
+            "space": {"mu1": [0.1, 1.0], "mu2": [0.1]},
+            "budget": 2,
+            "chosen": first.as_dict(),
+            "trials": [first.as_dict(), second.as_dict()],
+            "cost": {"trials": 2, "rounds": 2, "seconds": 1.5},
+            "final": [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}],
+        },
+    )
     return path
 
 
@@ -49,7 +63,9 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edited(sweep: Path, place: str, value: Any) -> None:
-    """Put another value at a place such as methods.fedmr.trials.0.score into sweep.json; ... leaves the key out."""
+    """Put another value at a place such as methods.fedmr.trials.0.score into sweep.json; ... leaves the
+    key out.
+    """
     about = json.loads((sweep / "sweep.json").read_text())
     *above, last = place.split(".")
     inner = about
@@ -73,14 +89,25 @@ def refused(cli: Cli, sweep: Path, why: str) -> None:
 def test_what_raffed_writes_is_read(sweep: Path) -> None:
     about = read_sweep(sweep)
     assert about["methods"]["fedmr"]["budget"] == 2
-    assert [Trial.from_dict(one).as_dict() for one in about["methods"]["fedmr"]["trials"]] == about["methods"]["fedmr"]["trials"]
+    assert [Trial.from_dict(one).as_dict() for one in about["methods"]["fedmr"]["trials"]] == about[
+        "methods"
+    ]["fedmr"]["trials"]
     assert stored_request(sweep).grid == {"mu1": [0.1, 1.0], "mu2": [0.1]}
 
 
 WRONG = {  # place → values that do not belong there
     "schema": [..., None, "1", 2, 99, 0],
     "request": [..., [], None, "x"],
-    "request.base": [[], None, 7, {}, {"data": 3}, {"data": {"validation": "a"}}, {"method": "fedavg"}, {"x": 1}],
+    "request.base": [
+        [],
+        None,
+        7,
+        {},
+        {"data": 3},
+        {"data": {"validation": "a"}},
+        {"method": "fedavg"},
+        {"x": 1},
+    ],
     "request.methods": [..., [], None, "fedmr", ["../../etc"], ["nothing"], [["fedmr"]], ["fedmr", ""]],
     "request.args": [None, [], {"fedmr": 3}],
     "request.grid": [None, [], {"mu1": 3}, {"runtime.address": ["10.0.0.1:6379"]}, {"nothing.at": [1]}],
@@ -124,7 +151,8 @@ def test_the_message_says_where_what_and_what_is_wanted(sweep: Path) -> None:
     with pytest.raises(RunFolderError) as raised:
         read_sweep(sweep)
     assert str(raised.value) == (
-        f"{sweep}/sweep.json: methods.fedmr.trials[1].score is a text ('high'), wanted a number; put back the file as it was, "
+        f"{sweep}/sweep.json: methods.fedmr.trials[1].score is a text ('high'), wanted a number; put back "
+        f"the file as it was, "
         "or start the sweep in a new folder"
     )
 
@@ -153,10 +181,19 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is not JSON"),
     "cut off": (lambda path: path.write_bytes(b'{"schema": 1, "req'), "is not JSON"),
     "not UTF-8": (lambda path: path.write_bytes(b'{"schema": "\xff"}'), "is not UTF-8"),
-    "half a character": (lambda path: path.write_bytes(b'{"schema": 1, "meaning": "\\ud800"}'), "half a character"),
+    "half a character": (
+        lambda path: path.write_bytes(b'{"schema": 1, "meaning": "\\ud800"}'),
+        "half a character",
+    ),
     "deeply nested": (lambda path: path.write_bytes(b'{"schema":' + b"[" * 100_000), "nested too deeply"),
-    "nested more than it is written": (lambda p: p.write_bytes(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"), "nested too deeply"),
-    "a number of 400 digits": (lambda path: path.write_bytes(b'{"schema": 1' + b"0" * 400 + b"}"), "more than 64 bits"),
+    "nested more than it is written": (
+        lambda p: p.write_bytes(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"),
+        "nested too deeply",
+    ),
+    "a number of 400 digits": (
+        lambda path: path.write_bytes(b'{"schema": 1' + b"0" * 400 + b"}"),
+        "more than 64 bits",
+    ),
     "NaN": (lambda path: path.write_bytes(b'{"schema": NaN}'), "not finite"),
     "a list": (lambda path: path.write_bytes(b"[]"), "holds a list"),
 }
@@ -231,7 +268,10 @@ def test_of_the_runtime_a_sweep_remembers_what_its_bits_depend_on_and_nothing_el
         (["--trials", 3], "--trials"),
         (["--scheduler", "asha"], "--scheduler"),
         (["--seed", 0], "--seed"),
-        (["--search", "grid", "--select", "global", "--protocol", "validation"], "--select, --protocol, --search"),
+        (
+            ["--search", "grid", "--select", "global", "--protocol", "validation"],
+            "--select, --protocol, --search",
+        ),
     ],
 )
 def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
@@ -243,8 +283,17 @@ def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("link", ["fedmr", "fedmr/trials", "fedmr/final", "fedmr/damaged", "fedmr/trials/mu1=0.1,mu2=0.1",
-                                  "fedmr/final/seed-1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "link",
+    [
+        "fedmr",
+        "fedmr/trials",
+        "fedmr/final",
+        "fedmr/damaged",
+        "fedmr/trials/mu1=0.1,mu2=0.1",
+        "fedmr/final/seed-1",
+    ],
+)
 def test_links_that_lead_out_of_the_folder_are_refused_and_nothing_there_is_touched(
     link: str,
     sweep: Path,
@@ -271,5 +320,7 @@ def test_sweep_json_is_never_written_through_a_link(name: str, sweep: Path, tmp_
     before = outside.read_bytes()
     (sweep / name).symlink_to(outside)
     with contextlib.suppress(RunFolderError):  # what leads out is not read either
-        SweepFolder(sweep, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=True)
+        SweepFolder(
+            sweep, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=True
+        )
     assert outside.read_bytes() == before

@@ -15,9 +15,12 @@ from raffed.experiments.tuning.trainable import TrialTask, federation
 from raffed.results import read_run
 
 BASE = RunConfig(
-    data=Data(split="p4c5", validation=0.2), model=Model("mlp", {"hidden": [8]}), local=Local(epochs=1),
-    federation=Federation(rounds=2), runtime=Runtime(execution="serial"),
-)  # fmt: skip
+    data=Data(split="p4c5", validation=0.2),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(epochs=1),
+    federation=Federation(rounds=2),
+    runtime=Runtime(execution="serial"),
+)
 
 
 @pytest.fixture
@@ -45,7 +48,9 @@ def test_a_final_run_of_an_earlier_choice_is_run_again(tmp_path: Path, reports: 
     assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
 
 
-def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
+def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(
+    tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
     kept = repeat(tmp_path, 0.1)
     before = (kept / "run.json").stat().st_mtime_ns
     told = len(reports)
@@ -54,8 +59,12 @@ def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(tmp_path: Pa
     assert reports[told:] == reports[:told] != []
 
 
-def test_what_auto_chose_is_no_other_run(tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe's stacks are in the run's identity; asked again, with or without auto, they are not asked for."""
+def test_what_auto_chose_is_no_other_run(
+    tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe's stacks are in the run's identity; asked again, with or without auto, they are not asked
+    for.
+    """
     from raffed.runtime import autosize
 
     monkeypatch.setattr(autosize, "measure", lambda *_: None)

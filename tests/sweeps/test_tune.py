@@ -40,7 +40,11 @@ def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_tw
         assert [one["seed"] for one in about["final"]] == [1, 2]
         for one in about["final"]:
             run = read_run(swept / one["folder"])
-            assert (run["state"], run["config"]["data"]["validation"], run["config"]["seed"]) == ("finished", 0.0, one["seed"])
+            assert (run["state"], run["config"]["data"]["validation"], run["config"]["seed"]) == (
+                "finished",
+                0.0,
+                one["seed"],
+            )
             assert run["config"]["method"] == method
             assert run["config"]["local"]["lr"] == 0.05
 
@@ -73,7 +77,9 @@ def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Pa
     assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
 
 
-def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(tmp_path: Path, cli: Cli) -> None:
+def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(
+    tmp_path: Path, cli: Cli
+) -> None:
     assert cli("tune", "--method", "fedavg", "--seeds", 1, *QUICK, "--out", tmp_path / "a").code == 0
     about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
     assert [trial["name"] for trial in about["trials"]] == ["defaults"]
@@ -81,9 +87,31 @@ def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_se
 
 
 @pytest.mark.slow
-def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
-    done = cli("tune", "--method", "fedmr", "--set", "mu2=0.1", "--grid", "mu1=0.01", "--grid", "local.lr=0.05", "--seeds", 1,
-               "--local-test", 0.2, "--clip-norm", "1e9", "--actors", 2, *QUICK, "--out", tmp_path / "b")  # fmt: skip
+def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(
+    swept: Path, tmp_path: Path, cli: Cli
+) -> None:
+    done = cli(
+        "tune",
+        "--method",
+        "fedmr",
+        "--set",
+        "mu2=0.1",
+        "--grid",
+        "mu1=0.01",
+        "--grid",
+        "local.lr=0.05",
+        "--seeds",
+        1,
+        "--local-test",
+        0.2,
+        "--clip-norm",
+        "1e9",
+        "--actors",
+        2,
+        *QUICK,
+        "--out",
+        tmp_path / "b",
+    )
     assert done.code == 0
     name = "mu1=0.01,local.lr=0.05"
     actors, serial = (folder / "fedmr" / "trials" / name for folder in (tmp_path / "b", swept))
@@ -93,8 +121,25 @@ def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(swe
 
 @pytest.mark.slow
 def test_asha_ends_bad_trials_early_and_still_chooses_a_finished_one(tmp_path: Path, cli: Cli) -> None:
-    done = cli("tune", "--method", "fedprox", "--grid", "mu=0.01,1.0,300.0,1000.0", "--scheduler", "asha",
-               "--seeds", 1, "--rounds", 9, "--at-once", 1, *QUICK[:4], *QUICK[6:], "--out", tmp_path / "a")  # fmt: skip
+    done = cli(
+        "tune",
+        "--method",
+        "fedprox",
+        "--grid",
+        "mu=0.01,1.0,300.0,1000.0",
+        "--scheduler",
+        "asha",
+        "--seeds",
+        1,
+        "--rounds",
+        9,
+        "--at-once",
+        1,
+        *QUICK[:4],
+        *QUICK[6:],
+        "--out",
+        tmp_path / "a",
+    )
     assert done.code == 0
     about = read_sweep(tmp_path / "a")["methods"]["fedprox"]
     assert min(trial["rounds"] for trial in about["trials"]) < 9
@@ -109,7 +154,12 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
     about = read_sweep(tmp_path / "a")
     best = about["methods"]["fedrs"]["chosen"]
     rows = read_metrics(tmp_path / "a" / "fedrs" / "trials" / best["name"]).to_pandas()
-    last = rows[(rows["split"] == "test") & rows["class"].isna() & (rows["metric"] == "accuracy") & (rows["round"] == 2)]
+    last = rows[
+        (rows["split"] == "test")
+        & rows["class"].isna()
+        & (rows["metric"] == "accuracy")
+        & (rows["round"] == 2)
+    ]
     assert best["score"] == last["value"].item()
     assert "final" not in about["methods"]["fedrs"]
 
@@ -117,10 +167,29 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
-def test_a_signal_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+def test_a_signal_stops_the_search_chooses_nothing_and_says_how_to_go_on(
+    tmp_path: Path, number: int, code: int
+) -> None:
     out = tmp_path / "a"
-    words = [sys.executable, "-m", "raffed", "tune", "--method", "fedavg", "--grid", "local.lr=0.01,0.1", "--at-once", "1",
-             "--seeds", "1", *QUICK, "--rounds", "100000", "--out", str(out)]  # fmt: skip
+    words = [
+        sys.executable,
+        "-m",
+        "raffed",
+        "tune",
+        "--method",
+        "fedavg",
+        "--grid",
+        "local.lr=0.01,0.1",
+        "--at-once",
+        "1",
+        "--seeds",
+        "1",
+        *QUICK,
+        "--rounds",
+        "100000",
+        "--out",
+        str(out),
+    ]
     started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     first = out / "fedavg" / "trials" / "local.lr=0.01"
     deadline = time.monotonic() + 120
@@ -137,7 +206,19 @@ def test_a_signal_stops_the_search_chooses_nothing_and_says_how_to_go_on(tmp_pat
 
 
 def command(out: Path, *more: str) -> list[str]:
-    words = ["tune", "--method", "fedmr", "--dataset", "digits", "--split", "p4c5", "--rounds", "6", "--epochs", "2"]
+    words = [
+        "tune",
+        "--method",
+        "fedmr",
+        "--dataset",
+        "digits",
+        "--split",
+        "p4c5",
+        "--rounds",
+        "6",
+        "--epochs",
+        "2",
+    ]
     words += ["--checkpoint-every", "2", "--seeds", "1", "--json", *more, "--out", str(out)]
     return [sys.executable, "-m", "raffed", *words]
 
@@ -149,8 +230,12 @@ ENDED = ("finished", "stopped")  # the second: of a run that ASHA ended
 
 
 def killed_after(count: int, words: list[str], trials: Path) -> set[str]:
-    """Start a sweep, kill it when the runs of `count` trials have ended, and return the names of those that are finished."""
-    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    """Start a sweep, kill it when the runs of `count` trials have ended, and return the names of those
+    that are finished.
+    """
+    started = subprocess.Popen(
+        words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     deadline = time.monotonic() + 300
     while sum(_state(path) in ENDED for path in trials.glob("*")) < count and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -167,18 +252,25 @@ def resume(out: Path) -> None:
 
 def outcomes(about: dict[str, Any]) -> list[tuple[Any, ...]]:
     """What a search found, without its times and the order in which it was found out."""
-    return [tuple(trial[name] for name in ("number", "name", "state", "rounds", "score")) for trial in about["trials"]]
+    return [
+        tuple(trial[name] for name in ("number", "name", "state", "rounds", "score"))
+        for trial in about["trials"]
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", ["--scheduler asha", "--search optuna", "--search optuna --scheduler asha"])
+@pytest.mark.parametrize(
+    "learner", ["--scheduler asha", "--search optuna", "--search optuna --scheduler asha"]
+)
 def test_a_killed_search_that_learns_goes_on_to_the_trials_and_the_choice_of_one_that_was_not_killed(
     learner: str, tmp_path: Path
 ) -> None:
     if "optuna" in learner:
         pytest.importorskip("optuna")
     more = [*learner.split(), "--trials", "6", "--at-once", "1"]
-    subprocess.run(command(tmp_path / "whole", *more), check=True, env=QUIET, capture_output=True, timeout=600)
+    subprocess.run(
+        command(tmp_path / "whole", *more), check=True, env=QUIET, capture_output=True, timeout=600
+    )
     trials = tmp_path / "s" / "fedmr" / "trials"
     finished = killed_after(3, command(tmp_path / "s", *more), trials)
     assert 1 <= len(finished) <= 3
@@ -194,7 +286,9 @@ def test_a_killed_search_that_learns_goes_on_to_the_trials_and_the_choice_of_one
 
 
 @pytest.mark.slow
-def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(tmp_path: Path) -> None:
+def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(
+    tmp_path: Path,
+) -> None:
     subprocess.run(command(tmp_path / "whole"), check=True, env=QUIET, capture_output=True, timeout=600)
     trials = tmp_path / "killed" / "fedmr" / "trials"
     assert 4 <= len(killed_after(4, command(tmp_path / "killed"), trials)) < 9

@@ -6,7 +6,11 @@ import json
 import pickle
 from pathlib import Path
 
-STATES = ("experiment_state-2026-01-01_00-00-00.json", "basic-variant-state-2026-01-01_00-00-00.json", "search_gen_state-x.json")
+STATES = (
+    "experiment_state-2026-01-01_00-00-00.json",
+    "basic-variant-state-2026-01-01_00-00-00.json",
+    "search_gen_state-x.json",
+)
 PICKLES = ("tuner.pkl", "trainable.pkl", "searcher-state-x.pkl", "error.pkl", "params.pkl")
 
 
@@ -21,11 +25,20 @@ class Trap:
 
 
 def plant(sweep: Path, sprung: Path) -> list[Path]:
-    """Put traps wherever Tune could have left something in a sweep over FedMR and FedAvg; `sprung` is what they make."""
+    """Put traps wherever Tune could have left something in a sweep over FedMR and FedAvg; `sprung` is
+    what they make.
+    """
     raw = pickle.dumps(Trap(sprung))
     state = json.dumps({"trial_data": [], "stats": {"_type": "CLOUDPICKLE_FALLBACK", "value": raw.hex()}})
     planted = []
-    places = [sweep, *(sweep / method / name for method in ("fedmr", "fedavg") for name in ("", "search", "repeat", "trials"))]
+    places = [
+        sweep,
+        *(
+            sweep / method / name
+            for method in ("fedmr", "fedavg")
+            for name in ("", "search", "repeat", "trials")
+        ),
+    ]
     for place in places:
         place.mkdir(parents=True, exist_ok=True)
         for name in PICKLES:

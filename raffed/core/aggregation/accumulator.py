@@ -1,4 +1,6 @@
-"""Uploads folded into partial sums: what an actor returns for all its clients, and how the driver joins them."""
+"""Uploads folded into partial sums: what an actor returns for all its clients, and how the driver joins
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from raffed.errors import UsageError
 
 @dataclass
 class PartialSum:
-    """One actor's partial sums of one round, ready to travel: int64 buffers, summed messages, and single messages.
+    """One actor's partial sums of one round, ready to travel: int64 buffers, summed messages, and single
+    messages.
 
-    `each`: slot → [(client, message)] of the Wires that are not Summable (rules that truly need every client).
+        `each`: slot → [(client, message)] of the Wires that are not Summable (rules that truly need every
+        client).
     """
 
     w: NDArray[np.int64] | None = None
@@ -33,7 +37,8 @@ class PartialSum:
 class UploadAccumulator:
     """Σ over clients of one round; the result has the same bits for any order and any grouping.
 
-    `keep`: keep the uploads themselves as well, for a server rule that needs each (ServerRule.each); slot "server".
+    `keep`: keep the uploads themselves as well, for a server rule that needs each (ServerRule.each); slot
+    "server".
     """
 
     def __init__(self, keep: bool = False) -> None:
@@ -43,10 +48,14 @@ class UploadAccumulator:
         self._each: dict[str, list[tuple[int, Wire]]] = {}
 
     def add(self, client: int, weight: float, upload: Upload, where: str) -> None:
-        """Add p_i · (w_i, b_i) and the messages of one client. `where` opens the message of a NumericsError."""
+        """Add p_i · (w_i, b_i) and the messages of one client. `where` opens the message of a
+        NumericsError.
+        """
         self.add_all([client], [weight], [upload], where)
 
-    def add_all(self, clients: Sequence[int], weights: Sequence[float], uploads: Sequence[Upload], where: str) -> None:
+    def add_all(
+        self, clients: Sequence[int], weights: Sequence[float], uploads: Sequence[Upload], where: str
+    ) -> None:
         """Several clients at once; the same sums as one by one."""
         whos = [f"{where}, client {client}" for client in clients]
         self._w.add_all([one.w for one in uploads], weights, whos)
@@ -64,7 +73,8 @@ class UploadAccumulator:
         """Put the mask of a client that was added over every sum; a UsageError if something else was sent."""
         if self._each:
             raise UsageError(
-                f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, masks hide all but sums; "
+                f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, masks hide "
+                f"all but sums; "
                 "use a method whose messages are summed, or no masks"
             )
         self._w.add_mask(mask, "w")

@@ -1,9 +1,10 @@
-"""Exact sums over clients: the same bits for any order, any grouping and any number of actors  (docs/design.md §3).
+"""Exact sums over clients: the same bits for any order, any grouping and any number of actors
+(docs/design.md §3).
 
-Float addition depends on order, so it is not used between clients. A contribution `p_i · w_i` is rounded once to an
-integer multiple of 2^-bits and added as int64, which is exact and associative. Against a float64 sum the error is at
-most 2^-(bits+1) per client, below float32's last bit for weights above 2^-20. It is the arithmetic of secure
-aggregation as well.
+Float addition depends on order, so it is not used between clients. A contribution `p_i · w_i` is rounded once
+to an integer multiple of 2^-bits and added as int64, which is exact and associative. Against a float64 sum
+the error is at most 2^-(bits+1) per client, below float32's last bit for weights above 2^-20. It is the
+arithmetic of secure aggregation as well.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ from raffed.errors import NumericsError
 
 BITS = 44
 BLOCK = 1 << 18  # numbers of small points rounded at a time: fewer, and operations cost more than they do
-SLICE = 1 << 16  # numbers of a large point rounded at a time: with more, their float64 leaves the cache between operations
-REACH = 2.0 ** (52 - BITS)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
+SLICE = (
+    1 << 16
+)  # numbers of a large point rounded at a time: with more, their float64 leaves the cache between operations
+REACH = 2.0 ** (
+    52 - BITS
+)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
 
 
 def together(size: int) -> int:
@@ -34,10 +39,12 @@ def together(size: int) -> int:
 
 
 def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
-    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that broadcast.
+    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that
+    broadcast.
 
-    Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are checked, not the
-    products: means of values inside the range stay inside it, so weights that add up to 1 cannot make a sum wrap round.
+        Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are
+        checked, not the products: means of values inside the range stay inside it, so weights that add up to
+        1 cannot make a sum wrap round.
     """
     _largest(values.detach(), bits, what)
     return _rounded(values.detach(), weight, bits).to(torch.int64)
@@ -70,14 +77,16 @@ def from_fixed(total: Tensor, bits: int) -> Tensor:
     return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
 
 
-Exported = tuple[Summable, list[NDArray[np.int64]], int, bool]  # message without numbers, totals, how many, hidden
+Exported = tuple[
+    Summable, list[NDArray[np.int64]], int, bool
+]  # message without numbers, totals, how many, hidden
 
 
 class PointSum:
     """Σ p_i · w_i of flat buffers, for weights and buffers.
 
-    The whole multiples of 2^-BITS are gathered in float64, which is exact while Σ p_i · max|w_i| stays within REACH and a third
-    of the work, then added to int64; a point that is larger is added to int64 by itself.
+    The whole multiples of 2^-BITS are gathered in float64, which is exact while Σ p_i · max|w_i| stays within
+    REACH and a third of the work, then added to int64; a point that is larger is added to int64 by itself.
     """
 
     def __init__(self) -> None:
@@ -119,7 +128,9 @@ class PointSum:
         return self._total
 
     def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
-        """Add several points: the same integers as one by one, in few operations where the points are small."""
+        """Add several points: the same integers as one by one, in few operations where the points are
+        small.
+        """
         per_point = points[0].layout.size
         if not per_point:  # no buffers
             self._settle(torch.zeros(0, dtype=torch.int64))
@@ -136,7 +147,9 @@ class PointSum:
                 reach = float(p.sum()) * _largest(flats, BITS, whats[i])
             except NumericsError:
                 for point, weight, what in zip(points, weights, whats, strict=True):
-                    self.add(point, weight, what)  # again, one by one, so that the message names the client and the tensor
+                    self.add(
+                        point, weight, what
+                    )  # again, one by one, so that the message names the client and the tensor
                 raise
             if reach > REACH:
                 self._settle(to_fixed(flats, p[:, None], BITS, whats[i]).sum(0))
@@ -150,7 +163,9 @@ class PointSum:
         total.add_(mask.of(part, total))
 
     def merge(self, other: NDArray[np.int64] | None) -> None:
-        """Add another partial sum, as it came from an actor: read where it lies, copied only if it is the first."""
+        """Add another partial sum, as it came from an actor: read where it lies, copied only if it is the
+        first.
+        """
         if other is None:
             return
         total = self._settle()
@@ -184,7 +199,9 @@ class WireSum:
         leaves = [torch.as_tensor(leaf) for leaf in _leaves(wire)]
         bits = wire.fraction_bits
         where = f"{what}, {type(wire).__name__}"
-        fixed = [to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves]
+        fixed = [
+            to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves
+        ]
         self._add(wire, [x.cpu() for x in fixed], 1, where)
 
     def add_mask(self, mask: Mask, part: str) -> None:
@@ -195,13 +212,17 @@ class WireSum:
     def merge(self, other: Exported) -> None:
         wire, totals, count, hidden = other
         self.hidden = self.hidden or hidden
-        self._add(wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}")
+        self._add(
+            wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}"
+        )
 
     def _add(self, wire: Summable, fixed: list[Tensor], count: int, where: str) -> None:
         if self.count:
             fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
             if not self.hidden and _excess(fixed):
-                raise _outside(where, wire.fraction_bits)  # two in range cannot wrap round, so this sees every excess
+                raise _outside(
+                    where, wire.fraction_bits
+                )  # two in range cannot wrap round, so this sees every excess
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count
@@ -227,8 +248,12 @@ def _excess(totals: Sequence[Tensor]) -> bool:
 
 
 def _template(wire: Summable) -> Summable:
-    """The message without its numbers: types and names, so that a partial sum shows no single client's message."""
-    emptied: Summable = pytree.tree_map(lambda x: torch.empty(0, dtype=x.dtype) if isinstance(x, Tensor) else type(x)(0), wire)
+    """The message without its numbers: types and names, so that a partial sum shows no single client's
+    message.
+    """
+    emptied: Summable = pytree.tree_map(
+        lambda x: torch.empty(0, dtype=x.dtype) if isinstance(x, Tensor) else type(x)(0), wire
+    )
     return emptied
 
 

@@ -1,4 +1,6 @@
-"""A plan of faults carried out: who is struck, what a damaged upload looks like, and that the server refuses it."""
+"""A plan of faults carried out: who is struck, what a damaged upload looks like, and that the server
+refuses it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> 
 def damaged(upload: Upload, how: str, seed: int, round: int, client: int) -> Upload:
     """The upload with one of its float numbers spoilt; which one is drawn. One without any stays as it is."""
     leaves, spec = pytree.tree_flatten(upload)
-    wounded = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()]
+    wounded = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+    ]
     if not wounded:
         return upload
     generator = seeds.rng(seed, "faults", round, client, 1)

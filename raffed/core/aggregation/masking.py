@@ -13,13 +13,18 @@ from raffed.core import seeds
 
 
 class Mask:
-    """One client's masks of a round: Σ_{j>i} m_ij − Σ_{j<i} m_ij mod 2^64, m_ij uniform, from the stream of the pair.
+    """One client's masks of a round: Σ_{j>i} m_ij − Σ_{j<i} m_ij mod 2^64, m_ij uniform, from the stream of
+    the pair.
 
-    Over all `peers` (the clients whose uploads count) they add up to 0.
+        Over all `peers` (the clients whose uploads count) they add up to 0.
     """
 
     def __init__(self, seed: int, round: int, client: int, peers: Sequence[int]) -> None:
-        self._key, self._client, self._others = (seed, round), client, [peer for peer in peers if peer != client]
+        self._key, self._client, self._others = (
+            (seed, round),
+            client,
+            [peer for peer in peers if peer != client],
+        )
 
     def of(self, part: str, like: Tensor) -> Tensor:
         """The mask of one buffer: int64, shape and device of `like`; `part` names it."""

@@ -1,4 +1,6 @@
-"""Channels of zeros between two convolutions that have few, so that what lies between them works on whole vectors."""
+"""Channels of zeros between two convolutions that have few, so that what lies between them works on whole
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ VECTOR = 8  # float32 numbers in a register of AVX2
 
 
 class FilledConv2d(nn.Conv2d):
-    """A Conv2d whose weights and biases are filled up with zeros for `more_in` input and `more_out` output channels.
+    """A Conv2d whose weights and biases are filled up with zeros for `more_in` input and `more_out` output
+    channels.
 
-    Its parameters know nothing of them: they have the shapes, and get the gradients, of a plain Conv2d.
+        Its parameters know nothing of them: they have the shapes, and get the gradients, of a plain Conv2d.
     """
 
     def __init__(self, *args: Any, more_in: int = 0, more_out: int = 0, **kwargs: Any) -> None:
@@ -30,12 +33,13 @@ class FilledConv2d(nn.Conv2d):
 
 
 def fill_channels(module: nn.Module) -> int:
-    """Fill up the channels between every two convolutions of a Sequential to VECTOR, where there are fewer and nothing but ReLUs
-    and max-pools between the two; how many such places were found.
+    """Fill up the channels between every two convolutions of a Sequential to VECTOR, where there are fewer
+    and nothing but ReLUs and max-pools between the two; how many such places were found.
 
-    The channels hold 0 and have no weight in what follows, so outputs and gradients are what they were, but for the order in
-    which a kernel adds. Layers with hooks stay. On one core, 64 images of 32x32: a max-pool over 8 channels, channels last,
-    takes 0.7 ms forwards and backwards, over 6 1.1; the convolution before it 1.5 and 2.6; LeNet's step 6.2 and 7.0.
+    The channels hold 0 and have no weight in what follows, so outputs and gradients are what they were, but
+    for the order in which a kernel adds. Layers with hooks stay. On one core, 64 images of 32x32: a max-pool
+    over 8 channels, channels last, takes 0.7 ms forwards and backwards, over 6 1.1; the convolution before it
+    1.5 and 2.6; LeNet's step 6.2 and 7.0.
     """
     places = 0
     for inner in (m for m in module.modules() if isinstance(m, nn.Sequential)):
@@ -57,9 +61,18 @@ def fill_channels(module: nn.Module) -> int:
 def _filled(conv: nn.Conv2d, *, more_in: int = 0, more_out: int = 0) -> FilledConv2d:
     """With the parameters of `conv` themselves, and the channels that it may have already."""
     made = FilledConv2d(
-        conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
-        conv.bias is not None, conv.padding_mode, device="meta",
-        more_in=more_in + getattr(conv, "more_in", 0), more_out=more_out + getattr(conv, "more_out", 0),
-    )  # fmt: skip
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        conv.stride,
+        conv.padding,
+        conv.dilation,
+        conv.groups,
+        conv.bias is not None,
+        conv.padding_mode,
+        device="meta",
+        more_in=more_in + getattr(conv, "more_in", 0),
+        more_out=more_out + getattr(conv, "more_out", 0),
+    )
     made.weight, made.bias = conv.weight, conv.bias
     return made.train(conv.training)

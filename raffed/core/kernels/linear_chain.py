@@ -1,8 +1,10 @@
-"""Networks of linear layers without torch's modules around them: one client at a time, or k clients by batched products.
+"""Networks of linear layers without torch's modules around them: one client at a time, or k clients by
+batched products.
 
-vmap makes the same products, but every operation goes through torch.func, which for small layers takes longer than the
-product: a step of 50 clients with an MLP of 4,810 weights takes 1.8 ms under vmap, 0.9 so. For the same reason the gradients of
-the cross-entropy alone are written out, without autograd's graph: a batch of 16 takes 77 µs instead of 142 (an AMD EPYC).
+vmap makes the same products, but every operation goes through torch.func, which for small layers takes longer
+than the product: a step of 50 clients with an MLP of 4,810 weights takes 1.8 ms under vmap, 0.9 so. For the
+same reason the gradients of the cross-entropy alone are written out, without autograd's graph: a batch of 16
+takes 77 µs instead of 142 (an AMD EPYC).
 """
 
 from __future__ import annotations
@@ -41,19 +43,24 @@ ELEMENTWISE: dict[type[nn.Module], Elementwise] = {
 
 @dataclass(frozen=True)
 class Product:
-    """How a linear layer's x, W and b (or None) become y. gradients: (∂y, x, W, wanted) → the gradients by x, W and b that are
-    wanted, in the bits of autograd's."""
+    """How a linear layer's x, W and b (or None) become y. gradients: (∂y, x, W, wanted) → the gradients by x,
+    W and b that are wanted, in the bits of autograd's.
+    """
 
     of: Make
     gradients: Callable[[Tensor, Tensor, Tensor, Wanted], tuple[Tensor | None, ...]]
 
 
 def _stacked(columns: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Columns [g, I, B] of g clients → [g, O, B], so that the gradient of a weight [g, O, I] comes in the weight's own order."""
+    """Columns [g, I, B] of g clients → [g, O, B], so that the gradient of a weight [g, O, I] comes in the
+    weight's own order.
+    """
     return torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias[..., None], weight, columns)
 
 
-def _stacked_gradients(g: Tensor, columns: Tensor, weight: Tensor, wanted: Wanted) -> tuple[Tensor | None, ...]:
+def _stacked_gradients(
+    g: Tensor, columns: Tensor, weight: Tensor, wanted: Wanted
+) -> tuple[Tensor | None, ...]:
     of_columns, of_weight, of_bias = wanted
     return (
         torch.bmm(weight.mT, g) if of_columns else None,
@@ -70,9 +77,10 @@ STACKED = Product(_stacked, _stacked_gradients)
 
 
 class LinearChain:
-    """A body that flattens its input and is linear and element-wise layers from there on; then the head, which is linear.
+    """A body that flattens its input and is linear and element-wise layers from there on; then the head,
+    which is linear.
 
-    `layers`: of the body, the name of a linear one, or an element-wise one.
+        `layers`: of the body, the name of a linear one, or an element-wise one.
     """
 
     def __init__(self, layers: tuple[str | Elementwise, ...], product: Product) -> None:
@@ -80,19 +88,26 @@ class LinearChain:
         self._product = product
 
     def alone(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits [B, C], z [B, D]) of a batch x [B, ...]: the operations of the modules, so the same bits."""
+        """(logits [B, C], z [B, D]) of a batch x [B, ...]: the operations of the modules, so the same
+        bits.
+        """
         *_, z, logits = self._values(self._product, w, x.flatten(1))
         return logits, z
 
     def stacked(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] under their weights, each [g, ...]."""
+        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] under their weights, each
+        [g, ...].
+        """
         *_, z, logits = self._values(STACKED, w, x.flatten(2).mT)
         return logits.mT, z.mT
 
     @torch.no_grad()
-    def gradients(self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
-        """The cross-entropy of a batch x [B, ...], y [B], and its gradients by the weights `names`, in their order: the bits of
-        autograd's."""
+    def gradients(
+        self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The cross-entropy of a batch x [B, ...], y [B], and its gradients by the weights `names`, in their
+        order: the bits of autograd's.
+        """
         values = self._values(self._product, w, x.flatten(1))
         loss, g = _cross_entropy(values[-1], y)
         return loss, self._descended(self._product, w, values, g, names)
@@ -117,7 +132,12 @@ class LinearChain:
         return values
 
     def _descended(
-        self, product: Product, w: Mapping[str, Tensor], values: list[Tensor], g: Tensor, names: Collection[str]
+        self,
+        product: Product,
+        w: Mapping[str, Tensor],
+        values: list[Tensor],
+        g: Tensor,
+        names: Collection[str],
     ) -> list[Tensor]:
         """The gradients by `names`, from the one by the logits, layer by layer down to the lowest of them."""
         found: dict[str, Tensor] = {}
@@ -137,7 +157,9 @@ class LinearChain:
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """maths.cross_entropy of logits [..., B, C], and its gradient by them: −1/B at the label, through log_softmax."""
+    """maths.cross_entropy of logits [..., B, C], and its gradient by them: −1/B at the label, through
+    log_softmax.
+    """
     scores = torch.log_softmax(logits, -1)
     loss = F.nll_loss(scores, y) if scores.dim() == 2 else mean_nll(scores, y)
     at_label = torch.zeros_like(scores).scatter_(-1, y[..., None], -1.0 / y.shape[-1])
@@ -145,7 +167,9 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def chain_of(module: nn.Module) -> LinearChain | None:
-    """The network as a chain; None if it has any other layer, or one with hooks. Exact types: a subclass may do else."""
+    """The network as a chain; None if it has any other layer, or one with hooks. Exact types: a subclass
+    may do else.
+    """
     body, head = list(_leaves("body", module.get_submodule("body"))), type(module.get_submodule("head"))
     if not body or not _flattens(body[0][1]) or head not in PRODUCTS or hooked(*module.modules()):
         return None

@@ -1,4 +1,6 @@
-"""Max-pooling by the kernel in _maxpool.c, where it was built: torch's bits, in a third to two thirds of its time."""
+"""Max-pooling by the kernel in _maxpool.c, where it was built: torch's bits, in a third to two thirds of
+its time.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ KINDS = (torch.float32, torch.bfloat16)
 
 
 class MaxPool2d(nn.MaxPool2d):
-    """An nn.MaxPool2d of 2 x 2 windows, and of the ReLU behind it where `relu`: the same bits, forwards and backwards.
+    """An nn.MaxPool2d of 2 x 2 windows, and of the ReLU behind it where `relu`: the same bits, forwards and
+    backwards.
 
-    On a core of an AMD EPYC with AVX-512, 64 images, both ways, channels last: 64 x 32 x 32 2.8 ms instead of 4.6 in float32, 1.7
-    instead of 4.4 in bfloat16; 8 x 28 x 28 0.17 instead of 0.48, and 0.12 instead of 0.66. Whatever the kernel does not take is
-    torch's: other devices, types and memory orders, torch.func's transforms, several threads.
+        On a core of an AMD EPYC with AVX-512, 64 images, both ways, channels last: 64 x 32 x 32 2.8 ms
+        instead of 4.6 in float32, 1.7 instead of 4.4 in bfloat16; 8 x 28 x 28 0.17 instead of 0.48, and 0.12
+        instead of 0.66. Whatever the kernel does not take is torch's: other devices, types and memory orders,
+        torch.func's transforms, several threads.
     """
 
     relu = False
@@ -41,8 +45,9 @@ class MaxPool2d(nn.MaxPool2d):
 
 
 def choose_pools(module: nn.Module) -> int:
-    """Let every plain 2 x 2 max-pool without hooks in a Sequential work by the kernel, together with a ReLU right behind it; how
-    many there are. Layers keep their names: what stands where the ReLU stood passes on."""
+    """Let every plain 2 x 2 max-pool without hooks in a Sequential work by the kernel, together with a ReLU
+    right behind it; how many there are. Layers keep their names: what stands where the ReLU stood passes on.
+    """
     found = 0
     for inner in (m for m in module.modules() if isinstance(m, nn.Sequential)):
         layers: Any = inner._modules
@@ -51,7 +56,11 @@ def choose_pools(module: nn.Module) -> int:
                 layers[name] = MaxPool2d(2).train(layer.training)
                 found += 1
         for first, second in pairwise(layers):
-            if type(layers[first]) is MaxPool2d and type(layers[second]) is nn.ReLU and not hooked(layers[second]):
+            if (
+                type(layers[first]) is MaxPool2d
+                and type(layers[second]) is nn.ReLU
+                and not hooked(layers[second])
+            ):
                 layers[first].relu, layers[second] = True, nn.Identity()
     return found
 
@@ -65,7 +74,9 @@ def _two_by_two(layer: nn.Module) -> bool:
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether the kernel takes x [N, C, H, W]: on the CPU, channels last, C of whole vectors; one thread, as it works alone."""
+    """Whether the kernel takes x [N, C, H, W]: on the CPU, channels last, C of whole vectors; one thread,
+    as it works alone.
+    """
     return (
         x.dim() == 4
         and x.dtype in KINDS
@@ -86,7 +97,9 @@ class _Pool(torch.autograd.Function):
         n, c, h, w = x.shape
         y = torch.empty((n, c, h // 2, w // 2), dtype=x.dtype, memory_format=torch.channels_last)
         places = torch.empty_like(y, dtype=torch.uint8)
-        _maxpool.forward(x.data_ptr(), y.data_ptr(), places.data_ptr(), n, h, w, c, x.dtype == torch.bfloat16, relu)
+        _maxpool.forward(
+            x.data_ptr(), y.data_ptr(), places.data_ptr(), n, h, w, c, x.dtype == torch.bfloat16, relu
+        )
         ctx.save_for_backward(places)
         ctx.size = h, w
         return y
@@ -99,7 +112,9 @@ class _Pool(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """g [N, C, ⌊H/2⌋, ⌊W/2⌋] put in the places of the largest: linear in g, so that it can be differentiated again."""
+    """g [N, C, ⌊H/2⌋, ⌊W/2⌋] put in the places of the largest: linear in g, so that it can be
+    differentiated again.
+    """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, places: Tensor, h: int, w: int) -> Tensor:
@@ -107,13 +122,20 @@ class _Spread(torch.autograd.Function):
         n, c = g.shape[:2]
         g = g.contiguous(memory_format=torch.channels_last)
         x = torch.empty((n, c, h, w), dtype=g.dtype, memory_format=torch.channels_last)
-        _maxpool.backward(g.data_ptr(), places.data_ptr(), x.data_ptr(), n, h, w, c, g.dtype == torch.bfloat16)
+        _maxpool.backward(
+            g.data_ptr(), places.data_ptr(), x.data_ptr(), n, h, w, c, g.dtype == torch.bfloat16
+        )
         return x
 
     @staticmethod
     def backward(ctx: Any, *above: Any) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
         n, c, rows, columns = places.shape
-        windows = above[0][:, :, : 2 * rows, : 2 * columns].reshape(n, c, rows, 2, columns, 2).transpose(3, 4).flatten(4)
+        windows = (
+            above[0][:, :, : 2 * rows, : 2 * columns]
+            .reshape(n, c, rows, 2, columns, 2)
+            .transpose(3, 4)
+            .flatten(4)
+        )
         picked = windows.gather(4, places.clamp(max=3).long().unsqueeze(4)).squeeze(4)
         return torch.where(places == 4, 0.0, picked), None, None, None

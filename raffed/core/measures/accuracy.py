@@ -1,4 +1,6 @@
-"""Counting what a model gets right: integers per class, so that shares of a test set add up exactly anywhere."""
+"""Counting what a model gets right: integers per class, so that shares of a test set add up exactly
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ from raffed.core.training.network import Network
 
 @dataclass(frozen=True)
 class Score:
-    """Per class: correct, total and predicted (how often it was the answer) [C] int64 on the CPU; loss: Σ cross-entropy over
-    the samples in nats, of a chunk in float32 and over chunks in float64; observed: correct answers when only observed classes
-    may be the answer."""
+    """Per class: correct, total and predicted (how often it was the answer) [C] int64 on the CPU; loss: Σ
+    cross-entropy over the samples in nats, of a chunk in float32 and over chunks in float64; observed:
+    correct answers when only observed classes may be the answer.
+    """
 
     correct: Tensor
     total: Tensor
@@ -36,13 +39,25 @@ class Score:
 
 
 def evaluate(
-    net: Network, state: State, x: Tensor, y: Tensor, num_classes: int, chunk: int, observed: Tensor | None = None
+    net: Network,
+    state: State,
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    chunk: int,
+    observed: Tensor | None = None,
 ) -> Score:
-    """Plain logits over all C classes, argmax; evaluation mode; changes nothing. observed [C] bool: see `count`."""
-    return count(((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes, observed)
+    """Plain logits over all C classes, argmax; evaluation mode; changes nothing. observed [C] bool: see
+    `count`.
+    """
+    return count(
+        ((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes, observed
+    )
 
 
-def count(batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int, observed: Tensor | None = None) -> Score:
+def count(
+    batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int, observed: Tensor | None = None
+) -> Score:
     """The score of any predictor: (logits [B, C], labels [B]) batch by batch, y [n] all labels together.
 
     observed [C] bool: the classes that the second count (`Score.observed`) chooses among; None: all.

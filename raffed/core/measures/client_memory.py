@@ -1,4 +1,6 @@
-"""How many numbers a client holds: read off the recipe by watching one step of it, not kept in a table by hand."""
+"""How many numbers a client holds: read off the recipe by watching one step of it, not kept in a table by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ COPIES = {"start": "model", "state": "model", "initial": "initial", "w0": "weigh
 
 @dataclass(frozen=True)
 class Footprint:
-    """Numbers (not bytes) of one client. model: P, trainable weights and BatchNorm's statistics. training: P and what the
-    shared objective reads besides while it is trained: the downloaded model, this client's memories, the server's messages, a
-    companion. kept: from one round to the next. Batches, activations, gradients and momentum are left out: alike for all."""
+    """Numbers (not bytes) of one client. model: P, trainable weights and BatchNorm's statistics. training: P
+    and what the shared objective reads besides while it is trained: the downloaded model, this client's
+    memories, the server's messages, a companion. kept: from one round to the next. Batches, activations,
+    gradients and momentum are left out: alike for all.
+    """
 
     model: int
     training: int
@@ -42,7 +46,9 @@ class _Watched:
 
 
 def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession) -> Footprint:
-    """Of a client at its first visit; x: a few of its inputs [n, ...], labelled 0, 1, 0, … for one step of training."""
+    """Of a client at its first visit; x: a few of its inputs [n, ...], labelled 0, 1, 0, … for one step
+    of training.
+    """
     y = torch.arange(len(x)) % 2
     classes = session.spec.num_classes
     guest = Participant(0, None, ClientData(x, y, torch.bincount(y, minlength=classes)))
@@ -56,9 +62,13 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     model, beside = count(session.net.initial), count(trained.own)
     once = {COPIES[name] for names in asked.values() for name in names if name in COPIES}
     copies = {"model": model, "initial": model, "weights": count(k.w0)}
-    training = model + beside + sum(copies[name] for name in once if not (name == "weights" and "model" in once))
+    training = (
+        model + beside + sum(copies[name] for name in once if not (name == "weights" and "model" in once))
+    )
     for slot, view in views.items():
-        memory = 0 if slot == "personal" and beside else count(view.mine)  # a companion begins as the memory and replaces it
+        memory = (
+            0 if slot == "personal" and beside else count(view.mine)
+        )  # a companion begins as the memory and replaces it
         training += memory * ("mine" in asked[slot]) + count(view.server) * ("server" in asked[slot])
     vault = client_round(m, b, None, guest.data, session, 0).vault
     return Footprint(model, training, count(vault) if m.keeps_state else 0)

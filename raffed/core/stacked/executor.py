@@ -1,13 +1,16 @@
-"""Cohort execution: k clients of one network stacked and stepped together with `torch.func.vmap`  (docs/design.md §1).
+"""Cohort execution: k clients of one network stacked and stepped together with `torch.func.vmap`
+(docs/design.md §1).
 
-Equal to `one_by_one` up to the rounding of batched kernels, from the same random streams. Clients of unequal size are not
-padded: every tick advances the largest group of clients whose next batches have equal size. So no ingredient has to
-know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client waits while its batch size is rare. Which
-clients step together depends on their sizes alone, so a stack has the same bits wherever it is computed.
+Equal to `one_by_one` up to the rounding of batched kernels, from the same random streams. Clients of unequal
+size are not padded: every tick advances the largest group of clients whose next batches have equal size. So
+no ingredient has to know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client waits
+while its batch size is rare. Which clients step together depends on their sizes alone, so a stack has the
+same bits wherever it is computed.
 
-Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is plain autograd of the
-summed losses, whose gradient by a client's weights is that client's own, or for such a network's cross-entropy written out.
-Weights lie in one block [k, ...] a tensor, so that clients still running are a prefix: a view, not a copy.
+Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is
+plain autograd of the summed losses, whose gradient by a client's weights is that client's own, or for such a
+network's cross-entropy written out. Weights lie in one block [k, ...] a tensor, so that clients still running
+are a prefix: a view, not a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +25,16 @@ from torch.func import vmap
 
 from raffed.core.losses import cross_entropy
 from raffed.core.params import Layout, Params, State
-from raffed.core.stacked.records import StackedMemory, Taken, Tensors, pick_of, put_back, stacked_params, taken_from, unstacked
+from raffed.core.stacked.records import (
+    StackedMemory,
+    Taken,
+    Tensors,
+    pick_of,
+    put_back,
+    stacked_params,
+    taken_from,
+    unstacked,
+)
 from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
 from raffed.core.stacked.solver_executor import RuleStack
 from raffed.core.training.network import Network
@@ -34,13 +46,19 @@ Leaves = list[Any]
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
-def stacked(net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None) -> list[Trained]:
+def stacked(
+    net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
+) -> list[Trained]:
     """All stretches as one stack; the results in the order given."""
-    order = sorted(range(len(stretches)), key=lambda i: -len(stretches[i].batches))  # those still running are a prefix
+    order = sorted(
+        range(len(stretches)), key=lambda i: -len(stretches[i].batches)
+    )  # those still running are a prefix
     members = [stretches[i] for i in order]
     batches = Batches(net, members, 1 if task.rule is None else task.rule.batches(), augmentation)
     stack: SgdStack | RuleStack
-    stack = SgdStack(net, task, members, batches) if task.rule is None else RuleStack(net, task, members, batches)
+    stack = (
+        SgdStack(net, task, members, batches) if task.rule is None else RuleStack(net, task, members, batches)
+    )
     for tick in stacked_steps(batches.sizes):
         stack.step(tick)
     done = stack.results()
@@ -51,7 +69,9 @@ def stacked(net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], 
 class SgdStack:
     """Weights, companions, velocities, buffers and memories of k clients, stepped by SGD."""
 
-    def __init__(self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches) -> None:
+    def __init__(
+        self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
+    ) -> None:
         self.net, self.task, self.members, self.batches = net, task, members, batches
         names = net.leaves(task.part)  # also stands BatchNorm still where the body rests
         self.entrance = batches.rest(task.part)
@@ -97,20 +117,26 @@ class SgdStack:
         for i, (one, w, b, own, total) in enumerate(rows):
             seen = sum(index.numel() for index in one.batches)
             noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
-            done.append(Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own, noted=noted))
+            done.append(
+                Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own, noted=noted)
+            )
         return done
 
     def _gradients(
         self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep
-    ) -> tuple[Tensor, Tensors, Tensors]:  # fmt: skip
+    ) -> tuple[Tensor, Tensors, Tensors]:
         """Each client's loss [g], and the gradients by its own live weights and companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
-            losses, found = self.net.gradients_of_all({**rest, **live}, *self.batches.take(tick, 0), list(live))
+            losses, found = self.net.gradients_of_all(
+                {**rest, **live}, *self.batches.take(tick, 0), list(live)
+            )
             return losses, dict(zip(live, found, strict=True)), {}
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
         beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
         losses = self._losses({**rest, **leaves}, beside, b, memory, tick)
-        grads = torch.autograd.grad(losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True)
+        grads = torch.autograd.grad(
+            losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True
+        )
         mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
         return losses, mine, dict(zip(beside, grads[len(leaves) :], strict=True))
 
@@ -124,15 +150,24 @@ class SgdStack:
             return cross_entropy(made[0], y)
 
         def loss(
-            w: Tensors, beside: Tensors, b: Tensors, batch: Batch, noise: Leaves, drawn: Tensors, below: Leaves, made: Outputs,
+            w: Tensors,
+            beside: Tensors,
+            b: Tensors,
+            batch: Batch,
+            noise: Leaves,
+            drawn: Tensors,
+            below: Leaves,
+            made: Outputs,
             mine: Leaves,
-        ) -> tuple[Tensor, Tensors]:  # fmt: skip
+        ) -> tuple[Tensor, Tensors]:
             f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
             views = self.memory.views(mine)
             return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
 
-        together: Callable[..., tuple[Tensor, Tensors]] = vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims))
+        together: Callable[..., tuple[Tensor, Tensors]] = vmap(
+            loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims)
+        )
         losses, noted = together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
         self._note(noted, tick)
         return losses
@@ -152,7 +187,11 @@ class SgdStack:
             return mine, theirs
         if not self.task.jointly:
             return clip_stacked_gradients(mine, limit), clip_stacked_gradients(theirs, limit)
-        kept = list(clip_stacked_gradients({str(i): g for i, g in enumerate([*mine.values(), *theirs.values()])}, limit).values())
+        kept = list(
+            clip_stacked_gradients(
+                {str(i): g for i, g in enumerate([*mine.values(), *theirs.values()])}, limit
+            ).values()
+        )
         return dict(zip(mine, kept, strict=False)), dict(zip(theirs, kept[len(mine) :], strict=True))
 
     def _corrected(self, grads: Tensors, live: Tensors, memory: Taken) -> list[Tensor]:

@@ -46,14 +46,28 @@ def taken_leaves(leaves: Sequence[Any], pick: Pick) -> Taken:
 
 
 class StackedMemory:
-    """What ingredients know of their clients, stacked: memories, models, class counts. What all share stays single."""
+    """What ingredients know of their clients, stacked: memories, models, class counts. What all share
+    stays single.
+    """
 
     FIELDS = ("class_counts", "start", "state", "mine", "private", "own")
 
     def __init__(self, members: list[Views]) -> None:
-        nobody = {"client": -1, "steps": -1, "lr_sum": math.nan, "carried": None, "features": _refused, "reestimate": _refused}
-        self._template = {slot: view.replace(**nobody) for slot, view in members[0].items()}  # else one client's would serve all
-        values = [{slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()} for views in members]
+        nobody = {
+            "client": -1,
+            "steps": -1,
+            "lr_sum": math.nan,
+            "carried": None,
+            "features": _refused,
+            "reestimate": _refused,
+        }
+        self._template = {
+            slot: view.replace(**nobody) for slot, view in members[0].items()
+        }  # else one client's would serve all
+        values = [
+            {slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()}
+            for views in members
+        ]
         self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[slice, Taken] | None = None
 
@@ -71,9 +85,11 @@ class StackedMemory:
 
 
 def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
-    """Records of one shape, leaf by leaf: `Stacked` where clients differ, the common value where they share one object.
+    """Records of one shape, leaf by leaf: `Stacked` where clients differ, the common value where they share
+    one object.
 
-    Raises UsageError where plain values or shapes differ: such a memory cannot be stacked, the method runs one by one.
+        Raises UsageError where plain values or shapes differ: such a memory cannot be stacked, the method
+        runs one by one.
     """
     flat = [pytree.tree_flatten(record) for record in records]
     spec = flat[0][1]
@@ -84,12 +100,18 @@ def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
         first = column[0]
         if all(value is first for value in column):
             leaves.append(first)
-        elif isinstance(first, Tensor) and all(isinstance(v, Tensor) and v.shape == first.shape for v in column):
+        elif isinstance(first, Tensor) and all(
+            isinstance(v, Tensor) and v.shape == first.shape for v in column
+        ):
             leaves.append(Stacked(torch.stack(list(column))))
-        elif not isinstance(first, Tensor) and all(type(value) is type(first) and value == first for value in column):
+        elif not isinstance(first, Tensor) and all(
+            type(value) is type(first) and value == first for value in column
+        ):
             leaves.append(first)
         else:
-            raise UsageError("cohort execution: the clients' memories differ in shape or in plain values; use cohort = 0")
+            raise UsageError(
+                "cohort execution: the clients' memories differ in shape or in plain values; use cohort = 0"
+            )
     return leaves, spec
 
 

@@ -21,7 +21,9 @@ Sizes = tuple[int, ...]  # samples of each batch of one step; SGD takes one batc
 
 @dataclass(frozen=True)
 class StackedStep:
-    """One step of some members of a stack: their positions, ascending, each one's step number, and its batches' sizes."""
+    """One step of some members of a stack: their positions, ascending, each one's step number, and its
+    batches' sizes.
+    """
 
     members: tuple[int, ...]
     steps: tuple[int, ...]
@@ -33,9 +35,10 @@ class StackedStep:
 
 
 def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
-    """Ticks that take every member through its steps in order. `sizes[i][j]`: samples in the batches of member i's step j.
+    """Ticks that take every member through its steps in order. `sizes[i][j]`: samples in the batches of
+    member i's step j.
 
-    Each tick takes the most common next size (the larger of equals) and every member that waits for it.
+        Each tick takes the most common next size (the larger of equals) and every member that waits for it.
     """
     at = [0] * len(sizes)
     while waiting := {i: own[at[i]] for i, own in enumerate(sizes) if at[i] < len(own)}:
@@ -50,7 +53,9 @@ def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
 class Batches:
     """The members' data in one piece, and what a tick takes from it and from their random streams."""
 
-    def __init__(self, net: Network, members: Sequence[TrainingPhase], per_step: int, augmentation: Augmentation | None) -> None:
+    def __init__(
+        self, net: Network, members: Sequence[TrainingPhase], per_step: int, augmentation: Augmentation | None
+    ) -> None:
         self.net, self.members, self.per_step, self.augmentation = net, members, per_step, augmentation
         self._x = torch.cat([one.data.x for one in members])
         self._y = torch.cat([one.data.y for one in members])
@@ -60,31 +65,45 @@ class Batches:
         self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
 
     def rest(self, part: Part) -> str:
-        """Enter the network above the layers that rest, as `sgd` does, where all members can; where that is, "" at the images."""
-        rows = [resting_layers(self.net, one.start, one.data, one.batches, part, self.augmentation is not None) for one in self.members]
+        """Enter the network above the layers that rest, as `sgd` does, where all members can; where that
+        is, "" at the images.
+        """
+        rows = [
+            resting_layers(self.net, one.start, one.data, one.batches, part, self.augmentation is not None)
+            for one in self.members
+        ]
         below = [made for _, made in rows if made is not None]
         self._rested = torch.cat(below) if len(below) == len(rows) else None
         return rows[0][0] if self._rested is not None else ""
 
     def rested(self, tick: StackedStep) -> list[Tensor]:
-        """What the resting layers have made of the images of a tick's first batch, [g, B, ...]; none where none rest."""
+        """What the resting layers have made of the images of a tick's first batch, [g, B, ...]; none
+        where none rest.
+        """
         if self._rested is None:
             return []
         rows = self._rested.index_select(0, self._rows(tick, 0))
         return [rows.reshape(len(tick.members), tick.batch[0], *rows.shape[1:])]
 
     def _rows(self, tick: StackedStep, which: int) -> Tensor:
-        at = ((self.members[i].batches, step * self.per_step + which) for i, step in zip(tick.members, tick.steps, strict=True))
+        at = (
+            (self.members[i].batches, step * self.per_step + which)
+            for i, step in zip(tick.members, tick.steps, strict=True)
+        )
         rows = torch.stack([batches[step] for batches, step in at])
         return (rows + self._starts[list(tick.members), None]).flatten().to(self._x.device)
 
     def take(self, tick: StackedStep, which: int) -> tuple[Tensor, Tensor]:
-        """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own numbers."""
+        """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own
+        numbers.
+        """
         index, size, group = self._rows(tick, which), tick.batch[which], len(tick.members)
         x, y = taken(self._x, index), self._y.index_select(0, index)
         own = [self.members[i].augment for i in tick.members]
         if self.augmentation is not None:
-            x = self.augmentation.apply(x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None]))
+            x = self.augmentation.apply(
+                x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None])
+            )
         return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
 
     def uniform(self, tick: StackedStep, x: Tensor) -> list[Tensor]:

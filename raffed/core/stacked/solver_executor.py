@@ -1,4 +1,6 @@
-"""Cohort execution of a method's own local solver (Per-FedAvg, pFedMe): its step under vmap, gradients by torch.func."""
+"""Cohort execution of a method's own local solver (Per-FedAvg, pFedMe): its step under vmap, gradients by
+torch.func.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from torch.func import grad, vmap
 from torch.utils import _pytree as pytree
 
 from raffed.core.params import Params, State
-from raffed.core.stacked.records import Stacked, StackedMemory, Tensors, pick_of, stacked_records, taken_leaves
+from raffed.core.stacked.records import (
+    Stacked,
+    StackedMemory,
+    Tensors,
+    pick_of,
+    stacked_records,
+    taken_leaves,
+)
 from raffed.core.stacked.schedule import Batches, StackedStep
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained
@@ -21,7 +30,9 @@ from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
 class RuleStack:
     """What the rule carries for k clients, stepped by the rule."""
 
-    def __init__(self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches) -> None:
+    def __init__(
+        self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
+    ) -> None:
         assert task.rule is not None
         self.net, self.task, self.rule, self.members, self.batches = net, task, task.rule, members, batches
         net.leaves("all")
@@ -29,13 +40,18 @@ class RuleStack:
         begun = [task.rule.begin(one.views["solver"]) for one in members]
         leaves, self._spec = stacked_records(begun)
         k = len(members)
-        self._carried = [Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
-                         for leaf in leaves for t in [leaf.all if isinstance(leaf, Stacked) else leaf]]  # fmt: skip
+        self._carried = [
+            Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
+            for leaf in leaves
+            for t in [leaf.all if isinstance(leaf, Stacked) else leaf]
+        ]
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
 
     def _counted(self, carried: Any) -> list[int]:
-        """Which of the step's batches each gradient of one step is taken on, in order; so the passes' numbers can be drawn."""
+        """Which of the step's batches each gradient of one step is taken on, in order; so the passes'
+        numbers can be drawn.
+        """
         calls: list[int] = []
 
         def gradient(state: State, which: int) -> tuple[Params, Params]:
@@ -53,7 +69,9 @@ class RuleStack:
         drawn = [self.batches.drawn(self.task, tick, which) for which in self._calls]
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
-        def one(carried: list[Any], ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> tuple[list[Any], Tensor]:
+        def one(
+            carried: list[Any], ready: Any, uniform: Any, drawn: Any, mine: list[Any]
+        ) -> tuple[list[Any], Tensor]:
             gradient = _Gradient(self, ready, uniform, drawn, mine)
             view = self.memory.views(mine)["solver"]
             after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)

@@ -1,4 +1,6 @@
-"""The model as a function of its weights: one scratch copy to train in, one frozen copy for everything else."""
+"""The model as a function of its weights: one scratch copy to train in, one frozen copy for everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,21 @@ _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 class Network:
     """A module whose parameters are views of one flat buffer, so loading a client's weights is one copy.
 
-    `module` returns (logits [B, C], z [B, D]), z = body(x) and logits = head(z), or body = projection ∘ encoder as a Sequential
-    of these two; its parameters are `body.*` and `head.*`. The module given becomes
-    the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast; weights, logits,
-    features and gradients stay float32, so losses, memories and sums know nothing of it. Evaluation is float32 always.
-    `onednn`: large linear layers by oneDNN (core/kernels/onednn_linear.py).
+    `module` returns (logits [B, C], z [B, D]), z = body(x) and logits = head(z), or body = projection ∘
+    encoder as a Sequential of these two; its parameters are `body.*` and `head.*`. The module given becomes
+    the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast;
+    weights, logits, features and gradients stay float32, so losses, memories and sums know nothing of it.
+    Evaluation is float32 always. `onednn`: large linear layers by oneDNN (core/kernels/onednn_linear.py).
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device | str = "cpu", precision: str = "fp32", *, onednn: bool = False
-    ) -> None:  # fmt: skip
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        precision: str = "fp32",
+        *,
+        onednn: bool = False,
+    ) -> None:
         self.device = torch.device(device)
         self._low = precision == "bf16"
         self.noise = Noise()
@@ -49,12 +56,16 @@ class Network:
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
         everywhere = sum(1 for _ in self._module.named_parameters(remove_duplicate=False))
-        self._tied = everywhere > len(self._params)  # looking for tied weights costs every call a walk over the layers
+        self._tied = everywhere > len(
+            self._params
+        )  # looking for tied weights costs every call a walk over the layers
         self._chain = None if self._tied else chain_of(module)
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
-        self._b = self.initial.b.flat.to(self.device, copy=True)  # a network without buffers has an empty one, and it there
+        self._b = self.initial.b.flat.to(
+            self.device, copy=True
+        )  # a network without buffers has an empty one, and it there
         for name, view in self.w_layout.views(self._w).items():
             self._params[name].data = view
         for name, view in self.b_layout.views(self._b).items():
@@ -87,7 +98,9 @@ class Network:
         return bool(self._norms)
 
     def arranged(self, x: Tensor) -> Tensor:
-        """x [n, ...] in the memory format in which this network is fastest: channels last for images and convolutions."""
+        """x [n, ...] in the memory format in which this network is fastest: channels last for images and
+        convolutions.
+        """
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
             return x
         return x.to(memory_format=torch.channels_last)  # `contiguous` would leave one channel as it is
@@ -99,10 +112,14 @@ class Network:
 
     def snapshot(self) -> State:
         """An own copy of what the scratch copy holds."""
-        return State(Params.from_flat(self.w_layout, self._w.clone()), Params.from_flat(self.b_layout, self._b.clone()))
+        return State(
+            Params.from_flat(self.w_layout, self._w.clone()), Params.from_flat(self.b_layout, self._b.clone())
+        )
 
     def leaves(self, part: Part) -> dict[str, Tensor]:
-        """The live parameters of a part; the others' BatchNorm statistics stand still as well, their dropout drops nothing."""
+        """The live parameters of a part; the others' BatchNorm statistics stand still as well, their
+        dropout drops nothing.
+        """
         chosen: dict[str, Tensor] = {n: p for n, p in self._params.items() if in_part(n, part)}
         moves = part in ("all", "body", "base")
         if self._moves != moves:
@@ -111,7 +128,9 @@ class Network:
         return chosen
 
     def entrance(self, part: Part) -> str:
-        """Where a stretch that trains only a part can enter the network, since the layers below it rest; "" if nowhere."""
+        """Where a stretch that trains only a part can enter the network, since the layers below it rest;
+        "" if nowhere.
+        """
         if part not in ("head", "top"):
             return ""
         layers = [name for name, _ in self._module.get_submodule("body").named_children()]
@@ -134,27 +153,47 @@ class Network:
         with self._cast():
             logits, z = self._passed(x) if rested is None else self._entered(rested, entrance)
         drawn = list(self.noise.used)
-        return Forward(x, y, *self._full(z, logits), self._live, through=lambda w: self._through(w, self._buffers, x, drawn))
+        return Forward(
+            x,
+            y,
+            *self._full(z, logits),
+            self._live,
+            through=lambda w: self._through(w, self._buffers, x, drawn),
+        )
 
     def _passed(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = self._module(x) if self._chain is None else self._chain.alone(self._params, x)
+        out: tuple[Tensor, Tensor] = (
+            self._module(x) if self._chain is None else self._chain.alone(self._params, x)
+        )
         return out
 
-    def _through(self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """(logits, z) of the same batch with the same dropout under other weights; statistics are left alone."""
+    def _through(
+        self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """(logits, z) of the same batch with the same dropout under other weights; statistics are left
+        alone.
+        """
         return self._called({**w.tensors, **{name: buffer.clone() for name, buffer in b.items()}}, x, drawn)
 
-    def _entered(self, rested: Tensor, entrance: str, w: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def _entered(
+        self, rested: Tensor, entrance: str, w: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(logits, z) from the entrance on, with the live weights or with others."""
         inputs = rested
         for name in ("head",) if entrance == "head" else (entrance, "head"):
             inputs, layer = rested, self._module.get_submodule(name)
-            own = {key.removeprefix(f"{name}."): t for key, t in (w or {}).items() if key.startswith(f"{name}.")}
-            rested = layer(inputs) if w is None else functional_call(layer, own, (inputs,), tie_weights=self._tied)
+            own = {
+                key.removeprefix(f"{name}."): t for key, t in (w or {}).items() if key.startswith(f"{name}.")
+            }
+            rested = (
+                layer(inputs) if w is None else functional_call(layer, own, (inputs,), tie_weights=self._tied)
+            )
         return rested, inputs
 
     def _called(self, tensors: dict[str, Tensor], x: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor]:
-        counters = {name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()}
+        counters = {
+            name: buffer.clone() for name, buffer in self._buffers.items() if not buffer.is_floating_point()
+        }
         with self.noise.given(drawn), self._cast():
             logits, z = self._under(self._module, {**counters, **tensors}, x)
         z, logits = self._full(z, logits)
@@ -168,7 +207,9 @@ class Network:
         return out
 
     def of_all(self, w: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:
-        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] outside vmap; () where it is no chain."""
+        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] outside vmap; () where it
+        is no chain.
+        """
         if self._chain is None:
             return ()
         with self._cast():
@@ -178,28 +219,42 @@ class Network:
 
     @property
     def written_out(self) -> bool:
-        """Whether the gradients of the cross-entropy alone need no graph: `gradients` and `gradients_of_all` make them."""
+        """Whether the gradients of the cross-entropy alone need no graph: `gradients` and
+        `gradients_of_all` make them.
+        """
         return self._chain is not None and not self._low
 
     def gradients(self, x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
-        """The cross-entropy of a batch under the live weights, and its gradients by `names`: autograd's bits."""
+        """The cross-entropy of a batch under the live weights, and its gradients by `names`: autograd's
+        bits.
+        """
         assert self._chain is not None
         return self._chain.gradients(self._params, x, y, names)
 
     def gradients_of_all(
         self, w: dict[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
-    ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-        """The same of g clients' batches x [g, B, ...], y [g, B] under weights [g, ...]; the cross-entropies [g]."""
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The same of g clients' batches x [g, B, ...], y [g, B] under weights [g, ...]; the
+        cross-entropies [g].
+        """
         assert self._chain is not None
         return self._chain.stacked_gradients(w, x, y, names)
 
     def forward_with(
-        self, w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor],
-        rested: Tensor | None = None, entrance: str = "", made: tuple[Tensor, ...] = (),
-    ) -> Forward:  # fmt: skip
+        self,
+        w: dict[str, Tensor],
+        b: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        drawn: list[Tensor],
+        rested: Tensor | None = None,
+        entrance: str = "",
+        made: tuple[Tensor, ...] = (),
+    ) -> Forward:
         """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
 
-        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`. `made`: (logits, z), from `of_all`.
+        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`. `made`: (logits,
+        z), from `of_all`.
         """
         if made:
             logits, z = made
@@ -226,7 +281,9 @@ class Network:
         if key not in self._noise_shapes:
             b = {name: tensor.clone() for name, tensor in self._buffers.items()}
             with torch.no_grad(), self.noise.recorded() as shapes:
-                functional_call(self._module, b, (x[:1].expand(2, *trail),))  # two: BatchNorm refuses one sample
+                functional_call(
+                    self._module, b, (x[:1].expand(2, *trail),)
+                )  # two: BatchNorm refuses one sample
             self._noise_shapes[key] = [shape[1:] for shape in shapes]
         return [(len(x), *shape) for shape in self._noise_shapes[key]]
 
@@ -239,18 +296,22 @@ class Network:
         """The same with gradient: what a server that trains on data of its own needs."""
         return self._under(self._frozen, {**state.w.tensors, **state.b.tensors}, x)
 
-    def chunks(self, state: State, x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def chunks(
+        self, state: State, x: Tensor, y: Tensor, size: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(logits, z, y) over a whole set in chunks of fixed size, evaluation mode."""
         for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
             logits, z = self.apply(state, part_x)
             yield logits, z, part_y
 
     def reestimate(self, state: State, x: Tensor, batch: int) -> State:
-        """BatchNorm statistics of `state` recomputed by one pass over x  (docs/papers/map.md §3.3; the state itself without BatchNorm).
+        """BatchNorm statistics of `state` recomputed by one pass over x  (docs/papers/map.md §3.3; the state
+        itself without BatchNorm).
 
-        Per-batch momentum B_j / Σ_{i≤j} B_i: the running mean becomes the exact mean over x, the running variance the
-        size-weighted mean of the batch variances. Fixed batches in data order, no augmentation, so no random numbers, where the
-        authors' code goes through its training loader, which shuffles and augments.
+                Per-batch momentum B_j / Σ_{i≤j} B_i: the running mean becomes the exact mean over x, the
+                running variance the size-weighted mean of the batch variances. Fixed batches in data order,
+                no augmentation, so no random numbers, where the authors' code goes through its training
+                loader, which shuffles and augments.
         """
         if not self._norms:
             return state

@@ -19,15 +19,25 @@ from raffed.core.training.task import ClientTask, Objective, TrainingPhase, View
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the terms' streams."""
+    """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the
+    terms' streams.
+    """
     task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
-    own = TrainingPhase(State(Params({}), Params({})), (), ClientData(*[torch.empty(0)] * 3), views, drawn=term_streams(task.draws, views))
+    own = TrainingPhase(
+        State(Params({}), Params({})),
+        (),
+        ClientData(*[torch.empty(0)] * 3),
+        views,
+        drawn=term_streams(task.draws, views),
+    )
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
 def _objective(m: Method, cross_entropy_only: bool) -> Objective:
     head, personal = m.head, None if cross_entropy_only else m.personal
-    terms = [] if cross_entropy_only else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+    terms = (
+        [] if cross_entropy_only else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
+    )
 
     def objective(f: Forward, views: Views) -> Tensor:
         logits = f.logits if head is None else head.logits(f.logits, views["head"])
@@ -42,13 +52,29 @@ def _objective(m: Method, cross_entropy_only: bool) -> Objective:
 
 def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
     correction = m.correction
-    correct = None if correction is None else lambda g, w, views: correction.gradient_at(g, w, views["correction"])
-    gates, update_gates, jointly = (m.personal.gates, m.personal.update_gates, m.personal.clips_jointly) if m.personal else ((), None, False)
+    correct = (
+        None if correction is None else lambda g, w, views: correction.gradient_at(g, w, views["correction"])
+    )
+    gates, update_gates, jointly = (
+        (m.personal.gates, m.personal.update_gates, m.personal.clips_jointly)
+        if m.personal
+        else ((), None, False)
+    )
     draws = {} if one.cross_entropy_only else terms_that_draw(m)
     notes = {} if one.cross_entropy_only else _notes(m)
     return ClientTask(
-        _objective(m, one.cross_entropy_only), solver, one.part, correct, gates, update_gates, jointly, m.solver, draws, notes, _is_plain(m, one)
-    )  # fmt: skip
+        _objective(m, one.cross_entropy_only),
+        solver,
+        one.part,
+        correct,
+        gates,
+        update_gates,
+        jointly,
+        m.solver,
+        draws,
+        notes,
+        _is_plain(m, one),
+    )
 
 
 def _is_plain(m: Method, one: Pass) -> bool:
@@ -66,11 +92,17 @@ def terms_that_draw(m: Method) -> dict[str, Term]:
 
 def _notes(m: Method) -> dict[str, Term]:
     """The terms that note something at every step, by slot."""
-    return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and type(one).note is not Term.note}
+    return {
+        slot: one
+        for slot, one in m.ingredients()
+        if isinstance(one, Term) and type(one).note is not Term.note
+    }
 
 
 def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
     """A client's streams for the terms that draw."""
     return {
-        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client) for slot, one in draws.items() for v in [views[slot]]
+        slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
+        for slot, one in draws.items()
+        for v in [views[slot]]
     }

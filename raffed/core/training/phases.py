@@ -24,7 +24,11 @@ from raffed.errors import NumericsError
 
 
 def train_shared(
-    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Participant], session: TrainingSession
+    m: Method,
+    views: list[Views],
+    contexts: list[Context],
+    guests: Sequence[Participant],
+    session: TrainingSession,
 ) -> list[Trained]:
     """The passes of every client; loss and steps over all of them."""
     local, round = session.local, contexts[0].round
@@ -39,8 +43,12 @@ def train_shared(
         stretches = []
         for i, guest in enumerate(guests):
             mine = _batched(session, one, guest.data.n)
-            batches = _batches(replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number)
-            stretches.append(_stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]))
+            batches = _batches(
+                replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number
+            )
+            stretches.append(
+                _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i])
+            )
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
@@ -54,7 +62,11 @@ def train_shared(
 
 
 def train_by_rule(
-    m: Method, views: list[Views], contexts: list[Context], guests: Sequence[Participant], session: TrainingSession
+    m: Method,
+    views: list[Views],
+    contexts: list[Context],
+    guests: Sequence[Participant],
+    session: TrainingSession,
 ) -> list[Trained]:
     """The method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
@@ -64,7 +76,9 @@ def train_by_rule(
     for k, guest, own in zip(contexts, guests, views, strict=True):
         count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs)) * per
         batches = _batches(session, round, guest, count, 0)
-        stretches.append(_stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own)))
+        stretches.append(
+            _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))
+        )
     done = session.execute(session.net, task, stretches, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
@@ -72,21 +86,32 @@ def train_by_rule(
 
 
 def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
-    """How a client with n samples cuts them into the batches of a pass: without a last batch of one where that is left out."""
+    """How a client with n samples cuts them into the batches of a pass: without a last batch of one where
+    that is left out.
+    """
     alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
     return replace(session.local, drop_last=True) if alone else session.local
 
 
-def _batches(session: TrainingSession, round: int, guest: Participant, steps: int, number: int) -> list[Tensor]:
+def _batches(
+    session: TrainingSession, round: int, guest: Participant, steps: int, number: int
+) -> list[Tensor]:
     """A client's batches of one shared pass."""
-    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "batches", round, guest.client, number))
+    return batch_stream(
+        guest.data.n,
+        steps,
+        session.local,
+        seeds.generator(session.seed, "batches", round, guest.client, number),
+    )
 
 
 def _companion(m: Method, views: Views) -> Params | None:
     return m.personal.companion(views["personal"]) if m.personal is not None else None
 
 
-def train_private(m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession) -> list[Views]:
+def train_private(
+    m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession
+) -> list[Views]:
     """The personal ingredient's own training, on its own random stream, from its own start."""
     if m.personal is None:
         return views
@@ -99,21 +124,37 @@ def train_private(m: Method, views: list[Views], guests: Sequence[Participant], 
         solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
         solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
         cross_entropy_only = type(personal).private_loss is Personal.private_loss
-        task = ClientTask(lambda f, mine: personal.private_loss(f, mine["personal"]), solver, budget.part, cross_entropy_only=cross_entropy_only)
+        task = ClientTask(
+            lambda f, mine: personal.private_loss(f, mine["personal"]),
+            solver,
+            budget.part,
+            cross_entropy_only=cross_entropy_only,
+        )
         stretches = []
         for i, steps in who:
             count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
             batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
             number = 0 if budget.shared_batches else len(m.passes)
-            stretches.append(_stretch(session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}))
-        for (i, _), end in zip(who, session.execute(session.net, task, stretches, session.augment), strict=True):
+            stretches.append(
+                _stretch(
+                    session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}
+                )
+            )
+        for (i, _), end in zip(
+            who, session.execute(session.net, task, stretches, session.augment), strict=True
+        ):
             _check(m, own[i], end.loss)
             ends[i] = end.state
-    return [{**mine, "personal": view.replace(private=end)} for mine, view, end in zip(views, own, ends, strict=True)]
+    return [
+        {**mine, "personal": view.replace(private=end)}
+        for mine, view, end in zip(views, own, ends, strict=True)
+    ]
 
 
 def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
-    """Clients whose private training differs in its number of steps alone: (the budget, [(which client, its steps)])."""
+    """Clients whose private training differs in its number of steps alone: (the budget, [(which client,
+    its steps)]).
+    """
     kinds: dict[Budget, list[tuple[int, int]]] = {}
     for i, budget in enumerate(budgets):
         if budget is not None and (budget.steps or budget.epochs):
@@ -121,25 +162,42 @@ def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tupl
     yield from kinds.items()
 
 
-def _private_batches(session: TrainingSession, round: int, guest: Participant, steps: int, shared: bool) -> list[Tensor]:
+def _private_batches(
+    session: TrainingSession, round: int, guest: Participant, steps: int, shared: bool
+) -> list[Tensor]:
     if shared:
         return _batches(session, round, guest, steps, 0)
-    return batch_stream(guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client))
+    return batch_stream(
+        guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client)
+    )
 
 
 def _stretch(
-    session: TrainingSession, round: int, guest: Participant, start: State, batches: list[Tensor], views: Views, number: int,
-    drawn: dict[str, torch.Generator], own: Params | None = None,
-) -> TrainingPhase:  # fmt: skip
+    session: TrainingSession,
+    round: int,
+    guest: Participant,
+    start: State,
+    batches: list[Tensor],
+    views: Views,
+    number: int,
+    drawn: dict[str, torch.Generator],
+    own: Params | None = None,
+) -> TrainingPhase:
     """A client's stretch, with dropout and augmentation each from its own derived stream."""
     key = round, guest.client, number
     bends = session.augment is not None
     return TrainingPhase(
-        start, batches, guest.data, views, own,
+        start,
+        batches,
+        guest.data,
+        views,
+        own,
         augment=seeds.generator(session.seed, "augment", *key) if bends else None,
-        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key) if session.net.has_dropout else None,
+        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)
+        if session.net.has_dropout
+        else None,
         drawn=drawn,
-    )  # fmt: skip
+    )
 
 
 def _check(m: Method, k: Context, loss: float) -> None:

@@ -1,7 +1,8 @@
-"""Dropout whose random numbers come from outside: from a client's own stream, one client at a time or many stacked.
+"""Dropout whose random numbers come from outside: from a client's own stream, one client at a time or many
+stacked.
 
-torch's layers draw from the global generator, which cannot give k stacked clients the numbers that each of them would
-have drawn alone.
+torch's layers draw from the global generator, which cannot give k stacked clients the numbers that each of
+them would have drawn alone.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ _DROPOUT = nn.modules.dropout._DropoutNd
 
 
 class Noise:
-    """Where a network's dropout layers get uniform numbers from: a generator, or tensors that were drawn before."""
+    """Where a network's dropout layers get uniform numbers from: a generator, or tensors that were drawn
+    before.
+    """
 
     def __init__(self) -> None:
         self.generator: torch.Generator | None = None
-        self.used: list[Tensor] = []  # what this pass drew from the generator, for another pass over the same batch
+        self.used: list[
+            Tensor
+        ] = []  # what this pass drew from the generator, for another pass over the same batch
         self._given: list[Tensor] | None = None
         self._shapes: list[tuple[int, ...]] | None = None
 
@@ -64,8 +69,8 @@ def draw(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[Tens
 class StreamDropout(nn.Module):
     """x / (1 − p) where u ≥ p, else 0, in training mode, u uniform from `Noise`; x in evaluation mode.
 
-    `axes`: how many leading axes of x have numbers of their own: all (None; torch's Dropout), 2 for whole channels
-    (Dropout1d, 2d, 3d), 1 for whole samples (stochastic depth).
+    `axes`: how many leading axes of x have numbers of their own: all (None; torch's Dropout), 2 for whole
+    channels (Dropout1d, 2d, 3d), 1 for whole samples (stochastic depth).
     """
 
     def __init__(self, p: float, axes: int | None, noise: Noise) -> None:
@@ -84,7 +89,9 @@ class StreamDropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, noise: Noise) -> bool:
-    """Put a `StreamDropout` in the place of every dropout layer with 0 < p < 1; whether there was one. p = 0 is left alone."""
+    """Put a `StreamDropout` in the place of every dropout layer with 0 < p < 1; whether there was one. p
+    = 0 is left alone.
+    """
     found = False
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):

@@ -11,10 +11,20 @@ from raffed.core.context import Forward
 from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import Beside, Trained, sgd, solve
-from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, draws_of, notes_of, summed, with_draws
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    TrainingPhase,
+    draws_of,
+    notes_of,
+    summed,
+    with_draws,
+)
 
 
-def one_by_one(net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None) -> list[Trained]:
+def one_by_one(
+    net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
+) -> list[Trained]:
     """The reference: each client's stretch by itself."""
     return [_alone(net, task, one, augmentation) for one in stretches]
 
@@ -32,7 +42,9 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         return task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
     if task.rule is not None:
-        return solve(net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend)
+        return solve(
+            net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend
+        )
     beside = None if own.own is None else Beside(own.own, task.gates, task.update_gates, task.jointly)
     live = net.leaves(task.part)
 
@@ -41,8 +53,16 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         return correct(g, Params({name: t.detach() for name, t in live.items()}), views)
 
     done = sgd(
-        net, own.start, objective, own.data, own.batches, task.solver,
-        part=task.part, correct=None if correct is None else bent, augment=bend, beside=beside,
+        net,
+        own.start,
+        objective,
+        own.data,
+        own.batches,
+        task.solver,
+        part=task.part,
+        correct=None if correct is None else bent,
+        augment=bend,
+        beside=beside,
         cross_entropy_only=task.cross_entropy_only,
-    )  # fmt: skip
+    )
     return replace(done, noted=noted)

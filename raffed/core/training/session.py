@@ -17,7 +17,9 @@ from raffed.core.training.task import Augmentation, Execute
 
 @dataclass(frozen=True)
 class TrainingSession:
-    """What does not change from round to round: the network, how clients train, the seed, the augmentation, the execution."""
+    """What does not change from round to round: the network, how clients train, the seed, the
+    augmentation, the execution.
+    """
 
     net: Network
     local: Local
@@ -29,7 +31,9 @@ class TrainingSession:
 
 @dataclass(frozen=True)
 class Participant:
-    """A client that takes part: its number, what it kept, its data, and the share of its shared steps that it makes."""
+    """A client that takes part: its number, what it kept, its data, and the share of its shared steps
+    that it makes.
+    """
 
     client: int
     vault: ClientState | None
@@ -39,7 +43,9 @@ class Participant:
     def steps(self, local: Local, epochs: float | None) -> int:
         """Its steps of a shared pass; a straggler's are the first of them, at least one."""
         steps = local.steps(self.data.n, epochs)
-        return (steps if self.completed_fraction == 1.0 else math.ceil(round(self.completed_fraction * steps, 6))) or 1
+        return (
+            steps if self.completed_fraction == 1.0 else math.ceil(round(self.completed_fraction * steps, 6))
+        ) or 1
 
 
 def solver_for(local: Local, one: Pass, round: int, scale: float = 1.0) -> Solver:

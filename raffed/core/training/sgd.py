@@ -35,7 +35,9 @@ class Solver:
 
 @dataclass(frozen=True)
 class Trained:
-    """loss: mean over the samples seen, as trained (all terms). noted: by slot, the sums of what terms noted (Term.note)."""
+    """loss: mean over the samples seen, as trained (all terms). noted: by slot, the sums of what terms
+    noted (Term.note).
+    """
 
     state: State
     loss: float
@@ -47,9 +49,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is trained beside the network: parameters, of them the `gates`, and how those are turned (Personal.update_gates).
+    """What is trained beside the network: parameters, of them the `gates`, and how those are turned
+    (Personal.update_gates).
 
-    jointly: clipped together with the network, by one norm of both, and not apart from it.
+        jointly: clipped together with the network, by one norm of both, and not apart from it.
     """
 
     own: Params
@@ -65,7 +68,9 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     used = n - n % size if local.drop_last and n >= size else n
     while len(batches) < steps:
         order = torch.randperm(n, generator=generator)
-        batches.extend((order if used == n else order[:used]).unsafe_split(size))  # `split` tracks writes, there are none
+        batches.extend(
+            (order if used == n else order[:used]).unsafe_split(size)
+        )  # `split` tracks writes, there are none
     return batches[:steps]
 
 
@@ -83,15 +88,17 @@ def sgd(
     beside: Beside | None = None,
     cross_entropy_only: bool = False,
 ) -> Trained:
-    """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its gradient.
+    """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its
+    gradient.
 
-    `cross_entropy_only`: the objective is the cross-entropy and nothing else, whose gradient some networks have without a graph.
+        `cross_entropy_only`: the objective is the cross-entropy and nothing else, whose gradient some
+        networks have without a graph.
 
-    `beside` is trained by the same solver, clipped on its own (or `jointly`) and never corrected; its gates have a rule of their
-    own. Where the layers below `part` rest and the images are the same in every epoch, those layers are applied once, not every
-    step.
+        `beside` is trained by the same solver, clipped on its own (or `jointly`) and never corrected; its
+        gates have a rule of their own. Where the layers below `part` rest and the images are the same in
+        every epoch, those layers are applied once, not every step.
 
-    v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
+        v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
     """
     leaves = net.leaves(part)
     entrance, rested = resting_layers(net, start, data, batches, part, augment is not None)
@@ -129,20 +136,25 @@ def _placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]
 
 
 def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
-    """Mean over the samples of the batches' mean losses; taken at the end, so that no step waits for a number."""
+    """Mean over the samples of the batches' mean losses; taken at the end, so that no step waits for a
+    number.
+    """
     if not losses:
         return 0.0
     sizes = [index.numel() for index in batches]
     weighed = list(map(operator.mul, torch.stack(losses).tolist(), sizes))
-    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(sizes)  # fsum refuses inf − inf
+    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(
+        sizes
+    )  # fsum refuses inf − inf
 
 
 def resting_layers(
     net: Network, start: State, data: ClientData, batches: Sequence[Tensor], part: Part, augmented: bool
 ) -> tuple[str, Tensor | None]:
-    """Where the steps enter the network, and what the layers below make of the client's data; "", None: at the images.
+    """Where the steps enter the network, and what the layers below make of the client's data; "", None: at
+    the images.
 
-    Not with augmentation, and not where the steps see fewer samples than there are.
+        Not with augmentation, and not where the steps see fewer samples than there are.
     """
     entrance = "" if augmented else net.entrance(part)
     if not entrance or sum(index.numel() for index in batches) < data.n:
@@ -150,18 +162,31 @@ def resting_layers(
     return entrance, net.rested(start, data.x, entrance, RESTING_CHUNK)
 
 
-def fused_step(weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False) -> None:
-    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory and becomes g + wd·w."""
+def fused_step(
+    weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False
+) -> None:
+    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory
+    and becomes g + wd·w.
+    """
     ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order, whatever the strides say
     torch._fused_sgd_(
-        weights, ordered, velocity,
-        weight_decay=solver.weight_decay, momentum=solver.momentum, lr=solver.lr,
-        dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
-    )  # fmt: skip
+        weights,
+        ordered,
+        velocity,
+        weight_decay=solver.weight_decay,
+        momentum=solver.momentum,
+        lr=solver.lr,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=first,
+    )
 
 
 def taken(x: Tensor, index: Tensor) -> Tensor:
-    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into channels-first ones."""
+    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into
+    channels-first ones.
+    """
     if x.dim() == 4 and x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
     return x.index_select(0, index)
@@ -177,14 +202,20 @@ def solve(
     clip_norm: float | None = None,
     augment: Augment | None = None,
 ) -> Trained:
-    """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a step."""
+    """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a
+    step.
+    """
     carried, losses, per = rule.begin(k), [], rule.batches()
     placed = _placed(batches, data.y.device)
     for first in range(0, len(placed), per):
-        group = [(taken(data.x, index), data.y.index_select(0, index)) for index in placed[first : first + per]]
+        group = [
+            (taken(data.x, index), data.y.index_select(0, index)) for index in placed[first : first + per]
+        ]
         ready = [(x if augment is None else augment(x), y) for x, y in group]
 
-        def gradient(state: State, which: int, ready: list[Any] = ready, step: int = first // per) -> tuple[Params, Params]:
+        def gradient(
+            state: State, which: int, ready: list[Any] = ready, step: int = first // per
+        ) -> tuple[Params, Params]:
             net.load(state)
             leaves = net.leaves("all")
             loss = objective(net.forward(*ready[which]), step)
@@ -212,16 +243,25 @@ class _Companion:
 
     def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
         """Turn the gates; the gradients of the others."""
-        stepped, slope = grads[: len(self.stepped)], dict(zip(self._gates, grads[len(self.stepped) :], strict=True))
+        stepped, slope = (
+            grads[: len(self.stepped)],
+            dict(zip(self._gates, grads[len(self.stepped) :], strict=True)),
+        )
         if self._gates and self._beside.update_gates is not None:
             now = Params({name: t.detach() for name, t in self._gates.items()})
-            for name, value in self._beside.update_gates(now, Params(slope), lr, torch.tensor(step, device=now.device)).tensors.items():
+            for name, value in self._beside.update_gates(
+                now, Params(slope), lr, torch.tensor(step, device=now.device)
+            ).tensors.items():
                 self._gates[name].data.copy_(value)
         return stepped
 
 
-def _bounded(grads: list[Tensor], own: int, limit: float | None, beside: Beside | None) -> tuple[list[Tensor], list[Tensor]]:
-    """The network's gradients, which are the first `own`, and the companion's, clipped at norm `limit`: apart or jointly."""
+def _bounded(
+    grads: list[Tensor], own: int, limit: float | None, beside: Beside | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The network's gradients, which are the first `own`, and the companion's, clipped at norm `limit`:
+    apart or jointly.
+    """
     if limit is None:
         return grads[:own], grads[own:]
     if beside is not None and beside.jointly:

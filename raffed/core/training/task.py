@@ -1,7 +1,8 @@
-"""A stretch of one client's training as data, and its execution one client after the other; `stacked.py` has the other way.
+"""A stretch of one client's training as data, and its execution one client after the other; `stacked.py` has
+the other way.
 
-A round is a few stretches per client: the shared passes, then private training. What an execution needs to know of one
-stands in `TrainingPhase`; what is minimised stands in `ClientTask`, the same for all clients.
+A round is a few stretches per client: the shared passes, then private training. What an execution needs to
+know of one stands in `TrainingPhase`; what is minimised stands in `ClientTask`, the same for all clients.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """What every client of a round minimises in a stretch: the objective, and how its gradient is bent before the step."""
+    """What every client of a round minimises in a stretch: the objective, and how its gradient is bent
+    before the step.
+    """
 
     objective: Objective
     solver: Solver
@@ -48,13 +51,17 @@ class ClientTask:
     jointly: bool = False  # whether weights and companion are clipped by one norm of both
     rule: LocalSolver | None = None  # trains in place of SGD
     draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
-    notes: Mapping[str, Term] = field(default_factory=dict)  # terms that note something at every step, by slot
+    notes: Mapping[str, Term] = field(
+        default_factory=dict
+    )  # terms that note something at every step, by slot
     cross_entropy_only: bool = False  # whether the objective is the cross-entropy and nothing else
 
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """One client's part: where it starts, its batches (indices into its data), its memories, its random streams."""
+    """One client's part: where it starts, its batches (indices into its data), its memories, its random
+    streams.
+    """
 
     start: State
     batches: Sequence[Tensor]
@@ -71,12 +78,18 @@ Execute = Callable[[Network, ClientTask, Sequence[TrainingPhase], Augmentation |
 
 def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
     """The views of one step: each term's random numbers in its own context."""
-    return {**views, **{slot: views[slot].replace(drawn=value) for slot, value in drawn.items()}} if drawn else views
+    return (
+        {**views, **{slot: views[slot].replace(drawn=value) for slot, value in drawn.items()}}
+        if drawn
+        else views
+    )
 
 
 def draws_of(task: ClientTask, stretch: TrainingPhase, batch: int) -> dict[str, Tensor]:
     """One step's random numbers of the terms that want any, from the client's own streams."""
-    made = {slot: one.draw(batch, stretch.views[slot], stretch.drawn[slot]) for slot, one in task.draws.items()}
+    made = {
+        slot: one.draw(batch, stretch.views[slot], stretch.drawn[slot]) for slot, one in task.draws.items()
+    }
     return {slot: value for slot, value in made.items() if value is not None}
 
 
@@ -89,6 +102,7 @@ def notes_of(task: ClientTask, f: Forward, views: Views) -> dict[str, Tensor]:
 
 def summed(total: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Two sums of notes as one, slot by slot."""
-    return {**total, **{slot: total[slot] + value if slot in total else value for slot, value in more.items()}}
-
-
+    return {
+        **total,
+        **{slot: total[slot] + value if slot in total else value for slot, value in more.items()},
+    }

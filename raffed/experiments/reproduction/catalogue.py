@@ -1,7 +1,8 @@
-"""The tables and figures of the four papers as runs: what belongs to each, at which scale, and what is still missing for it.
+"""The tables and figures of the four papers as runs: what belongs to each, at which scale, and what is still
+missing for it.
 
-An item names methods, data sets, splits, networks and measures as the papers do; what a registry does not hold yet is listed as
-missing, and the item lights up when it is registered. Nothing here imports torch.
+An item names methods, data sets, splits, networks and measures as the papers do; what a registry does not
+hold yet is listed as missing, and the item lights up when it is registered. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def find_item(text: str) -> Item:
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
     """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case.
 
-    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for what contains it;
-    one with commas is taken whole where it matches anything: [20,4,5].
+    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for
+    what contains it; one with commas is taken whole where it matches anything: [20,4,5].
     """
     found = item.cells
     names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
@@ -60,6 +61,8 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
     return found
 
 
-def run_of(method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Any) -> RunConfig:
+def run_of(
+    method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Any
+) -> RunConfig:
     """A run in one line; `args` are the method's."""
     return RunConfig(method, args, Data(dataset, split), Model(model), local, federation)

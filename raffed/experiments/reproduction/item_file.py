@@ -1,4 +1,6 @@
-"""item.json: the cells of a reproduction with the runs behind them, from which `raffed.analysis` makes tables and figures."""
+"""item.json: the cells of a reproduction with the runs behind them, from which `raffed.analysis` makes
+tables and figures.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def item_folder(item: Item, scale: str, out: Path) -> Path:
 
 
 def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
-    """item.json: what analysis/reproduction/verdicts.py makes tables from, analysis/studies/study.py figures."""
+    """item.json: what analysis/reproduction/verdicts.py makes tables from, analysis/studies/study.py
+    figures.
+    """
     folder = item_folder(item, scale, out)
     found = [job for job in planned if isinstance(job, PlannedRun)]
     studies = [job for job in planned if isinstance(job, PlannedStudy)]
@@ -35,22 +39,46 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
             of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
             of += [os.path.relpath(job.folder, folder)] if job.done else []
     kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
-    cells = [{"row": row, "column": column, "printed": dict(cell.printed), "runs": list(chain(*runs[row, column].values())),
-              **({"measure": cell.measure} if cell.measure else {}), **({} if cell.target else {"target": False}),
-              **({"settings": _settings(runs[row, column])} if cell.setting else {})}
-             for (row, column), cell in kept.items()]  # fmt: skip
+    cells = [
+        {
+            "row": row,
+            "column": column,
+            "printed": dict(cell.printed),
+            "runs": list(chain(*runs[row, column].values())),
+            **({"measure": cell.measure} if cell.measure else {}),
+            **({} if cell.target else {"target": False}),
+            **({"settings": _settings(runs[row, column])} if cell.setting else {}),
+        }
+        for (row, column), cell in kept.items()
+    ]
     columns = {column for _, column in kept}
     averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
-    left_out = sorted({f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells})
-    left_out += [f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done]
-    about = {"schema": 1, "paper": item.paper, "name": item.name, "title": item.title, "measure": item.measure, "scale": scale,
-             "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
-             "unit": _unit(item, kept.values()), "tolerance": item.tolerance,
-             "baseline": item.baseline, "note": item.note, "cells": cells,
-             "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
-             "claims": _claims(item, scale, kept.keys(), {one.column: of for one, of in averages}), "picture": item.picture,
-             "study": item.study, "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
-             "left_out": left_out}  # fmt: skip
+    left_out = sorted(
+        {f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells}
+    )
+    left_out += [
+        f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
+    ]
+    about = {
+        "schema": 1,
+        "paper": item.paper,
+        "name": item.name,
+        "title": item.title,
+        "measure": item.measure,
+        "scale": scale,
+        "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
+        "unit": _unit(item, kept.values()),
+        "tolerance": item.tolerance,
+        "baseline": item.baseline,
+        "note": item.note,
+        "cells": cells,
+        "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
+        "claims": _claims(item, scale, kept.keys(), {one.column: of for one, of in averages}),
+        "picture": item.picture,
+        "study": item.study,
+        "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
+        "left_out": left_out,
+    }
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
 
@@ -62,11 +90,18 @@ def _settings(found: Mapping[str, list[str]]) -> list[dict[str, Any]]:
 def _claims(
     item: Item, scale: str, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """The claims all of whose cells were asked for, and of the paper's scale those that are of sizes; behind an average are the
-    cells of its columns."""
+    """The claims all of whose cells were asked for, and of the paper's scale those that are of sizes; behind
+    an average are the cells of its columns.
+    """
     made = [one for one in item.claims if scale == "full" or not one.sized]
-    behind = [{(row, part) for _, row, column, *_ in (*one.terms, *one.given) for part in averages.get(column, (column,))}
-              for one in made]  # fmt: skip
+    behind = [
+        {
+            (row, part)
+            for _, row, column, *_ in (*one.terms, *one.given)
+            for part in averages.get(column, (column,))
+        }
+        for one in made
+    ]
     return [asdict(one) for one, cells in zip(made, behind, strict=True) if cells <= set(kept)]
 
 
@@ -74,4 +109,8 @@ def _unit(item: Item, cells: Iterable[Cell]) -> str:
     """What the numbers are; each with its name where cells have measures of their own."""
     names = list(dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)]))
     said = [MEASURES.get(name, name) for name in names]
-    return said[0] if len(said) == 1 else "; ".join(f"{name}: {text}" for name, text in zip(names, said, strict=True))
+    return (
+        said[0]
+        if len(said) == 1
+        else "; ".join(f"{name}: {text}" for name, text in zip(names, said, strict=True))
+    )

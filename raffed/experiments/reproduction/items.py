@@ -20,27 +20,73 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can read off runs; a cont
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
-    "accuracy_mean": "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %",
-    "balanced_last": "global model after the last round, mean over classes of the accuracy on each class of the test set, %",
-    "balanced_best": "global model at its best round, mean over classes of the accuracy on each class of the test set, %",
-    "personal_last": "personal models on their local tests after the last round, mean over its participants, %",
-    "personal_mean10": "personal models on their local tests, mean over participants and the last ten evaluated rounds, %",
-    "between_last": "all clients' models between rounds, after the last one, on their local tests, mean over all clients, %",
-    "between_mean10": "all clients' models between rounds on their local tests, mean over all clients and the last ten rounds, %",
-    "losing_last": "clients whose model between rounds, after the last one, is below the baseline's, of all on the same split, %",
-    "gaining_last": "clients whose model between rounds, after the last one, is above the baseline's, of all on that split, %",
-    "a_loc": "clients' own models after local training on the tests of all their stages, mean over all clients, last score, %",
-    "a_glo": "the global model on the tests of all a client's stages, mean over all clients and the last visits, %",
-    "a_sel": "the model just trained in the last stage on the tests of all stages, mean over participants and last visits, %",
-    "a_sel_global": "the global model after the last stage on the tests of all stages, mean over all clients and last visits, %",
-    "a_sel_drop": "fall of A_sel from the first to the last stage, mean over participants and last visits, points",
+    "accuracy_mean": (
+        "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %"
+    ),
+    "balanced_last": (
+        "global model after the last round, mean over classes of the accuracy on each class of the test set, "
+        "%"
+    ),
+    "balanced_best": (
+        "global model at its best round, mean over classes of the accuracy on each class of the test set, %"
+    ),
+    "personal_last": (
+        "personal models on their local tests after the last round, mean over its participants, %"
+    ),
+    "personal_mean10": (
+        "personal models on their local tests, mean over participants and the last ten evaluated rounds, %"
+    ),
+    "between_last": (
+        "all clients' models between rounds, after the last one, on their local tests, mean over all "
+        "clients, %"
+    ),
+    "between_mean10": (
+        "all clients' models between rounds on their local tests, mean over all clients and the last ten "
+        "rounds, %"
+    ),
+    "losing_last": (
+        "clients whose model between rounds, after the last one, is below the baseline's, of all on the same "
+        "split, %"
+    ),
+    "gaining_last": (
+        "clients whose model between rounds, after the last one, is above the baseline's, of all on that "
+        "split, %"
+    ),
+    "a_loc": (
+        "clients' own models after local training on the tests of all their stages, mean over all clients, "
+        "last score, %"
+    ),
+    "a_glo": (
+        "the global model on the tests of all a client's stages, mean over all clients and the last visits, %"
+    ),
+    "a_sel": (
+        "the model just trained in the last stage on the tests of all stages, mean over participants and "
+        "last visits, %"
+    ),
+    "a_sel_global": (
+        "the global model after the last stage on the tests of all stages, mean over all clients and last "
+        "visits, %"
+    ),
+    "a_sel_drop": (
+        "fall of A_sel from the first to the last stage, mean over participants and last visits, points"
+    ),
     "floats_up": "numbers a client sends per round, millions",
-    "eigenvalue_variance": "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)",
-    "eigenvalue_variance_class": "variance of the top 50 eigenvalues in batches of one class, mean over classes (R2)",
-    "eigenvalue_variance_client": "variance of the top 50 eigenvalues of the clients' models on their training data (R3)",
-    "eigenvalue_variance_raw": "variance of the top 50 eigenvalues of features that are not standardised (R4)",
+    "eigenvalue_variance": (
+        "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)"
+    ),
+    "eigenvalue_variance_class": (
+        "variance of the top 50 eigenvalues in batches of one class, mean over classes (R2)"
+    ),
+    "eigenvalue_variance_client": (
+        "variance of the top 50 eigenvalues of the clients' models on their training data (R3)"
+    ),
+    "eigenvalue_variance_raw": (
+        "variance of the top 50 eigenvalues of features that are not standardised (R4)"
+    ),
     "rounds_to_baseline": "first round whose test accuracy reaches the baseline's best",
-    "personal_rounds_to_baseline": "first round whose mean accuracy over all clients reaches the baseline's over its last ten",
+    "personal_rounds_to_baseline": (
+        "first round whose mean accuracy over all clients reaches the baseline's over its last ten"
+    ),
 }
 
 
@@ -48,9 +94,10 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can read off runs; a cont
 class Cell:
     """One number of a table: the run (at full scale, seed 0) behind it and where the paper prints it.
 
-    printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed. measure: where the row is
-    read in another way than the item's others. setting: which of several this run has; the number is that of the best.
-    target: False where docs/papers says that what is printed is not to be reproduced; ours is shown beside it, and not judged.
+    printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed.
+    measure: where the row is read in another way than the item's others. setting: which of several this run
+    has; the number is that of the best. target: False where docs/papers says that what is printed is not to
+    be reproduced; ours is shown beside it, and not judged.
     """
 
     row: str
@@ -78,16 +125,21 @@ class Average:
     of: tuple[str, ...]
     printed: Mapping[str, str]
 
-ClaimTerm = tuple[float, str, str] | tuple[float, str, str, str]  # factor, row, column, and a measure where it is not the cell's
+
+ClaimTerm = (
+    tuple[float, str, str] | tuple[float, str, str, str]
+)  # factor, row, column, and a measure where it is not the cell's
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of an item's cells: Σ factor · value of the cell (row, column) − minus > 0. Judged seed by seed, in pairs.
+    """What is said of an item's cells: Σ factor · value of the cell (row, column) − minus > 0. Judged seed by
+    seed, in pairs.
 
-    A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are the same numbers.
-    given: terms of a premise, whose sum must be above 0 for the claim to say anything: half of a gain, where there is a gain.
-    sized: it says how many points of the paper's own runs, so that smaller ones are not judged by it.
+        A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are
+        the same numbers. given: terms of a premise, whose sum must be above 0 for the claim to say anything:
+        half of a gain, where there is a gain. sized: it says how many points of the paper's own runs, so that
+        smaller ones are not judged by it.
     """
 
     text: str
@@ -111,11 +163,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure. tolerance: points within which a number agrees (the noise that docs/papers estimates).
+    """A table or figure. tolerance: points within which a number agrees (the noise that docs/papers
+    estimates).
 
-    picture: a name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
-    study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no cells and no measure.
-    released: the runs that the paper's released code makes for a cell's, by setting, where the paper prints the best of them.
+        picture: a name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
+        study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no
+        cells and no measure. released: the runs that the paper's released code makes for a cell's, by
+        setting, where the paper prints the best of them.
     """
 
     paper: str
@@ -142,7 +196,9 @@ class Item:
         found = [f"study {self.study}"] if self.study and self.study not in STUDIES else []
         if self.measure not in MEASURES and (self.cells or not self.study):
             found.append(f"measure {self.measure}")
-        found += [f"measure {cell.measure}" for cell in self.cells if cell.measure and cell.measure not in MEASURES]
+        found += [
+            f"measure {cell.measure}" for cell in self.cells if cell.measure and cell.measure not in MEASURES
+        ]
         for cell in self.cells:
             config = self.at(cell, scale)
             found += lacking(config) if config is not None else []
@@ -158,22 +214,32 @@ class Item:
         return config if config is None else replace(config, seed=seed)
 
     def averaged(self, scale: str) -> list[tuple[Average, tuple[str, ...]]]:
-        """The averages, each with those of its columns that the scale has; without those that it has nothing of."""
+        """The averages, each with those of its columns that the scale has; without those that it has
+        nothing of.
+        """
         there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
         parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
         return [(one, of) for one, of in parts if of]
 
 
 def lacking(config: RunConfig) -> list[str]:
-    """The names in a configuration that no registry holds: `method flda`, `model wrn28`, `data set cinic10`, `split stages:…`."""
+    """The names in a configuration that no registry holds: `method flda`, `model wrn28`, `data set
+    cinic10`, `split stages:…`.
+    """
     known = config.method in METHODS
     found = [] if known else [f"method {config.method}"]
-    found += [f"argument {name} of {config.method}" for name in config.args if known and name not in _keywords(config.method)]
+    found += [
+        f"argument {name} of {config.method}"
+        for name in config.args
+        if known and name not in _keywords(config.method)
+    ]
     if ALIASES.get(config.data.dataset, config.data.dataset) not in DATASETS:
         found.append(f"data set {config.data.dataset}")
     if config.model.name not in MODELS:
         found.append(f"model {config.model.name}")
-    return found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
+    return (
+        found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
+    )
 
 
 @functools.cache

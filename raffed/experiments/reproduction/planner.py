@@ -1,9 +1,11 @@
-"""Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell, resumably.
+"""Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell,
+resumably.
 
-    OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
-    OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study share it
-    OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper prints them,
-                                                     and the folders of its study
+OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
+OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study
+                                                 share it
+OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper
+                                                 prints them, and the folders of its study
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ PROBE_STEPS = 4  # per probe: the first one is slower, a large network needs sec
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What an item needs done. seconds: what is left of it, estimated. left_out: why it will not be done, "" if it will."""
+    """What an item needs done. seconds: what is left of it, estimated. left_out: why it will not be done,
+    "" if it will.
+    """
 
     seed: int
     folder: Path
@@ -71,7 +75,9 @@ class Speed:
     evaluation: float
 
 
-def planned_runs(item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None) -> list[PlannedRun]:
+def planned_runs(
+    item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
+) -> list[PlannedRun]:
     """The runs of an item, one seed after the other, each once; what cannot run says why."""
     found: dict[Path, PlannedRun] = {}
     for seed in range(seeds):
@@ -107,12 +113,19 @@ def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
     return out / "runs" / scale / f"study-{study}-s{seed}"
 
 
-def planned_studies(item: Item, scale: str, out: Path, seeds: int, root: str | None = None) -> list[PlannedStudy]:
-    """The item's study, once a seed, with the stated estimate of its time; what is missing for it says so. None without one."""
+def planned_studies(
+    item: Item, scale: str, out: Path, seeds: int, root: str | None = None
+) -> list[PlannedStudy]:
+    """The item's study, once a seed, with the stated estimate of its time; what is missing for it says
+    so. None without one.
+    """
     if not item.study:
         return []
     folders = {seed: study_folder(item.study, scale, out, seed) for seed in range(seeds)}
-    found = [PlannedStudy(seed=seed, folder=folder, study=item.study, scale=scale) for seed, folder in folders.items()]
+    found = [
+        PlannedStudy(seed=seed, folder=folder, study=item.study, scale=scale)
+        for seed, folder in folders.items()
+    ]
     if all(job.done for job in found):
         return found
     info = STUDIES.get(item.study)
@@ -134,8 +147,10 @@ def _unreadable(names: Iterable[str], root: str | None) -> str:
 
 
 def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
-    """The jobs with the seconds they may still take, from a probe of each data set and network; data that are not there are a
-    reason to leave a job out. A probe trains one client of FedAvg for a few steps: methods with extra passes take longer."""
+    """The jobs with the seconds they may still take, from a probe of each data set and network; data that are
+    not there are a reason to leave a job out. A probe trains one client of FedAvg for a few steps: methods
+    with extra passes take longer.
+    """
     speeds: dict[tuple[Any, ...], Speed | str] = {}
     made = []
     for job in found:
@@ -143,7 +158,14 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
             made.append(job)
             continue
         data, local = job.config.data, job.config.local
-        key = (data.dataset, data.split, data.transform, job.config.model.name, local.batch_size, job.config.runtime.gpu_fraction)
+        key = (
+            data.dataset,
+            data.split,
+            data.transform,
+            job.config.model.name,
+            local.batch_size,
+            job.config.runtime.gpu_fraction,
+        )
         if key not in speeds:
             tell(f"probing {data.dataset}, {data.split}, {job.config.model.name}")
             speeds[key] = _probed(job.config)
@@ -156,9 +178,12 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
 
 
 def seconds_left(job: PlannedRun, speed: Speed) -> float:
-    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting takes.
+    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting
+    takes.
 
-    A survey is taken for an evaluation: all clients' test parts together are about as large as the global test set."""
+        A survey is taken for an evaluation: all clients' test parts together are about as large as the global
+        test set.
+    """
     from raffed.runtime.setup import prepare_run
 
     config = job.config
@@ -166,9 +191,15 @@ def seconds_left(job: PlannedRun, speed: Speed) -> float:
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
-    evaluations = (-(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)) / federation.rounds
+    evaluations = (
+        -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
+    ) / federation.rounds
     done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
-    side_by_side = 1 if config.runtime.execution == "serial" else min(config.runtime.actors or os.cpu_count() or 1, together)
+    side_by_side = (
+        1
+        if config.runtime.execution == "serial"
+        else min(config.runtime.actors or os.cpu_count() or 1, together)
+    )
     a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
     return (federation.rounds - done) * a_round + START_SECONDS * (config.runtime.execution != "serial")
 
@@ -179,7 +210,9 @@ def _probed(config: RunConfig) -> Speed | str:
     from raffed.runtime.setup import prepare_run
 
     local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
-    runtime = Runtime(execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads)
+    runtime = Runtime(
+        execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
+    )
     federation = Federation(rounds=stages_of(config.data.split))
     small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
     try:
@@ -198,7 +231,9 @@ def finished(found: Sequence[P]) -> list[P]:
 
 
 def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
-    """The jobs in their order, those that no longer fit into the time left out; a shorter later one may still fit."""
+    """The jobs in their order, those that no longer fit into the time left out; a shorter later one may
+    still fit.
+    """
     left: float | None = seconds
     kept: list[P] = []
     for job in found:
@@ -213,8 +248,9 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
 
 
 def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
-    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is left out, and so is
-    what diverges."""
+    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is
+    left out, and so is what diverges.
+    """
     began, spent, planned = time.monotonic(), 0.0, 0.0
     after: list[P] = []
     for job in found:
@@ -236,7 +272,9 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
 
 
 def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
-    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone; a study is a cell."""
+    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone; a
+    study is a cell.
+    """
     counts = {}
     for scale in SCALES:
         configs = [item.at(cell, scale) for cell in item.cells]

@@ -10,17 +10,25 @@ from raffed.experiments.reproduction.items import Item
 
 
 def as_released(item: Item) -> Item:
-    """The item by its paper's own protocol: a cell for every setting of the released code, of which the best counts.
+    """The item by its paper's own protocol: a cell for every setting of the released code, of which the best
+    counts.
 
-    Claims that two rows are the same numbers are laws of the methods as raffed has them, and are left out.
+        Claims that two rows are the same numbers are laws of the methods as raffed has them, and are left
+        out.
     """
     if item.released is None:
         known = ", ".join(key for key, one in items().items() if one.released is not None)
         raise UsageError(f"{item.key}: no settings of a released code are known for it; they are for {known}")
-    cells = tuple(replace(cell, config=config, setting=setting)
-                  for cell in item.cells for setting, config in item.released(cell.config).items())  # fmt: skip
+    cells = tuple(
+        replace(cell, config=config, setting=setting)
+        for cell in item.cells
+        for setting, config in item.released(cell.config).items()
+    )
     claims = tuple(one for one in item.claims if one.within != 0)
     title = f"{item.title}, as the released code"
-    note = ("the released code's variants of the methods and its settings; shown is the best by this table's own test accuracy, "
-            "as in the paper: optimistic, most of all where rows try more settings than others")  # fmt: skip
+    note = (
+        "the released code's variants of the methods and its settings; shown is the best by this table's own "
+        "test accuracy, "
+        "as in the paper: optimistic, most of all where rows try more settings than others"
+    )
     return replace(item, name=f"{item.name}-released", title=title, cells=cells, note=note, claims=claims)

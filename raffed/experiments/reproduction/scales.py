@@ -13,7 +13,10 @@ from raffed.errors import UsageError
 
 SCALES = {
     "smoke": "digits and a small MLP, 2 rounds: does every cell run",
-    "proxy": "the paper's methods and splits with less data, smaller networks and fewer rounds: are signs and orders the paper's",
+    "proxy": (
+        "the paper's methods and splits with less data, smaller networks and fewer rounds: are signs and "
+        "orders the paper's"
+    ),
     "full": "the paper's own settings: are the numbers the paper's",
 }
 
@@ -36,17 +39,22 @@ def known_split(text: str) -> bool:
 
 
 def smoke(config: RunConfig) -> RunConfig:
-    """The same method and kind of split on digits with a small MLP, two rounds (in stages two visits of each) of one epoch, at
-    most ten clients."""
+    """The same method and kind of split on digits with a small MLP, two rounds (in stages two visits of each)
+    of one epoch, at most ten clients.
+    """
     federation, split = config.federation, _small(config.data.split)
     rounds, held_out = 2 * stages_of(split), None if split.partition(":")[0] in BRINGS_TESTS else 0.2
     return replace(
         config,
-        args={name: min(value, 1.0) if name.endswith("epochs") else value for name, value in config.args.items()},
+        args={
+            name: min(value, 1.0) if name.endswith("epochs") else value for name, value in config.args.items()
+        },
         data=replace(config.data, dataset="digits", split=split, transform="auto", local_test=held_out),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
-        federation=shortened(replace(federation, participation=max(federation.participation, 0.4), eval_every=1), rounds),
+        federation=shortened(
+            replace(federation, participation=max(federation.participation, 0.4), eval_every=1), rounds
+        ),
         runtime=replace(config.runtime, execution="serial"),
     )
 
@@ -66,7 +74,11 @@ def _small(split: str) -> str:
     scheme, _, rest = split.partition(":")
     if not rest:
         clients, dot, classes = split[1:].partition("c")
-        return f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}" if dot and clients.isdigit() else "iid:10"
+        return (
+            f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}"
+            if dot and clients.isdigit()
+            else "iid:10"
+        )
     fields = rest.split(":")
     if scheme == "stages":
         sizes = (str(min(int(field), most)) for field, most in zip(fields, SMALL_STAGES, strict=False))

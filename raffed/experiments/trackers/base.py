@@ -1,7 +1,8 @@
-"""Where else the rounds of a run are shown: sinks, which are watchers (`raffed.run(..., watch=)`) that are closed at the end.
+"""Where else the rounds of a run are shown: sinks, which are watchers (`raffed.run(..., watch=)`) that are
+closed at the end.
 
-A run depends on none of them (`Guarded`): one that cannot be opened is an error before work starts, one that fails later is
-dropped with a warning.
+A run depends on none of them (`Guarded`): one that cannot be opened is an error before work starts, one that
+fails later is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
 
 PATIENCE = 60.0  # seconds that a sink may take to open, for a round, and to close
-TEXT = 160  # characters of either end of a library's message that are shown: theirs can be pages, with the reason at the end
+# Characters of either end of a library's message that are shown: theirs can be pages, with the reason at the
+# end
+TEXT = 160
 log = logging.getLogger(__name__)
 
 
@@ -40,11 +43,13 @@ class Sink(Protocol):
 
 
 class Guarded:
-    """A sink that a run does not depend on. `make` opens it, before work starts. From then on its first failure drops it: one
-    warning says what is missing there, nothing is shown or closed any more, and the run goes on.
+    """A sink that a run does not depend on. `make` opens it, before work starts. From then on its first
+    failure drops it: one warning says what is missing there, nothing is shown or closed any more, and the run
+    goes on.
 
-    Every call has a thread of its own that is waited for `patience` seconds: libraries of trackers try again for minutes, and
-    a round must not take as long. Raises UsageError if `make` does, fails or gives no answer.
+    Every call has a thread of its own that is waited for `patience` seconds: libraries of trackers try again
+    for minutes, and a round must not take as long. Raises UsageError if `make` does, fails or gives no
+    answer.
     """
 
     def __init__(self, title: str, make: Callable[[], Sink], patience: float = PATIENCE) -> None:
@@ -54,7 +59,9 @@ class Guarded:
         if isinstance(error, RaffedError):
             raise error
         if error is not None:
-            raise UsageError(f"{self._title} cannot be opened ({_told(error)}); correct it or leave it out") from error
+            raise UsageError(
+                f"{self._title} cannot be opened ({_told(error)}); correct it or leave it out"
+            ) from error
         self._sink: Sink | None = opened[0]
 
     def __call__(self, event: RoundEvent) -> None:
@@ -70,18 +77,25 @@ class Guarded:
     def _kept(self, error: BaseException | None, lost: str) -> None:
         if error is not None:
             self._sink = None
-            text = "%s failed (%s) and is left out from here on: %s. The run goes on, its own files have every round"
+            text = (
+                "%s failed (%s) and is left out from here on: %s. The run goes on, its own files have every "
+                "round"
+            )
             log.warning(text, self._title, _told(error), lost)
 
 
 def numbers(event: RoundEvent) -> dict[str, float]:
     """What a sink shows of a round: all its numbers but the round's own."""
     found = event.as_dict().items()
-    return {name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None}
+    return {
+        name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None
+    }
 
 
 def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
-    """What `work` raises, done in a thread of its own, which is left behind after `patience` seconds; None if it was done."""
+    """What `work` raises, done in a thread of its own, which is left behind after `patience` seconds;
+    None if it was done.
+    """
     done: Future[None] = Future()
     Thread(target=_settle, args=(work, done), name="raffed-sink", daemon=True).start()
     try:

@@ -10,16 +10,20 @@ from raffed.experiments.events import RoundEvent
 from raffed.experiments.trackers.base import _needs, numbers
 from raffed.results.runfile import read_run
 
-MLFLOW = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}  # seconds; MLflow's own: 7 and 120
+MLFLOW = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}  # seconds; MLflow's own: 7 and 120
 
 
 class MLflow:
-    """A run of a tracking server (http://…) or data base (sqlite:///…): the configuration as parameters, a RoundEvent's numbers
-    as metrics over the rounds, in the end FINISHED or, where it stopped before, KILLED.
+    """A run of a tracking server (http://…) or data base (sqlite:///…): the configuration as parameters, a
+    RoundEvent's numbers as metrics over the rounds, in the end FINISHED or, where it stopped before, KILLED.
 
-    `folder` is the run's own; a run that goes on adds to the MLflow run of the experiment whose tag `raffed.run_id` is its id.
-    The experiment is looked up or made at once, the MLflow run with the first round. Raises UsageError without the package
-    mlflow (extra `mlflow`), and what MLflow raises of an address where no server is.
+    `folder` is the run's own; a run that goes on adds to the MLflow run of the experiment whose tag
+    `raffed.run_id` is its id. The experiment is looked up or made at once, the MLflow run with the first
+    round. Raises UsageError without the package mlflow (extra `mlflow`), and what MLflow raises of an address
+    where no server is.
     """
 
     def __init__(self, uri: str, folder: Path, experiment: str = "raffed") -> None:
@@ -37,7 +41,9 @@ class MLflow:
 
         self._run = self._run or self._begun()
         now = int(1000 * time.time())
-        self._client.log_batch(self._run, [Metric(name, value, now, event.round) for name, value in numbers(event).items()])
+        self._client.log_batch(
+            self._run, [Metric(name, value, now, event.round) for name, value in numbers(event).items()]
+        )
 
     def close(self) -> None:
         if self._run:
@@ -54,7 +60,9 @@ class MLflow:
         if before:
             client.update_run(before[0].info.run_id, status="RUNNING")
             return str(before[0].info.run_id)
-        made = str(client.create_run(home, run_name=self._folder.name, tags={"raffed.run_id": name}).info.run_id)
+        made = str(
+            client.create_run(home, run_name=self._folder.name, tags={"raffed.run_id": name}).info.run_id
+        )
         settings = pd.json_normalize(about["config"], sep=".").iloc[0]
         client.log_batch(made, params=[Param(key, str(value)) for key, value in settings.items()])
         return made

@@ -15,18 +15,23 @@ from raffed.results.runfile import read_run
 class WeightsAndBiases:
     """A run of a Weights & Biases project: the configuration, and a RoundEvent's numbers over the rounds.
 
-    Where it goes is for W&B's own settings to say (WANDB_MODE=offline: below `folder`, the run's own). A run that goes on adds
-    to the W&B run of the same id. Unless it is offline, the key is checked with the server at once; the W&B run begins with the
-    first round. What W&B could not send lies below `folder` for `wandb sync`. Raises UsageError without the package wandb (extra
-    `wandb`) or a key, and what W&B raises of a server that does not take it.
+    Where it goes is for W&B's own settings to say (WANDB_MODE=offline: below `folder`, the run's own). A run
+    that goes on adds to the W&B run of the same id. Unless it is offline, the key is checked with the server
+    at once; the W&B run begins with the first round. What W&B could not send lies below `folder` for `wandb
+    sync`. Raises UsageError without the package wandb (extra `wandb`) or a key, and what W&B raises of a
+    server that does not take it.
     """
 
     def __init__(self, project: str, folder: Path) -> None:
         _needs("wandb", "Weights & Biases")
-        os.environ.setdefault("WANDB_FINISH_TIMEOUT", str(PATIENCE))  # by default it waits for its server at exit, however long
+        os.environ.setdefault(
+            "WANDB_FINISH_TIMEOUT", str(PATIENCE)
+        )  # by default it waits for its server at exit, however long
         import wandb
 
-        if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled") and not wandb.login(verify=True):
+        if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled") and not wandb.login(
+            verify=True
+        ):
             raise UsageError("Weights & Biases has no key: `wandb login`, or WANDB_MODE=offline")
         self._project, self._folder = project, folder
         self._run: Any = None
@@ -45,6 +50,11 @@ class WeightsAndBiases:
 
         about = read_run(self._folder)
         return wandb.init(
-            project=self._project, id=str(about["run_id"]), name=self._folder.name, resume="allow", config=about["config"],
-            dir=self._folder, settings=wandb.Settings(console="off", silent=True),  # the screen is raffed's
-        )  # fmt: skip
+            project=self._project,
+            id=str(about["run_id"]),
+            name=self._folder.name,
+            resume="allow",
+            config=about["config"],
+            dir=self._folder,
+            settings=wandb.Settings(console="off", silent=True),  # the screen is raffed's
+        )

@@ -12,7 +12,9 @@ from ray import tune
 
 from raffed.runtime.ray_backend.patience import Patience
 
-Listener = Callable[[str, Any, Mapping[str, Any]], None]  # state, Tune's trial, its last report ({} before the first)
+Listener = Callable[
+    [str, Any, Mapping[str, Any]], None
+]  # state, Tune's trial, its last report ({} before the first)
 _listeners: list[Listener] = []
 _idle: list[Patience] = []  # one, while no trial runs and some could
 log = logging.getLogger(__name__)
@@ -27,7 +29,9 @@ class Progress(tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         tell("running", trial, {})
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         tell("running", trial, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

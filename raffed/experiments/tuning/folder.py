@@ -39,13 +39,16 @@ def stored_request(path: Path) -> Request:
 
 
 def check_place(path: Path, request: Request, resume: bool) -> None:
-    """Refuse a folder that cannot take this sweep: a new one needs a free folder, one that goes on needs its own.
+    """Refuse a folder that cannot take this sweep: a new one needs a free folder, one that goes on needs its
+    own.
 
-    Nothing is written. It also refuses links by which the sweep would write outside of the folder.
+        Nothing is written. It also refuses links by which the sweep would write outside of the folder.
     """
     if resume:
         if not stored_request(path).same(request):
-            raise RunFolderError(f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none")
+            raise RunFolderError(
+                f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none"
+            )
         _check_links(path, request.methods)
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
         advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
@@ -68,8 +71,13 @@ class SweepFolder:
     def __init__(self, path: Path, request: Request, resume: bool) -> None:
         check_place(path, request, resume)
         self.path, self.request = path, request
-        self._about: SweepRecord = {"schema": SWEEP_SCHEMA, "request": request.as_dict(), "meaning": PROTOCOLS[request.protocol],
-                                    "methods": {}, "state": "running"}  # fmt: skip
+        self._about: SweepRecord = {
+            "schema": SWEEP_SCHEMA,
+            "request": request.as_dict(),
+            "meaning": PROTOCOLS[request.protocol],
+            "methods": {},
+            "state": "running",
+        }
         if resume:
             self._about = read_sweep(path)
             self._about["state"] = "running"
@@ -88,7 +96,9 @@ class SweepFolder:
         return self.path / method / FINALS / f"seed-{seed}"
 
     def note(self, method: str, changes: MethodRecord) -> None:
-        """Record something about a method; with another choice, the final runs of the last one are no longer its own."""
+        """Record something about a method; with another choice, the final runs of the last one are no
+        longer its own.
+        """
         before = self._method(method)
         after: MethodRecord = {**before, **changes}
         if settings_of(after) != settings_of(before) and "final" not in changes:
@@ -131,7 +141,9 @@ def settings_of(about: MethodRecord) -> MethodSettings | None:
 
 
 def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """All rows of all trials of a method as one Parquet file: results/schema.py, and the columns trial and settings."""
+    """All rows of all trials of a method as one Parquet file: results/schema.py, and the columns trial
+    and settings.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,7 +155,10 @@ def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Pat
         where = folder.trial(method, trial.settings)
         if (where / RUN_FILE).exists():
             rows = read_metrics(where)
-            for name, text in (("trial", trial.name), ("settings", json.dumps(trial.settings, sort_keys=True))):
+            for name, text in (
+                ("trial", trial.name),
+                ("settings", json.dumps(trial.settings, sort_keys=True)),
+            ):
                 rows = rows.append_column(pa.field(name, word), pa.array([text] * rows.num_rows, word))
             tables.append(rows)
     if not tables:

@@ -12,8 +12,9 @@ from raffed.tune_spaces import values
 
 
 def continuous(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The ranges that a grid spans: log-uniform where all values are positive floats a factor of 10 or more apart, uniform
-    for other floats, and a choice among the values of everything else."""
+    """The ranges that a grid spans: log-uniform where all values are positive floats a factor of 10 or more
+    apart, uniform for other floats, and a choice among the values of everything else.
+    """
     return {keyword: _range(values(space, keyword)) for keyword in space}
 
 

@@ -1,4 +1,6 @@
-"""The records of a method's trials: how they stand when a search begins, and what becomes of them while it goes on."""
+"""The records of a method's trials: how they stand when a search begins, and what becomes of them while
+it goes on.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,15 @@ from raffed.experiments.tuning.trials import SweepWatcher, Trial, read_trial, re
 from raffed.results.sweep_file import ADVICE, SWEEP_FILE
 
 
-def standing(folder: SweepFolder, method: str, proposed: Sequence[MethodSettings] | None, axes: Sequence[str]) -> list[Trial]:
-    """The trials of a method as they stand, by their records and their runs, in the order of their numbers. Damaged runs are put
-    aside: their trials stand as never run.
+def standing(
+    folder: SweepFolder, method: str, proposed: Sequence[MethodSettings] | None, axes: Sequence[str]
+) -> list[Trial]:
+    """The trials of a method as they stand, by their records and their runs, in the order of their numbers.
+    Damaged runs are put aside: their trials stand as never run.
 
     Args:
-        proposed: the settings of a grid; None where Optuna proposes, whose proposals are in the records alone.
-        axes: what is searched; every setting that Optuna proposed has all of it.
+        proposed: the settings of a grid; None where Optuna proposes, whose proposals are in the records
+        alone. axes: what is searched; every setting that Optuna proposed has all of it.
     """
     before = folder.trials(method)
     if proposed is None:
@@ -30,12 +34,17 @@ def standing(folder: SweepFolder, method: str, proposed: Sequence[MethodSettings
     else:
         known = {trial.name: trial for trial in before}
         fresh = [Trial(trial_name(one), one, NEVER_RUN, number=number) for number, one in enumerate(proposed)]
-        before = [replace(known.get(trial.name, trial), number=trial.number, settings=trial.settings) for trial in fresh]
+        before = [
+            replace(known.get(trial.name, trial), number=trial.number, settings=trial.settings)
+            for trial in fresh
+        ]
     return [_as_it_stands(folder, method, trial) for trial in before]
 
 
 def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:
-    """A trial with its settings in the order of the axes, which its name and its folder follow and a JSON file does not keep."""
+    """A trial with its settings in the order of the axes, which its name and its folder follow and a JSON
+    file does not keep.
+    """
     if set(trial.settings) == set(axes):
         ordered = replace(trial, settings={axis: trial.settings[axis] for axis in axes})
         if trial_name(ordered.settings) == trial.name:
@@ -58,9 +67,10 @@ def recordable(trial: Trial, request: Request, learns: bool) -> Trial:
 
 
 class Ledger:
-    """Hears what happens to the trials of a method, puts down in sweep.json how they stand, and tells it to whoever watches.
+    """Hears what happens to the trials of a method, puts down in sweep.json how they stand, and tells it to
+    whoever watches.
 
-    learns: whether the search learns from what trials report, so that it is put down as well.
+        learns: whether the search learns from what trials report, so that it is put down as well.
     """
 
     def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher, learns: bool) -> None:
@@ -94,14 +104,20 @@ class Ledger:
         if state == PRUNED:
             return known
         try:
-            found = read_trial(self._folder.request, self._folder.trial(self._method, trial.settings), trial.settings, known)
+            found = read_trial(
+                self._folder.request, self._folder.trial(self._method, trial.settings), trial.settings, known
+            )
         except RunFolderError as error:
             return replace(known, state="failed", error=str(error), reports=())
-        return found if found.ended else replace(found, reports=())  # what is cut off reports again when it goes on
+        return (
+            found if found.ended else replace(found, reports=())
+        )  # what is cut off reports again when it goes on
 
 
 def shown(name: str, settings: MethodSettings, state: str, report: Mapping[str, Any]) -> Trial:
     """A trial as it is shown while it goes on."""
     score = float(report.get(SCORE, -1.0))
     score = math.nan if score < 0 else score  # Tune compares with numbers only
-    return Trial(name, settings, state, int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0)), score)
+    return Trial(
+        name, settings, state, int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0)), score
+    )

@@ -25,7 +25,15 @@ from raffed.experiments.tuning.grid import continuous
 from raffed.experiments.tuning.ledger import Ledger, recordable, shown, standing
 from raffed.experiments.tuning.replay import Halving, Suggestions
 from raffed.experiments.tuning.request import Request, within_budget
-from raffed.experiments.tuning.trainable import NUMBER, SEED, SETTINGS, TRIAL, TrialTask, federation, make_room
+from raffed.experiments.tuning.trainable import (
+    NUMBER,
+    SEED,
+    SETTINGS,
+    TRIAL,
+    TrialTask,
+    federation,
+    make_room,
+)
 from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial, trial_name
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
@@ -36,15 +44,16 @@ QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes Parquet of its own
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune would take Ctrl-C for the end of a search, from which a setting is chosen
+    # Tune would take Ctrl-C for the end of a search, from which a setting is chosen
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 
 
 def space_of(request: Request, method: str) -> dict[str, Any]:
     """What is searched for a method: its SPACE without what --set fixes, and the axes of --grid over it.
 
-    `mu=…` is an axis of every method that takes mu, `fedmr.mu1=…` of fedmr alone, `local.lr=…` a field of the configuration.
-    With axes for its arguments a method needs no SPACE.
+    `mu=…` is an axis of every method that takes mu, `fedmr.mu1=…` of fedmr alone, `local.lr=…` a field of the
+    configuration. With axes for its arguments a method needs no SPACE.
     """
     fixed, takes = request.args.get(method, {}), _keywords(method)
     axes, own = dict[str, Any](), False
@@ -64,7 +73,9 @@ def budget_of(request: Request) -> int:
 
 
 def check(request: Request) -> None:
-    """Names, that every point of every grid makes a run, and one whose score is asked for, before the first one starts."""
+    """Names, that every point of every grid makes a run, and one whose score is asked for, before the
+    first one starts.
+    """
     from raffed.methods import build_method
 
     if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
@@ -73,7 +84,10 @@ def check(request: Request) -> None:
         every = points(space_of(request, method))
         for name, count in Counter(map(trial_name, every)).items():
             if count > 1:
-                raise UsageError(f"{method}: {count} settings of the grid are called {name}, as their folders are; leave one out")
+                raise UsageError(
+                    f"{method}: {count} settings of the grid are called {name}, as their folders are; leave "
+                    f"one out"
+                )
         for point in every:
             built = build_method(method, request.config(method, point).args)
             if request.select != "personal" and not built.has_global:
@@ -82,18 +96,30 @@ def check(request: Request) -> None:
     for name in request.grid:
         if name not in taken and name.rpartition(".")[2] not in taken:
             methods = ", ".join(request.methods)
-            raise UsageError(f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot")
+            raise UsageError(
+                f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot"
+            )
 
 
 def check_parts(request: Request, partition: Partition) -> None:
-    """That the papers' protocol has local test parts for personal models; validation parts were held out, or refused."""
-    if request.select != "global" and request.protocol == "paper" and not any(len(part) for part in partition.test):
-        raise UsageError(f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2")
+    """That the papers' protocol has local test parts for personal models; validation parts were held out,
+    or refused.
+    """
+    if (
+        request.select != "global"
+        and request.protocol == "paper"
+        and not any(len(part) for part in partition.test)
+    ):
+        raise UsageError(
+            f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2"
+        )
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where and how the trials run. at_once: trials at a time, 0 for as many as fit. seconds: for all methods together."""
+    """Where and how the trials run. at_once: trials at a time, 0 for as many as fit. seconds: for all
+    methods together.
+    """
 
     request: Request
     folder: SweepFolder
@@ -104,13 +130,17 @@ class Search:
 
 
 def execute_sweep(search: Search) -> bool:
-    """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is up."""
+    """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is
+    up.
+    """
     check_shared(search.folder.path.resolve(), "a sweep, whose trials run anywhere,")
     os.environ.update(QUIET_TUNE)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told in a line each
     left, methods = search.seconds, search.request.methods
     for number, method in enumerate(methods):
-        share = None if left is None else left / (len(methods) - number)  # what one method leaves, the next ones have
+        share = (
+            None if left is None else left / (len(methods) - number)
+        )  # what one method leaves, the next ones have
         spent = _tuned(search, method, share)
         left = None if left is None else max(left - spent, 1.0)
     done = [_repeated(search, method) for method in methods]
@@ -145,7 +175,11 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
 def outcome(trials: list[Trial]) -> MethodRecord:
     """What sweep.json says of a method's trials."""
     chosen = choose(trials)
-    return {"trials": [trial.as_dict() for trial in trials], "cost": cost(trials), "chosen": chosen.as_dict() if chosen else None}
+    return {
+        "trials": [trial.as_dict() for trial in trials],
+        "cost": cost(trials),
+        "chosen": chosen.as_dict() if chosen else None,
+    }
 
 
 def _repeated(search: Search, method: str) -> bool:
@@ -165,7 +199,9 @@ def _repeated(search: Search, method: str) -> bool:
     found: list[FinalRecord] = []
     for seed in seeds:
         where = folder.final(method, seed)
-        found.append({"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)})
+        found.append(
+            {"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)}
+        )
     folder.note(method, {"final": found})
     return all(one["state"] == "finished" for one in found)
 
@@ -179,10 +215,13 @@ def _models(request: Request, space: Mapping[str, Any]) -> bool:
     return request.search == "optuna" and bool(space)
 
 
-def _proposals(request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]) -> dict[str, Any]:
-    """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if nothing is.
+def _proposals(
+    request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]
+) -> dict[str, Any]:
+    """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if
+    nothing is.
 
-    Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
+        Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
     """
     found: dict[str, Any] = {}
     if _models(request, space):
@@ -204,32 +243,45 @@ def _proposals(request: Request, space: Mapping[str, Any], budget: int, before: 
     return found
 
 
-def _fit(search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None) -> dict[int, str]:
+def _fit(
+    search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None
+) -> dict[int, str]:
     """Run the trials that are proposed; returns number → what went wrong, of those of a search that failed.
 
-    What Tune writes about its own state are pickles. They lie in a folder of this process's, which is deleted at the end: the
-    folder of a sweep never holds any, and a search goes on from the trials' records.
+    What Tune writes about its own state are pickles. They lie in a folder of this process's, which is deleted
+    at the end: the folder of a sweep never holds any, and a search goes on from the trials' records.
     """
     if not proposals:
         return {}
     runtime = search.request.base.runtime
-    trainable = tune.with_resources(tune.with_parameters(federation, task=task), placement(runtime, search.clients))
+    trainable = tune.with_resources(
+        tune.with_parameters(federation, task=task), placement(runtime, search.clients)
+    )
     config = tune.TuneConfig(
-        metric="score", mode="max", max_concurrent_trials=search.at_once or None, time_budget_s=seconds,
-        reuse_actors=runtime.execution == "serial", **{name: given for name, given in proposals.items() if name != "param_space"},
-    )  # fmt: skip
+        metric="score",
+        mode="max",
+        max_concurrent_trials=search.at_once or None,
+        time_budget_s=seconds,
+        reuse_actors=runtime.execution == "serial",
+        **{name: given for name, given in proposals.items() if name != "param_space"},
+    )
     with tempfile.TemporaryDirectory(prefix="raffed-tune-", ignore_cleanup_errors=True) as storage:
         failures = tune.FailureConfig(max_failures=0, fail_fast=False)
-        run = tune.RunConfig(name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures)
-        grid = tune.Tuner(trainable, param_space=proposals["param_space"], tune_config=config, run_config=run).fit()
+        run = tune.RunConfig(
+            name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures
+        )
+        grid = tune.Tuner(
+            trainable, param_space=proposals["param_space"], tune_config=config, run_config=run
+        ).fit()
         results = [grid[index] for index in range(len(grid))]
     failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
     return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
 
 
 def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
-    """What a trial reserves: a core (and a share of a GPU) for a federation in the trial's own process; else nothing for the
-    trial and, for its client actors, a core each or whole GPUs that they share."""
+    """What a trial reserves: a core (and a share of a GPU) for a federation in the trial's own process; else
+    nothing for the trial and, for its client actors, a core each or whole GPUs that they share.
+    """
     share = runtime.gpu_fraction
     if runtime.execution == "serial":
         return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
@@ -242,7 +294,9 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
     on_one = round(1 / share)
     wanted = math.ceil(actors / on_one)
     if wanted > gpus:
-        raise UsageError(f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, there are {gpus:g}")
+        raise UsageError(
+            f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, there are {gpus:g}"
+        )
     bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
     return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")
 

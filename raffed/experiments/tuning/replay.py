@@ -1,4 +1,5 @@
-"""A search that goes on from the records of its trials: what ASHA and Optuna had learned is told to fresh ones again.
+"""A search that goes on from the records of its trials: what ASHA and Optuna had learned is told to fresh
+ones again.
 
 Nothing that either of them would write about itself is read: those files are pickles, which can run any code.
 """
@@ -29,18 +30,24 @@ def first_rung(rounds: int) -> int:
 
 
 def at_rungs(reports: Reports, rounds: int) -> Reports:
-    """The reports that a rung was decided by, and the last one: the first report at or after each of the rungs' rounds."""
+    """The reports that a rung was decided by, and the last one: the first report at or after each of the
+    rungs' rounds.
+    """
     if not reports:
         return {}
     milestones = [first_rung(rounds) * REDUCTION**power for power in range(rounds.bit_length())]
-    decided = {min((number for number in reports if number >= milestone), default=0) for milestone in milestones}
+    decided = {
+        min((number for number in reports if number >= milestone), default=0) for milestone in milestones
+    }
     return {number: value for number, value in reports.items() if number in decided | {max(reports)}}
 
 
 class Halving(ASHAScheduler):
-    """ASHA (Li et al. 2020, asynchronous successive halving) that can be told of trials that have ended already.
+    """ASHA (Li et al. 2020, asynchronous successive halving) that can be told of trials that have ended
+    already.
 
-    A trial whose last round is done comes to its end in any case: there is nothing to save any more, and it writes its results.
+        A trial whose last round is done comes to its end in any case: there is nothing to save any more, and
+        it writes its results.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -60,8 +67,9 @@ class Halving(ASHAScheduler):
         return decision
 
     def replay(self, number: int, reports: Reports) -> None:
-        """Put the reports of an ended trial on the rungs that it reached. The order in which trials are replayed changes nothing:
-        the threshold of a rung is a percentile of all values on it."""
+        """Put the reports of an ended trial on the rungs that it reached. The order in which trials are
+        replayed changes nothing: the threshold of a rung is a percentile of all values on it.
+        """
         past: Any = SimpleNamespace(trial_id=f"replayed-{number}")
         controller: Any = None  # ASHA asks it nothing
         last = {ROUND: 0, SCORE: -1.0}
@@ -75,21 +83,28 @@ class Halving(ASHAScheduler):
 class Suggestions(Searcher):
     """What Optuna proposes, up to `budget` settings; `past` are the trials that were proposed before.
 
-    The fresh study is asked for as many settings as there were, in their order, and told after each what came of it. Its random
-    numbers and its model are then those of the earlier search, so that with one trial at a time the next proposals are those
-    of a search that was never interrupted. With several at a time, what is proposed depends on which of them ends first. Where
-    the study proposes something else than is recorded (several at a time, another version of Optuna), the recorded setting is
-    told as a point beside its proposals.
+    The fresh study is asked for as many settings as there were, in their order, and told after each what came
+    of it. Its random numbers and its model are then those of the earlier search, so that with one trial at a
+    time the next proposals are those of a search that was never interrupted. With several at a time, what is
+    proposed depends on which of them ends first. Where the study proposes something else than is recorded
+    (several at a time, another version of Optuna), the recorded setting is told as a point beside its
+    proposals.
 
-    Failed trials are told as failed, although they are tried again: the search that was not interrupted went on without them.
+    Failed trials are told as failed, although they are tried again: the search that was not interrupted went
+    on without them.
 
     Args:
         values: number of a trial → the last score it reported.
     """
 
     def __init__(
-        self, space: Mapping[str, Any], seed: int, budget: int, past: Sequence[Trial], values: Mapping[int, float]
-    ) -> None:  # fmt: skip
+        self,
+        space: Mapping[str, Any],
+        seed: int,
+        budget: int,
+        past: Sequence[Trial],
+        values: Mapping[int, float],
+    ) -> None:
         super().__init__(SCORE, "max")
         self._study, self._budget = _optuna(space, seed), budget
         self._waiting: list[tuple[int, dict[str, Any]]] = []  # proposed, and not ended
@@ -118,7 +133,9 @@ class Suggestions(Searcher):
         self._running[trial_id] = number
         return {TRIAL: {NUMBER: number, SETTINGS: settings}}
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """A trial has ended."""
         number = self._running.pop(trial_id)
         if number not in self._told:
@@ -145,7 +162,9 @@ class Suggestions(Searcher):
             try:
                 self._study.add_evaluated_point(self._beside[number], value)
             except ValueError as error:
-                raise UsageError(f"trial {number} of the search has settings outside of its ranges ({error})") from error
+                raise UsageError(
+                    f"trial {number} of the search has settings outside of its ranges ({error})"
+                ) from error
 
 
 def _optuna(space: Mapping[str, Any], seed: int) -> Any:
@@ -153,6 +172,8 @@ def _optuna(space: Mapping[str, Any], seed: int) -> Any:
     from ray.tune.search.optuna import OptunaSearch
 
     try:
-        return OptunaSearch(OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed)
+        return OptunaSearch(
+            OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed
+        )
     except AssertionError as error:  # Ray's way to say that Optuna is not installed
         raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error

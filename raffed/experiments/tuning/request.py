@@ -1,8 +1,10 @@
-"""A sweep as plain data: what is asked, the run behind a trial, what a trial scored, which setting is chosen. Knows no Ray.
+"""A sweep as plain data: what is asked, the run behind a trial, what a trial scored, which setting is chosen.
+Knows no Ray.
 
 The files of a sweep:
 
-    OUT/sweep.json                        the request, every trial with settings, state, score and cost, the choices, the finals
+    OUT/sweep.json                        the request, every trial with settings, state, score and cost, the
+                                          choices, the finals
     OUT/METHOD/trials/SETTINGS/           the run of each trial (raffed/experiments/folder.py)
     OUT/METHOD/trials.parquet             the metric rows of all trials, with the columns trial and settings
     OUT/METHOD/final/seed-N/              the chosen setting run again with a seed that tuning never saw
@@ -26,13 +28,23 @@ from raffed.methods import METHODS
 from raffed.results.sweep_file import SELECT
 
 PROTOCOLS = {
-    "validation": "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all training data",
-    "paper": "settings chosen by test accuracy and that accuracy reported, as the papers do: optimistic, not comparable",
+    "validation": (
+        "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all "
+        "training data"
+    ),
+    "paper": (
+        "settings chosen by test accuracy and that accuracy reported, as the papers do: optimistic, not "
+        "comparable"
+    ),
 }
 SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
 LONGEST_NAME = 200  # of a trial's folder: file systems take 255 bytes
 MOST_SEEDS = 10_000  # more final runs than anybody waits for
-NEVER_RUN, PRUNED, FINISHED = "never run", "pruned", "finished"  # states of a trial; others are those of its run
+NEVER_RUN, PRUNED, FINISHED = (
+    "never run",
+    "pruned",
+    "finished",
+)  # states of a trial; others are those of its run
 MethodSettings = dict[str, Any]
 
 
@@ -40,9 +52,10 @@ MethodSettings = dict[str, Any]
 class Request:
     """What a sweep is asked to do.
 
-    base: the runs; its method and args are not used. args: method → arguments that are not searched. grid: axis → values, over
-    the method's space: an argument, or a dotted field of the configuration such as local.lr, searched for every method.
-    trials: settings tried per method, the same budget for all (None: the largest grid). seeds: final runs per method.
+    base: the runs; its method and args are not used. args: method → arguments that are not searched. grid:
+    axis → values, over the method's space: an argument, or a dotted field of the configuration such as
+    local.lr, searched for every method. trials: settings tried per method, the same budget for all (None: the
+    largest grid). seeds: final runs per method.
     """
 
     base: RunConfig
@@ -66,7 +79,9 @@ class Request:
         check_choice("protocol", self.protocol, PROTOCOLS)
         check_choice("select", self.select, SELECT)
         if self.protocol == "validation" and not self.base.data.validation:
-            raise UsageError("protocol validation needs a validation part: data.validation above 0, such as 0.2")
+            raise UsageError(
+                "protocol validation needs a validation part: data.validation above 0, such as 0.2"
+            )
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("protocol paper chooses on test data: leave data.validation at 0")
         for name, value in (("trials", self.trials), ("seeds", self.seeds)):
@@ -86,7 +101,9 @@ class Request:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Request:
-        """The request that `as_dict` described. A UsageError if nothing could ask for it, or if it says where to run."""
+        """The request that `as_dict` described. A UsageError if nothing could ask for it, or if it says
+        where to run.
+        """
         base = RunConfig.from_dict(values["base"])
         named = values["base"].get("runtime", {})
         strange = {"method", "args"} & set(values["base"]) or set(named) - set(_deciding(base.runtime))
@@ -100,7 +117,9 @@ class Request:
         return mine == theirs
 
     def config(self, method: str, settings: Mapping[str, Any], seed: int | None = None) -> RunConfig:
-        """The run of a trial, or with a `seed` the final run of a chosen setting, which trains on all training data."""
+        """The run of a trial, or with a `seed` the final run of a chosen setting, which trains on all
+        training data.
+        """
         tables = self.base.as_dict()
         tables["method"] = method
         tables["args"] = {**self.args.get(method, {}), **{k: v for k, v in settings.items() if "." not in k}}
@@ -144,5 +163,3 @@ def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> l
         return list(points)
     kept = random.Random(seed).sample(range(len(points)), budget)
     return [points[index] for index in sorted(kept)]
-
-

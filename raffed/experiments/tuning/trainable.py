@@ -20,12 +20,19 @@ from raffed.results.json_files import check_inside
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
 
-TRIAL, NUMBER, SETTINGS, SEED = "trial", "number", "settings", "seed"  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
+TRIAL, NUMBER, SETTINGS, SEED = (
+    "trial",
+    "number",
+    "settings",
+    "seed",
+)  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
 
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What all trials of one search share. `folder` holds their runs; `settings`: of final runs, whose axis is the seed."""
+    """What all trials of one search share. `folder` holds their runs; `settings`: of final runs, whose
+    axis is the seed.
+    """
 
     request: Request
     method: str
@@ -37,13 +44,17 @@ class TrialTask:
         if self.settings is None:
             settings = config[TRIAL][SETTINGS]
             return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
-        return self.request.config(self.method, self.settings, config[SEED]), Path(self.folder) / f"seed-{config[SEED]}"
+        return self.request.config(self.method, self.settings, config[SEED]), Path(
+            self.folder
+        ) / f"seed-{config[SEED]}"
 
 
 def federation(config: dict[str, Any], task: TrialTask) -> None:
-    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either way.
+    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either
+    way.
 
-    A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and carried out again.
+        A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and
+        carried out again.
     """
     import raffed
     from raffed.results.runfile import RUN_FILE
@@ -51,8 +62,12 @@ def federation(config: dict[str, Any], task: TrialTask) -> None:
     asked, folder = task.run(config)
 
     def watch(event: RoundEvent) -> None:
-        values = {("global", "test"): event.accuracy, ("personal", "local_test"): event.personal,
-                  ("global", "val"): event.val, ("personal", "val"): event.val_personal}  # fmt: skip
+        values = {
+            ("global", "test"): event.accuracy,
+            ("personal", "local_test"): event.personal,
+            ("global", "val"): event.val,
+            ("personal", "val"): event.val_personal,
+        }
         if any(value is not None for value in values.values()):
             tune.report(_report(task.request, event.round, values))
 
@@ -73,8 +88,9 @@ def federation(config: dict[str, Any], task: TrialTask) -> None:
 
 
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
-    """Leave in a folder the run that is asked for, or nothing: a damaged run is put aside, as is another trial's; a final run
-    of an earlier choice is deleted."""
+    """Leave in a folder the run that is asked for, or nothing: a damaged run is put aside, as is another
+    trial's; a final run of an earlier choice is deleted.
+    """
     from raffed.results.runfile import RUN_FILE
 
     check_inside(folder.parent, folder)
@@ -96,6 +112,8 @@ def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
         yield _report(request, number, values)
 
 
-def _report(request: Request, number: int, values: Mapping[tuple[str, str], float | None]) -> dict[str, float]:
+def _report(
+    request: Request, number: int, values: Mapping[tuple[str, str], float | None]
+) -> dict[str, float]:
     found = score(request, values)
     return {"round": number, "score": -1.0 if math.isnan(found) else found}

@@ -1,5 +1,6 @@
-"""The runs of a sweep's trials as they lie on the disk: what they scored, whether they can be counted or go on, and putting aside
-those that cannot."""
+"""The runs of a sweep's trials as they lie on the disk: what they scored, whether they can be counted or go
+on, and putting aside those that cannot.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from typing import Any
 
 from raffed.config.run import RunConfig
 from raffed.errors import RunFolderError, UsageError
-from raffed.experiments.tuning.request import FINISHED, LONGEST_NAME, NEVER_RUN, PRUNED, MethodSettings, Request
+from raffed.experiments.tuning.request import (
+    FINISHED,
+    LONGEST_NAME,
+    NEVER_RUN,
+    PRUNED,
+    MethodSettings,
+    Request,
+)
 from raffed.results.json_files import check_inside
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, read_run
@@ -43,10 +51,15 @@ def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str,
 
 
 def read_trial(
-    request: Request, folder: Path, settings: MethodSettings, known: Trial | None = None, error: str | None = None
-) -> Trial:  # fmt: skip
-    """What the run of a trial left; "never run" where there is none. known: what sweep.json says of the trial; error: what went
-    wrong when it was run just now."""
+    request: Request,
+    folder: Path,
+    settings: MethodSettings,
+    known: Trial | None = None,
+    error: str | None = None,
+) -> Trial:
+    """What the run of a trial left; "never run" where there is none. known: what sweep.json says of the
+    trial; error: what went wrong when it was run just now.
+    """
     trial = Trial(trial_name(settings), settings, NEVER_RUN)
     if known is not None:
         trial = replace(trial, number=known.number, reports=known.reports)
@@ -64,8 +77,9 @@ def read_trial(
 
 
 def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
-    """Round → score as an ended trial reported them: from its metric rows, and where those were lost with its process, from what
-    sweep.json says."""
+    """Round → score as an ended trial reported them: from its metric rows, and where those were lost with its
+    process, from what sweep.json says.
+    """
     found = dict(trial.reports)
     for number, values in recorded(folder).items():
         value = score(request, values)
@@ -74,7 +88,9 @@ def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
 
 
 def is_run_of(folder: Path, asked: RunConfig) -> bool:
-    """Whether a folder holds the run that is asked for. Where it ran does not count, nor stacks that a probe chose."""
+    """Whether a folder holds the run that is asked for. Where it ran does not count, nor stacks that a
+    probe chose.
+    """
     from raffed.experiments.folder import run_config
 
     kept = run_config(folder)
@@ -84,7 +100,9 @@ def is_run_of(folder: Path, asked: RunConfig) -> bool:
 
 
 def damage(folder: Path) -> str:
-    """Why the run in a folder can neither be counted nor go on; empty if it can, or if there is nothing in the folder."""
+    """Why the run in a folder can neither be counted nor go on; empty if it can, or if there is nothing
+    in the folder.
+    """
     from raffed.experiments.folder import check_unedited, run_config
     from raffed.experiments.integrity import check_finished
 
@@ -107,7 +125,9 @@ def damage(folder: Path) -> str:
 
 
 def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
-    """Why a run has no checkpoint to go on from although it wrote some; empty if it has, or wrote none yet."""
+    """Why a run has no checkpoint to go on from although it wrote some; empty if it has, or wrote none
+    yet.
+    """
     from raffed.experiments.checkpoint import checkpoints, read_checkpoint
 
     why = ""
@@ -122,7 +142,9 @@ def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
 
 
 def put_aside(folder: Path, why: str) -> Path:
-    """Move a damaged run, OUT/METHOD/trials/NAME, to OUT/METHOD/damaged/NAME; where it is now. Nothing is deleted."""
+    """Move a damaged run, OUT/METHOD/trials/NAME, to OUT/METHOD/damaged/NAME; where it is now. Nothing is
+    deleted.
+    """
     if not (folder / LOCK_FILE).is_symlink():  # a stranger's link is moved with the rest
         check_unused(folder)
     place = folder.parents[1] / DAMAGED
@@ -137,9 +159,11 @@ def put_aside(folder: Path, why: str) -> Path:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is finished).
+    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is
+    finished).
 
-    number: its place in the order of proposals. reports: what a search has learned from it once it ended, as (round, score).
+        number: its place in the order of proposals. reports: what a search has learned from it once it ended,
+        as (round, score).
     """
 
     name: str
@@ -160,9 +184,15 @@ class Trial:
     def as_dict(self) -> TrialRecord:
         """Plain JSON: null for a score that is not there; reports only where there are some."""
         found = TrialRecord(
-            number=self.number, name=self.name, settings=self.settings, state=self.state, rounds=self.rounds,
-            seconds=self.seconds, score=None if math.isnan(self.score) else self.score, error=self.error,
-        )  # fmt: skip
+            number=self.number,
+            name=self.name,
+            settings=self.settings,
+            state=self.state,
+            rounds=self.rounds,
+            seconds=self.seconds,
+            score=None if math.isnan(self.score) else self.score,
+            error=self.error,
+        )
         if self.reports:
             found["reports"] = [[number, value] for number, value in self.reports]
         return found
@@ -170,11 +200,21 @@ class Trial:
     @staticmethod
     def from_dict(values: TrialRecord) -> Trial:
         """The trial that `as_dict` described."""
-        score, reports = values.get("score"), tuple((int(number), value) for number, value in values.get("reports", []))
+        score, reports = (
+            values.get("score"),
+            tuple((int(number), value) for number, value in values.get("reports", [])),
+        )
         return Trial(
-            values["name"], dict(values["settings"]), values["state"], values.get("rounds", 0), values.get("seconds", 0.0),
-            math.nan if score is None else score, values.get("error"), values.get("number", 0), reports,
-        )  # fmt: skip
+            values["name"],
+            dict(values["settings"]),
+            values["state"],
+            values.get("rounds", 0),
+            values.get("seconds", 0.0),
+            math.nan if score is None else score,
+            values.get("error"),
+            values.get("number", 0),
+            reports,
+        )
 
 
 def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
@@ -187,7 +227,9 @@ def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> f
 
 
 def trial_name(settings: Mapping[str, Any]) -> str:
-    """The name of a trial and of its folder: its settings, in their order. One that is too long ends in its hash."""
+    """The name of a trial and of its folder: its settings, in their order. One that is too long ends in
+    its hash.
+    """
     text = ",".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
     name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -203,6 +245,11 @@ def choose(trials: Sequence[Trial]) -> Trial | None:
 def cost(trials: Sequence[Trial]) -> dict[str, float]:
     """What choosing cost: trials begun, their rounds, and the seconds of the processes that ran them."""
     begun = [trial for trial in trials if trial.state != NEVER_RUN]
-    return {"trials": len(begun), "rounds": sum(t.rounds for t in begun), "seconds": sum(t.seconds for t in begun)}
+    return {
+        "trials": len(begun),
+        "rounds": sum(t.rounds for t in begun),
+        "seconds": sum(t.seconds for t in begun),
+    }
+
 
 SweepWatcher = Callable[[str, Trial, int], None]  # method, trial as it stands, rounds of a whole run

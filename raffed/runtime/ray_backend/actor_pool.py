@@ -1,4 +1,6 @@
-"""Client actors as a `Backend`: one call per actor and round, one copy of the broadcast a node, lost actors replaced."""
+"""Client actors as a `Backend`: one call per actor and round, one copy of the broadcast a node, lost
+actors replaced.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.worker import chunks, total
 
 Call = tuple[str, tuple[Any, ...]]
-NO_MEMORY = "MemoryError|out of memory|can't allocate memory"  # Python's and CUDA's words, and those of torch's allocator
+# Python's and CUDA's words, and those of torch's allocator
+NO_MEMORY = "MemoryError|out of memory|can't allocate memory"
 Start = Callable[[Any, PlacementPlan, int, Path], Any]
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,9 @@ log = logging.getLogger(__name__)
 class RayPool:
     """The actors of a run. Exact sums make the order of their answers irrelevant."""
 
-    def __init__(self, setup: Setup, setup_ref: Any, plan: PlacementPlan, vaults: Path, actors: list[Any], start: Start) -> None:
+    def __init__(
+        self, setup: Setup, setup_ref: Any, plan: PlacementPlan, vaults: Path, actors: list[Any], start: Start
+    ) -> None:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
         self._restarts, self._retired, self._cut = 0, set[int](), False
@@ -78,7 +83,8 @@ class RayPool:
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
         calls: dict[int, Call] = {
-            actor: ("evaluate", (sent, numbers[i :: len(left)])) for i, actor in enumerate(left[: len(numbers)])
+            actor: ("evaluate", (sent, numbers[i :: len(left)]))
+            for i, actor in enumerate(left[: len(numbers)])
         }
         asked = self._ask(calls)
         return lambda: total({chunk: tally for answer in asked() for chunk, tally in answer.items()})
@@ -96,7 +102,12 @@ class RayPool:
         asked = self._left()  # some of them may run out of memory while they load; then another answers
         places = self._ask(dict.fromkeys(asked, ("ready", ())))()
         self._nodes = {actor: place["node"] for actor, place in zip(asked, places, strict=True)}
-        about = {**self._plan.describe(), "driver_pid": os.getpid(), "restarts": self._restarts, "places": places}
+        about = {
+            **self._plan.describe(),
+            "driver_pid": os.getpid(),
+            "restarts": self._restarts,
+            "places": places,
+        }
         return {**about, "retired": sorted(self._retired)} if self._retired else about
 
     def close(self) -> None:
@@ -113,17 +124,25 @@ class RayPool:
             ray.kill(actor, no_restart=True)
 
     def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
-        """Call actors now; the answers, by actor number, once all are there. An actor that is lost is replaced and asked again;
-        one that ran out of memory is not: its calls go to another. One that could not start ends the run."""
-        pending = {self._call(actor, call): (actor, actor, self._actors[actor], call) for actor, call in calls.items()}
+        """Call actors now; the answers, by actor number, once all are there. An actor that is lost is
+        replaced and asked again; one that ran out of memory is not: its calls go to another. One that could
+        not start ends the run.
+        """
+        pending = {
+            self._call(actor, call): (actor, actor, self._actors[actor], call)
+            for actor, call in calls.items()
+        }
         return lambda: self._answers(pending)
 
     def _connect(self, broadcast: Broadcast) -> None:
-        """Once: channels to the actors on this node, for large networks where it has memory to share. An actor that replaces
-        another has none."""
+        """Once: channels to the actors on this node, for large networks where it has memory to share. An
+        actor that replaces another has none.
+        """
         if self._channels is None and self._nodes and (SHARES or broadcast.nbytes() <= INLINE_BYTES):
             here = ray.get_runtime_context().get_node_id()
-            self._channels = SocketCalls({actor: self._actors[actor] for actor in self._left() if self._nodes[actor] == here})
+            self._channels = SocketCalls(
+                {actor: self._actors[actor] for actor in self._left() if self._nodes[actor] == here}
+            )
 
     def _first(self, calls: Collection[Any]) -> tuple[Any, CallOutcome]:
         """Wait until one of these calls has an outcome; those through Ray once no other is left."""
@@ -134,7 +153,9 @@ class RayPool:
         return ref, lambda: ray.get(ref)
 
     def _answers(self, pending: dict[Any, tuple[int, int, Any, Call]]) -> list[Any]:
-        """pending: reference or ticket → (actor that was to answer, the one that was called, its handle, the call)."""
+        """pending: reference or ticket → (actor that was to answer, the one that was called, its handle,
+        the call).
+        """
         answers: dict[int, Any] = {}
         while pending:
             made, outcome = self._first(pending)
@@ -149,7 +170,9 @@ class RayPool:
                     actor = self._retire(actor, error)
                 elif (why := why_not_started(error)) is not None:
                     raise ActorStartError(f"client actor {actor} could not start: {why}{MEND}") from error
-                elif self._actors[actor] is handle:  # else other work that it had was there first, and it is replaced
+                elif (
+                    self._actors[actor] is handle
+                ):  # else other work that it had was there first, and it is replaced
                     self._replace(actor, error)
             except Exception as error:  # of the work itself, wrapped by Ray or as it was raised
                 if not _out_of_memory(error):
@@ -171,7 +194,10 @@ class RayPool:
             self._retired.add(actor)
             ray.kill(self._actors[actor], no_restart=True)
             left = len(self._left())
-            advice = "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` continues the run"
+            advice = (
+                "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` "
+                "continues the run"
+            )
             what = f"client actor {actor} ran out of memory"
             if self._plan.sticky or not left:
                 why = "one actor a client cannot lend its client" if self._plan.sticky else "no actor is left"
@@ -192,8 +218,10 @@ class RayPool:
         limit = self._setup.config.runtime.max_restarts
         if self._restarts > limit:
             raise ActorsLostError(
-                f"client actors died {self._restarts} times, more than runtime.max_restarts = {limit}; the last: actor {actor}. "
-                f"{str(error).splitlines()[0]} If memory ran out, use fewer actors; `raffed resume` continues the run"
+                f"client actors died {self._restarts} times, more than runtime.max_restarts = {limit}; the "
+                f"last: actor {actor}. "
+                f"{str(error).splitlines()[0]} If memory ran out, use fewer actors; `raffed resume` "
+                f"continues the run"
             ) from error
         log.warning("client actor %d was lost and is replaced (%d of %d)", actor, self._restarts, limit)
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
@@ -210,7 +238,11 @@ def _out_of_memory(error: Exception) -> bool:
         return re.search(NO_MEMORY, why, re.IGNORECASE) is not None
     cause = getattr(error, "cause", None)
     named = {type(one).__name__ for one in (error, cause)}
-    return bool(named & {"OutOfMemoryError", "MemoryError"}) or "memory monitor" in str(error) or "due to OOM" in str(error)
+    return (
+        bool(named & {"OutOfMemoryError", "MemoryError"})
+        or "memory monitor" in str(error)
+        or "due to OOM" in str(error)
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,6 @@
-"""A client actor: clients with their private state, pinned to a share of a core or GPU. torch and data load as it starts."""
+"""A client actor: clients with their private state, pinned to a share of a core or GPU. torch and data
+load as it starts.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,24 @@ if TYPE_CHECKING:
     from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
     from raffed.runtime.setup import Setup
 
-MEND = "; mend that where it runs (`raffed doctor` looks at a machine), then `raffed resume` continues the run"
+MEND = (
+    "; mend that where it runs (`raffed doctor` looks at a machine), then `raffed resume` continues the run"
+)
 
 
 def why_not_started(error: RayActorError) -> str | None:
-    """What an actor raised while it was made, its type and the first line of its message; None if it ended otherwise.
+    """What an actor raised while it was made, its type and the first line of its message; None if it ended
+    otherwise.
 
-    Ray keeps the text alone: a line `ray::Class.__init__() (pid=…)` for every error of a chain, its indented frames, the error.
+        Ray keeps the text alone: a line `ray::Class.__init__() (pid=…)` for every error of a chain, its
+        indented frames, the error.
     """
     if not error.actor_init_failed:
         return None
     lines = str(error).splitlines()
-    last = max((number for number, line in enumerate(lines) if "ray::" in line and "(pid=" in line), default=-1)
+    last = max(
+        (number for number, line in enumerate(lines) if "ray::" in line and "(pid=" in line), default=-1
+    )
     told = [line.strip() for line in lines[last + 1 :] if line.strip() and not line[0].isspace()]
     return told[0] if told else lines[-1].strip()
 
@@ -58,25 +66,37 @@ class ClientActor(Serving):
     def _device(self) -> str:
         """The device Ray assigned to this actor, never the one that happens to be visible."""
         assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        return "cuda" if assigned else "cpu"  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0
+        return (
+            "cuda" if assigned else "cpu"
+        )  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0
 
     def ready(self) -> dict[str, Any]:
         """Once this returns, torch and the data are loaded. Where it runs, for run.json and the tests."""
         node, device = ray.get_runtime_context().get_node_id(), self._host.device
-        return {"pid": os.getpid(), "node": node, "seconds": self._seconds, "device": str(device), **gpu_of(device)}
+        return {
+            "pid": os.getpid(),
+            "node": node,
+            "seconds": self._seconds,
+            "device": str(device),
+            **gpu_of(device),
+        }
 
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """One round of this actor's share; the broadcast is read from the object store, without a copy."""
         key = broadcast.round, share
         if key not in self._answers:
-            self._answers = {old: answer for old, answer in self._answers.items() if old[0] == broadcast.round}
+            self._answers = {
+                old: answer for old, answer in self._answers.items() if old[0] == broadcast.round
+            }
             self._answers[key] = self._host.train(broadcast, share)
         return self._answers[key]
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         return self._host.evaluate(broadcast, chunks)
 
-    def survey(self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare) -> list[SurveyedClient]:
+    def survey(
+        self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
+    ) -> list[SurveyedClient]:
         return self._host.survey(broadcast, whole, share)
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:

@@ -34,8 +34,9 @@ class Driver:
 
     Created with max_concurrency=2: `stop`, `cut` and `missing` are heard while `rounds` runs.
 
-    `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value. `conduct`: the rounds
-    of a run on a runtime (experiments/run.py), given from above because layers point one way.
+    `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value.
+    `conduct`: the rounds of a run on a runtime (experiments/run.py), given from above because layers point
+    one way.
     """
 
     def __init__(self, setup_ref: list[Any], plan: PlacementPlan, path: str, vaults: str) -> None:

@@ -1,9 +1,11 @@
-"""How an own Ray ends: with the command whatever ended it, not by a signal that was meant for the command, and not unnoticed.
+"""How an own Ray ends: with the command whatever ended it, not by a signal that was meant for the command,
+and not unnoticed.
 
-A batch system, `timeout` and a terminal send a signal to the whole group of processes. So Ray's processes lead sessions of
-their own, where it does not reach them, and the command can write a checkpoint before it ends them. If one that Ray cannot do
-without dies all the same, `lost` says so at once: Ray's client waits for it up to a minute and then ends this process without
-a word. And keeper.py, a process of its own, sees to it that nothing outlives a command that was killed.
+A batch system, `timeout` and a terminal send a signal to the whole group of processes. So Ray's processes
+lead sessions of their own, where it does not reach them, and the command can write a checkpoint before it
+ends them. If one that Ray cannot do without dies all the same, `lost` says so at once: Ray's client waits for
+it up to a minute and then ends this process without a word. And keeper.py, a process of its own, sees to it
+that nothing outlives a command that was killed.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ class Own:
         self.lost, self._keeper = None, _kept()
         born, tell = os.pipe()
         os.set_blocking(born, False)
-        self._told = [tell] if self._keeper is None or self._keeper.stdin is None else [tell, self._keeper.stdin.fileno()]
+        self._told = (
+            [tell]
+            if self._keeper is None or self._keeper.stdin is None
+            else [tell, self._keeper.stdin.fileno()]
+        )
         self._starter = threading.get_ident()
         try:
             yield
@@ -99,8 +105,9 @@ class Own:
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """Ray is shut down within; afterwards nothing of it is left, and nobody looks after it. If it was lost there is nothing
-        to be gentle with."""
+        """Ray is shut down within; afterwards nothing of it is left, and nobody looks after it. If it was
+        lost there is nothing to be gentle with.
+        """
         self.end_all() if self.lost is not None else self.unwatch()
         try:
             yield
@@ -120,7 +127,9 @@ class Own:
 
 turn = threading.Lock()  # a session starts its Ray after the one before has ended its own
 own = Own()
-if hasattr(os, "register_at_fork"):  # subprocess runs it where Ray gives it something to do before the program begins
+if hasattr(
+    os, "register_at_fork"
+):  # subprocess runs it where Ray gives it something to do before the program begins
     os.register_at_fork(after_in_child=own.lead)
 
 
@@ -130,12 +139,18 @@ def lost() -> str | None:
 
 
 def unfinished() -> bool:
-    """Whether a call to Ray in this process has not come back, or never will: then the process cannot end in the usual way."""
-    return own.lost is not None or any(thread.name in (SESSION, LAST_CALL) for thread in threading.enumerate())
+    """Whether a call to Ray in this process has not come back, or never will: then the process cannot end
+    in the usual way.
+    """
+    return own.lost is not None or any(
+        thread.name in (SESSION, LAST_CALL) for thread in threading.enumerate()
+    )
 
 
 def within(seconds: float, work: Callable[[], object]) -> bool:
-    """Call `work`, which may ask a Ray that does not answer; whether it came back in time. It is left alone if not."""
+    """Call `work`, which may ask a Ray that does not answer; whether it came back in time. It is left
+    alone if not.
+    """
     thread = threading.Thread(target=work, name=LAST_CALL, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -157,6 +172,8 @@ def _kept() -> subprocess.Popen[bytes] | None:
     command = [sys.executable, "-I", "-S", keeper.__file__]
     quiet = subprocess.DEVNULL
     try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, cwd="/")
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True, cwd="/"
+        )
     except OSError:
         return None

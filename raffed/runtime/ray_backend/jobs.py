@@ -1,6 +1,7 @@
 """A command as a job of a running Ray cluster: hand it in, follow its log, end with its exit code.
 
-Ray's own client takes the token from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; it is never read here.
+Ray's own client takes the token from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; it is never
+read here.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 @dataclass(frozen=True)
 class JobOrder:
-    """A job to be handed in. `words`: the command. `package`: a zip whose files are the job's working folder; Ray sends it as it
-    is (raffed/runtime/job_files.py). `env`: variables of the job; the dashboard shows them, so no secrets."""
+    """A job to be handed in. `words`: the command. `package`: a zip whose files are the job's working folder;
+    Ray sends it as it is (raffed/runtime/job_files.py). `env`: variables of the job; the dashboard shows
+    them, so no secrets.
+    """
 
     words: Sequence[str]
     package: Path | None = None
@@ -35,8 +38,9 @@ class JobOrder:
     name: str | None = None
 
     def runtime_env(self) -> dict[str, Any]:
-        """The runtime environment of cluster/runtime_env.yaml with this order's package and variables. What the file excludes
-        is for Ray's own command: the package holds nothing that should stay here."""
+        """The runtime environment of cluster/runtime_env.yaml with this order's package and variables. What
+        the file excludes is for Ray's own command: the package holds nothing that should stay here.
+        """
         found = environment()
         found.pop("excludes", None)
         if self.package is not None:
@@ -66,8 +70,10 @@ class Jobs:
             self._client = JobSubmissionClient(address)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
             raise UsageError(
-                f"no Ray job server at {address or 'the default address'} takes this request ({_line(error)}); is the cluster "
-                "up, its dashboard reachable (ssh -L 8265:localhost:8265 HEAD), and the token in RAY_AUTH_TOKEN_PATH?"
+                f"no Ray job server at {address or 'the default address'} takes this request "
+                f"({_line(error)}); is the cluster "
+                "up, its dashboard reachable (ssh -L 8265:localhost:8265 HEAD), and the token in "
+                "RAY_AUTH_TOKEN_PATH?"
             ) from error
         self.address: str = self._client.get_address()
 
@@ -76,14 +82,18 @@ class Jobs:
         try:
             return str(
                 self._client.submit_job(
-                    entrypoint=shlex.join(order.words), runtime_env=order.runtime_env(), submission_id=order.name
+                    entrypoint=shlex.join(order.words),
+                    runtime_env=order.runtime_env(),
+                    submission_id=order.name,
                 )
             )
         except (RayError, RuntimeError, ValueError, OSError) as error:
             raise UsageError(f"{self.address} did not take the job ({_line(error)})") from error
 
     def follow(self, name: str, say: Callable[[str], None]) -> int:
-        """Give the job's log to `say` until the job ends; its exit code. A lost connection is taken up again."""
+        """Give the job's log to `say` until the job ends; its exit code. A lost connection is taken up
+        again.
+        """
         return asyncio.run(self._follow(name, say))
 
     async def _follow(self, name: str, say: Callable[[str], None]) -> int:
@@ -102,9 +112,13 @@ class Jobs:
                     return self._code(name, status)
             except (RuntimeError, OSError) as error:
                 if attempt == RECONNECTS:
-                    raise RaffedError(f"{self.address}: lost the job's log ({_line(error)}); the job may go on") from error
+                    raise RaffedError(
+                        f"{self.address}: lost the job's log ({_line(error)}); the job may go on"
+                    ) from error
             await asyncio.sleep(min(1.0 + attempt, 10.0))
-        raise RaffedError(f"{self.address}: the log of {name} ended {RECONNECTS} times before the job; the job may go on")
+        raise RaffedError(
+            f"{self.address}: the log of {name} ended {RECONNECTS} times before the job; the job may go on"
+        )
 
     def _log(self, name: str) -> AsyncIterator[str]:
         log: AsyncIterator[str] = self._client.tail_job_logs(name)

@@ -1,9 +1,10 @@
-"""A small process beside a command that started Ray: when the command is gone, it ends what is left of that Ray.
+"""A small process beside a command that started Ray: when the command is gone, it ends what is left of that
+Ray.
 
-Ray's own processes end with the command, for the kernel kills them. What these started (agents, workers) has to notice that by
-itself: the agents of a Ray whose head process is dead were still there 36 s later. Run as `python -I -S keeper.py`; it imports
-the standard library alone. Every line of its standard input names a session (its leader's process id). The end of the input
-means that the command is gone, or has ended its Ray.
+Ray's own processes end with the command, for the kernel kills them. What these started (agents, workers) has
+to notice that by itself: the agents of a Ray whose head process is dead were still there 36 s later. Run as
+`python -I -S keeper.py`; it imports the standard library alone. Every line of its standard input names a
+session (its leader's process id). The end of the input means that the command is gone, or has ended its Ray.
 """
 
 from __future__ import annotations

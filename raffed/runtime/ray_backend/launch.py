@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 def launched(
     setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
-    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint. Ray is up.
+    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint.
+    Ray is up.
 
-    They end early, without an error, where `stop` asks for it or Ray is lost (`ray_endings.lost`).
+        They end early, without an error, where `stop` asks for it or Ray is lost (`ray_endings.lost`).
     """
     path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have another working folder
     plan = make_plan(setup.config, setup.partition.num_clients, available())
@@ -45,23 +46,29 @@ def launched(
             yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
-            if lost() is not None or stop():  # what ended Ray, or was sent to the command, has reached the driver as well
+            if (
+                lost() is not None or stop()
+            ):  # what ended Ray, or was sent to the command, has reached the driver as well
                 return
             if (why := why_not_started(error)) is not None:
                 raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
             if attempt + 1 == attempts:
                 raise ActorsLostError(
-                    f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume {path}` continues"
+                    f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume "
+                    f"{path}` continues"
                 ) from error
 
 
 def available() -> Resources:
-    """Cores, GPUs and memory of the Ray cluster, or of the placement group this process is in (a trial of a sweep); memory is
-    what is free on this machine if it is the only node."""
+    """Cores, GPUs and memory of the Ray cluster, or of the placement group this process is in (a trial of a
+    sweep); memory is what is free on this machine if it is the only node.
+    """
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     group = ray.util.get_current_placement_group()
     if group is not None:
-        found |= {kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")}
+        found |= {
+            kind: sum(bundle.get(kind, 0.0) for bundle in group.bundle_specs) for kind in ("CPU", "GPU")
+        }
     memory = float(found.get("memory", 0.0))
     if len(ray.nodes()) == 1:  # type: ignore[no-untyped-call]
         memory = free_memory() or memory
@@ -69,7 +76,9 @@ def available() -> Resources:
 
 
 def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
-    """What keeps the first round from beginning: actors without a place. None where all work, or the driver has ended."""
+    """What keeps the first round from beginning: actors without a place. None where all work, or the
+    driver has ended.
+    """
     asked = driver.missing.remote()
     if not ray.wait([asked], timeout=1.0, fetch_local=False)[0]:
         return "the driver actor to start"
@@ -86,7 +95,13 @@ def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
 
 
 def _watch(
-    plan: PlacementPlan, reference: Any, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
+    plan: PlacementPlan,
+    reference: Any,
+    path: Path,
+    vaults: Path,
+    resumed: bool,
+    conduct: Conduct,
+    stop: Callable[[], bool],
 ) -> Iterator[Any]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
     driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""What the system allows this process: limits of the shell (ulimit) and of the container. Infinite where nothing is said."""
+"""What the system allows this process: limits of the shell (ulimit) and of the container. Infinite where
+nothing is said.
+"""
 
 from __future__ import annotations
 

@@ -26,12 +26,23 @@ class ListeningSocket(NamedTuple):
 
 
 def listening(root: int, proc: str = "/proc") -> list[ListeningSocket]:
-    """All places where process `root` and its descendants listen; none where the system does not say (not Linux)."""
+    """All places where process `root` and its descendants listen; none where the system does not say (not
+    Linux).
+    """
     folder = Path(proc)
     if not (folder / "net" / "tcp").exists():
         return []
-    sockets = {inode: (address, port) for name in ("tcp", "tcp6") for inode, address, port in _sockets(folder / "net" / name)}
-    found = [ListeningSocket(pid, *sockets[one]) for pid in family(root, proc) for one in _inodes(folder / str(pid)) if one in sockets]
+    sockets = {
+        inode: (address, port)
+        for name in ("tcp", "tcp6")
+        for inode, address, port in _sockets(folder / "net" / name)
+    }
+    found = [
+        ListeningSocket(pid, *sockets[one])
+        for pid in family(root, proc)
+        for one in _inodes(folder / str(pid))
+        if one in sockets
+    ]
     return sorted(set(found))
 
 
@@ -59,7 +70,9 @@ def _sockets(path: Path) -> Iterator[tuple[str, str, int]]:
     for parts in map(str.split, lines):
         if parts[3] == LISTENING:
             address, _, port = parts[1].partition(":")
-            words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]  # each as this machine stores it
+            words = [
+                int(address[at : at + 8], 16) for at in range(0, len(address), 8)
+            ]  # each as this machine stores it
             yield parts[9], str(_plain(struct.pack(f"={len(words)}I", *words))), int(port, 16)
 
 

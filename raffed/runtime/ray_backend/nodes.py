@@ -18,8 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def beside_this_process() -> dict[str, Any]:
-    """Options that start an actor on the node of this process, whose disk the run's folder is on. In a placement group (a trial
-    of a sweep) none: the actor belongs into the group, and a sweep's folder is one that all nodes see."""
+    """Options that start an actor on the node of this process, whose disk the run's folder is on. In a
+    placement group (a trial of a sweep) none: the actor belongs into the group, and a sweep's folder is one
+    that all nodes see.
+    """
     if ray.util.get_current_placement_group() is not None:
         return {}
     here = ray.get_runtime_context().get_node_id()
@@ -27,9 +29,10 @@ def beside_this_process() -> dict[str, Any]:
 
 
 def check_shared(folder: Path, what: str) -> None:
-    """Raise a RunFolderError if a node of the cluster does not see `folder`, which is made if needed; one node always does.
+    """Raise a RunFolderError if a node of the cluster does not see `folder`, which is made if needed; one
+    node always does.
 
-    what: who needs it, for the message.
+        what: who needs it, for the message.
     """
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     if len(nodes) < 2:
@@ -48,13 +51,16 @@ def check_shared(folder: Path, what: str) -> None:
     blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
     if blind:
         raise RunFolderError(
-            f"{folder} is not seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} needs a file system "
+            f"{folder} is not seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} "
+            f"needs a file system "
             "that all nodes mount; give such a path, or for a URL set RAFFED_SCRATCH to one"
         )
 
 
 def _answers(asked: list[Any], folder: Path) -> list[bool]:
-    """What the nodes answer; a line says that they are waited for, as one may have no room for another process."""
+    """What the nodes answer; a line says that they are waited for, as one may have no room for another
+    process.
+    """
     patience = Patience()
     while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
         if waited := patience.due():

@@ -1,7 +1,8 @@
-"""The environments in which Ray cannot start, or not well: what is wrong with each, and the remedy. One table for every command.
+"""The environments in which Ray cannot start, or not well: what is wrong with each, and the remedy. One table
+for every command.
 
-Those that can be seen without Ray are looked at before it is started; `raffed doctor` warns of them. What is only found out by
-starting it is recognised by the words in Ray's logs.
+Those that can be seen without Ray are looked at before it is started; `raffed doctor` warns of them. What is
+only found out by starting it is recognised by the words in Ray's logs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from raffed.runtime.ray_backend import limits
 from raffed.runtime.ray_backend.private_folder import places, unfit
 
 LOOPBACK = "127.0.0.1"
-INSIDE = len("/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")  # the longest path of a socket of Ray's
+INSIDE = len(
+    "/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+)  # the longest path of a socket of Ray's
 FILES = 128  # of one process; with 64 Ray starts, and fails with actors
 FEW_FILES = 1024
 THREADS, THREADS_PER_CORE = 350, 60  # of all of Ray's processes and the actors, measured
@@ -40,7 +43,9 @@ class RayStartError(UsageError):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """seen: what is wrong, None where nothing is. stops: whether Ray cannot start then; else it starts, but not as asked."""
+    """seen: what is wrong, None where nothing is. stops: whether Ray cannot start then; else it starts,
+    but not as asked.
+    """
 
     name: str
     seen: Callable[[], str | None]
@@ -64,7 +69,10 @@ def other_folder() -> str | None:
 def no_loopback() -> str | None:
     """Whether this process can reach itself. A port that none is left of shows here too."""
     try:
-        with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname(), 2.0):
+        with (
+            socket.create_server((LOOPBACK, 0)) as server,
+            socket.create_connection(server.getsockname(), 2.0),
+        ):
             return None
     except OSError as error:
         full = error.errno in (errno.EADDRINUSE, errno.EAGAIN)
@@ -87,17 +95,27 @@ def few_files() -> str | None:
 
 def rather_few_files() -> str | None:
     most = limits.hard("NOFILE")
-    return f"a process may open {most:.0f} files; many actors need more" if FILES <= most < FEW_FILES else None
+    return (
+        f"a process may open {most:.0f} files; many actors need more" if FILES <= most < FEW_FILES else None
+    )
 
 
 def few_processes() -> str | None:
     left, needed = limits.threads_left(), THREADS + THREADS_PER_CORE * usable_cores()
-    return f"{left:.0f} more processes and threads are allowed, Ray takes about {needed}" if left < needed else None
+    return (
+        f"{left:.0f} more processes and threads are allowed, Ray takes about {needed}"
+        if left < needed
+        else None
+    )
 
 
 def little_space() -> str | None:
     most, needed = limits.soft("AS"), STORE_SHARE * (free_memory() or 0.0) + SPACE
-    return f"a process may have {most / 1e9:.1f} GB of addresses, Ray needs {needed / 1e9:.1f}" if most < needed else None
+    return (
+        f"a process may have {most / 1e9:.1f} GB of addresses, Ray needs {needed / 1e9:.1f}"
+        if most < needed
+        else None
+    )
 
 
 def little_memory() -> str | None:
@@ -108,7 +126,9 @@ def little_memory() -> str | None:
 
 
 def no_proc() -> str | None:
-    return "/proc is not mounted" if sys.platform == "linux" and not Path("/proc/self/stat").exists() else None
+    return (
+        "/proc is not mounted" if sys.platform == "linux" and not Path("/proc/self/stat").exists() else None
+    )
 
 
 def no_working_folder() -> str | None:
@@ -126,7 +146,11 @@ def no_shared_memory() -> str | None:
     if not shared_memory_works():
         return f"{SHM} cannot be written: objects lie in Ray's folder, which is slower"
     free = shutil.disk_usage(SHM).free
-    return f"{SHM} has {free / 1e9:.1f} GB: larger objects lie in Ray's folder, which is slower" if free < SHARED else None
+    return (
+        f"{SHM} has {free / 1e9:.1f} GB: larger objects lie in Ray's folder, which is slower"
+        if free < SHARED
+        else None
+    )
 
 
 def shared_memory_works() -> bool:
@@ -135,13 +159,17 @@ def shared_memory_works() -> bool:
 
 def another_ray() -> str | None:
     named = [name for name in ("RAY_ADDRESS",) if os.environ.get(name)]
-    return f"{named[0]} = {os.environ[named[0]]} is set; without --address it is not followed" if named else None
+    return (
+        f"{named[0]} = {os.environ[named[0]]} is set; without --address it is not followed" if named else None
+    )
 
 
 OBSTACLES = (
     Obstacle("working folder", no_working_folder, "change to a folder that exists"),
     Obstacle("/proc", no_proc, "mount it: mount -t proc proc /proc"),
-    Obstacle("Ray's folder", no_folder, "set RAY_TMPDIR to a short path of a folder that is yours and has space"),
+    Obstacle(
+        "Ray's folder", no_folder, "set RAY_TMPDIR to a short path of a folder that is yours and has space"
+    ),
     Obstacle("loopback", no_loopback, "switch it on (`ip link set lo up`), or give the container a network"),
     Obstacle("ports", no_ports, "end what holds them, or widen net.ipv4.ip_local_port_range"),
     Obstacle("open files", few_files, "raise the limit: `ulimit -n 4096`, docker run --ulimit nofile=4096"),
@@ -158,17 +186,25 @@ OBSTACLES = (
 SAID = {  # words in Ray's logs or errors → what is wrong, and the remedy
     r"too many open files|EMFILE": ("too few files may be opened", "raise the limit: `ulimit -n 4096`"),
     r"cannot allocate memory|bad_alloc|MemoryError|out of memory|ENOMEM": (
-        "memory, or the limit of it, does not suffice", "end other programs, or lift `ulimit -v` and the container's limit"),
+        "memory, or the limit of it, does not suffice",
+        "end other programs, or lift `ulimit -v` and the container's limit",
+    ),
     r"resource temporarily unavailable|pthread_create|can't start new thread|SeedGenException": (
-        "too few processes and threads are allowed", "raise `ulimit -u` or docker run --pids-limit"),
+        "too few processes and threads are allowed",
+        "raise `ulimit -u` or docker run --pids-limit",
+    ),
     r"no space left|disk quota": ("no space is left", "free some, or set RAY_TMPDIR to another folder"),
     r"address already in use|EADDRINUSE": ("a port is taken", "try again, or end what holds it"),
     r"cannot assign requested address|network is unreachable": (
-        "this machine cannot reach itself", "switch loopback on (`ip link set lo up`)"),
+        "this machine cannot reach itself",
+        "switch loopback on (`ip link set lo up`)",
+    ),
     r"AF_UNIX path length": ("the folder's path is too long for sockets", "set RAY_TMPDIR to a short one"),
     r"read-only file system|permission denied|operation not permitted": (
-        "something is forbidden here", "look at the permissions of Ray's folder, and at the container's security profile"),
-}  # fmt: skip
+        "something is forbidden here",
+        "look at the permissions of Ray's folder, and at the container's security profile",
+    ),
+}
 
 
 def check_machine() -> None:
@@ -186,7 +222,9 @@ def visible() -> Iterator[tuple[Obstacle, str]]:
 
 
 def recognised(error: BaseException, logs: Path) -> str | None:
-    """One line on why Ray did not start, and the remedy, by what its error and the ends of its logs say; None if unknown."""
+    """One line on why Ray did not start, and the remedy, by what its error and the ends of its logs say;
+    None if unknown.
+    """
     first = first_line(error)
     for text in (str(error), *_ends(logs)):
         for words, (what, remedy) in SAID.items():

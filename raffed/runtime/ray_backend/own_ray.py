@@ -1,7 +1,9 @@
-"""A Ray of this process alone: found by nobody, reachable from this machine only, and entered with a random token only.
+"""A Ray of this process alone: found by nobody, reachable from this machine only, and entered with a random
+token only.
 
-Ray would look for another Ray first (RAY_ADDRESS, a file that a cluster left, processes of others), listen on all interfaces,
-write its token into the home folder, and keep its sockets in a folder that everybody may write to.
+Ray would look for another Ray first (RAY_ADDRESS, a file that a cluster left, processes of others), listen on
+all interfaces, write its token into the home folder, and keep its sockets in a folder that everybody may
+write to.
 """
 
 from __future__ import annotations
@@ -30,25 +32,41 @@ from raffed.runtime.ray_backend.private_folder import hold, private_folder, remo
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_open_telemetry": "0",  # every ray.init would leave a thread and a socket behind in this process
-    "RAY_worker_niceness": "0",  # Ray's default of 15 lets every other process on a laptop go before the actors
+    # Every ray.init would leave a thread and a socket behind in this process
+    "RAY_enable_open_telemetry": "0",
+    # Ray's default of 15 lets every other process on a laptop go before the actors
+    "RAY_worker_niceness": "0",
 }
 ELSEWHERE = (  # these lead to another Ray, or to how another one is entered
-    "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_CLIENT_MODE", "RAY_ENABLE_GCS_LEADER_ELECTION",
-    "RAY_GCS_SERVER_PORT", "RAY_NAMESPACE", "RAY_OVERRIDE_DASHBOARD_URL", "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
-    "RAY_REDIS_ADDRESS", "RAY_REDIS_PASSWORD", "RAY_RUNTIME_ENV", "RAY_RUNTIME_ENV_HOOK", "RAY_USE_TLS",
+    "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",
+    "RAY_AUTH_TOKEN_PATH",
+    "RAY_CLIENT_MODE",
+    "RAY_ENABLE_GCS_LEADER_ELECTION",
+    "RAY_GCS_SERVER_PORT",
+    "RAY_NAMESPACE",
+    "RAY_OVERRIDE_DASHBOARD_URL",
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
+    "RAY_REDIS_ADDRESS",
+    "RAY_REDIS_PASSWORD",
+    "RAY_RUNTIME_ENV",
+    "RAY_RUNTIME_ENV_HOOK",
+    "RAY_USE_TLS",
     "RAY_external_storage_namespace",
-)  # fmt: skip
+)
 OF_IMPORT = {  # Ray reads these from the environment once, when it is imported
     "ENABLE_RAY_CLUSTER": False,  # the node's address is 127.0.0.1, so that everything listens there alone
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,  # under `uv run` it would send the project's folder to the actors of this machine
+    # Under `uv run` it would send the project's folder to the actors of this machine
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
 }
 
 
 class OwnRay:
-    """Starts at `start`, and is gone after `end`; both in one thread, as the kernel ends Ray's processes with it.
+    """Starts at `start`, and is gone after `end`; both in one thread, as the kernel ends Ray's processes with
+    it.
 
-    `folder`: its files, mode 0700, removed at the end. The token is in the environment of its processes only.
+        `folder`: its files, mode 0700, removed at the end. The token is in the environment of its processes
+        only.
     """
 
     folder: Path
@@ -66,18 +84,29 @@ class OwnRay:
         try:
             with _environment(secrets.token_hex(32)), _constants(OF_IMPORT), endings.own.starting():
                 ray.init(
-                    address="local", include_dashboard=False, logging_level=logging.CRITICAL, log_to_driver=False,
-                    _node_ip_address=LOOPBACK, _temp_dir=str(self.folder / "r"), _skip_env_hook=True, **options,
-                )  # fmt: skip
+                    address="local",
+                    include_dashboard=False,
+                    logging_level=logging.CRITICAL,
+                    log_to_driver=False,
+                    _node_ip_address=LOOPBACK,
+                    _temp_dir=str(self.folder / "r"),
+                    _skip_env_hook=True,
+                    **options,
+                )
         except Exception as error:
             raise RayStartError(self._failed(error)) from error
-        logging.getLogger("ray").setLevel(logging.ERROR)  # while it starts, what it says would come before our line
+        logging.getLogger("ray").setLevel(
+            logging.ERROR
+        )  # while it starts, what it says would come before our line
 
     def _failed(self, error: Exception) -> str:
         """Put everything back, and say why Ray did not start; where that is not known, its logs stay."""
         why = recognised(error, self.folder)
         self.end(keep=why is None)
-        return why or f"Ray could not start: {first_line(error)}; its logs are in {self.folder}/r/session_latest/logs, {SERIAL}"
+        return (
+            why
+            or f"Ray could not start: {first_line(error)}; its logs are in {self.folder}/r/session_latest/logs, {SERIAL}"  # noqa: E501
+        )
 
     def end(self, keep: bool = False) -> None:
         """End its processes, forget the token, and remove the folder unless it is to be kept."""

@@ -1,4 +1,6 @@
-"""A short folder of this user alone, for sockets: the path of one may have 107 bytes (103 on macOS), whatever TMPDIR says."""
+"""A short folder of this user alone, for sockets: the path of one may have 107 bytes (103 on macOS),
+whatever TMPDIR says.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ RANDOM = 8  # letters that tempfile.mkdtemp puts behind the prefix
 ROOM = 50_000_000  # bytes that have to be free for logs and sockets
 HELD = "held"
 USUAL = ("/tmp", "/var/tmp")
-UNMAPPED = 65534  # owner of what belongs to the host's root, seen from a container that does not know that user
+UNMAPPED = (
+    65534  # owner of what belongs to the host's root, seen from a container that does not know that user
+)
 
 
 class NoFolderError(UsageError):
@@ -47,7 +51,8 @@ def private_folder(inside: int, first: str | None = None) -> Path:
                 why = error.strerror or str(error)
         refused.append(f"{place}: {why}")
     raise NoFolderError(
-        f"there is no folder for sockets ({'; '.join(refused)}); set {first or 'TMPDIR'} to a short path of a folder that is "
+        f"there is no folder for sockets ({'; '.join(refused)}); set {first or 'TMPDIR'} to a short path of "
+        f"a folder that is "
         "yours and has space"
     )
 
@@ -81,11 +86,15 @@ def _exchangeable(about: os.stat_result) -> bool:
     if not hasattr(os, "getuid"):
         return False
     theirs = about.st_uid not in (0, os.getuid(), UNMAPPED)
-    return theirs or (bool(about.st_mode & (stat.S_IWOTH | stat.S_IWGRP)) and not about.st_mode & stat.S_ISVTX)
+    return theirs or (
+        bool(about.st_mode & (stat.S_IWOTH | stat.S_IWGRP)) and not about.st_mode & stat.S_ISVTX
+    )
 
 
 def hold(folder: Path) -> Callable[[], None]:
-    """Mark a folder as in use by this process, until the returned function is called or the process is gone."""
+    """Mark a folder as in use by this process, until the returned function is called or the process is
+    gone.
+    """
     mark = (folder / HELD).open("w")
     if sys.platform != "win32":
         import fcntl
@@ -95,7 +104,9 @@ def hold(folder: Path) -> Callable[[], None]:
 
 
 def remove_left(place: Path) -> None:
-    """Remove what processes of this user that were killed have left in a place: marked folders that nobody holds."""
+    """Remove what processes of this user that were killed have left in a place: marked folders that
+    nobody holds.
+    """
     if sys.platform == "win32":
         return
     import fcntl
@@ -108,7 +119,9 @@ def remove_left(place: Path) -> None:
 
 
 def _made(place: Path) -> Path:
-    """A new folder there in which a socket was opened; raises OSError where that fails, as on some network file systems."""
+    """A new folder there in which a socket was opened; raises OSError where that fails, as on some
+    network file systems.
+    """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     try:
         if hasattr(socket, "AF_UNIX"):

@@ -34,7 +34,9 @@ class Probed(NamedTuple):
 
 
 def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
-    """Get a Ray as every command does, ask one actor, and give it back. Raises a UsageError where there is none."""
+    """Get a Ray as every command does, ask one actor, and give it back. Raises a UsageError where there
+    is none.
+    """
     began = time.monotonic()
     with RaySession(address) as session:
         session.wait()
@@ -42,7 +44,9 @@ def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
         try:
             ray.get(_Echo.remote().answer.remote(), timeout=timeout)  # type: ignore[attr-defined]
         except (ray.exceptions.RayError, TimeoutError) as error:
-            raise RayStartError(f"Ray started, but no actor answered: {str(error).splitlines()[0]}") from error
+            raise RayStartError(
+                f"Ray started, but no actor answered: {str(error).splitlines()[0]}"
+            ) from error
         started = f"yes, in {ready:.1f} s; an actor answered after {time.monotonic() - began:.1f} s"
         return Probed(started, *_reach(listening(os.getpid())))
 
@@ -54,7 +58,11 @@ def _reach(places: list[ListeningSocket]) -> tuple[str, bool]:
     wide = sorted({f"{place.address} port {place.port}" for place in places if not place.loopback})
     agents = [(str(node["NodeManagerAddress"]), int(node["DashboardAgentListenPort"])) for node in nodes]
     lets_in = any(_lets_in(*agent) for agent in agents if agent[1] > 0)
-    token = "without a token: everybody who reaches it runs code as its user" if lets_in else "with its token only"
+    token = (
+        "without a token: everybody who reaches it runs code as its user"
+        if lets_in
+        else "with its token only"
+    )
     if elsewhere or wide:
         where = ", ".join([*elsewhere, *wide])
         return f"from every machine that reaches {where}, {token}", True

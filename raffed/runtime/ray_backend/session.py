@@ -1,7 +1,8 @@
 """Ray for the length of a run, started in the background while this process loads torch and the data.
 
-The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray runs in this process
-already, or this process is the command of a Ray job. Runs of one process share one Ray (ray_shared.py).
+The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray
+runs in this process already, or this process is the command of a Ray job. Runs of one process share one Ray
+(ray_shared.py).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class RaySession:
-    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only the own, after the
-    last session of this process.
+    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only
+    the own, after the last session of this process.
 
     with RaySession(address) as session:   # returns at once
         ...                                # load things
@@ -50,8 +51,9 @@ class RaySession:
         return self
 
     def wait(self) -> None:
-        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there, and for a machine on
-        which Ray cannot start."""
+        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there,
+        and for a machine on which Ray cannot start.
+        """
         patience, own = Patience(), self._address in (None, LOCAL)
         while not concurrent.futures.wait([self._ray.began], POLL_SECONDS).done:
             if waited := patience.due():
@@ -61,7 +63,9 @@ class RaySession:
         for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         hurry = endings.lost() is not None or kind is KeyboardInterrupt
         if self._ray.began.done():
             self._ray.let_go(endings.SHUTDOWN_SECONDS if hurry else None)
@@ -92,7 +96,9 @@ def _start(address: str | None) -> Callable[[], None] | None:
         return None
     if address is None and OF_A_JOB in os.environ:
         address = AUTO
-        log.warning("this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)")
+        log.warning(
+            "this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)"
+        )
     if address in (None, LOCAL):
         own = OwnRay()
         own.start()

@@ -1,7 +1,9 @@
-"""Values on their way between processes of one node: a pickle, and beside it memory that both map, for arrays that are large.
+"""Values on their way between processes of one node: a pickle, and beside it memory that both map, for arrays
+that are large.
 
-The memory has no name (memfd_create(2)) and goes with the last descriptor and map of it: whoever is killed leaves nothing behind.
-What is received is read in place and cannot be written to, as out of Ray's object store.
+The memory has no name (memfd_create(2)) and goes with the last descriptor and map of it: whoever is killed
+leaves nothing behind. What is received is read in place and cannot be written to, as out of Ray's object
+store.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ ASIDE = 1 << 16  # bytes of an array from which on it travels beside the pickle
 SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 _ALIGN = 64
 _MAPS = 64  # of memory that is read in place: each holds a descriptor, of which a process may have some 1,000
-_MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages at once: a fault for each takes longer than its copy
+_MAPPED = mmap.MAP_SHARED | getattr(
+    mmap, "MAP_POPULATE", 0
+)  # all pages at once: a fault for each takes longer than its copy
 _held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
@@ -34,7 +38,9 @@ class MappedMemory:
 
     @staticmethod
     def holding(parts: Sequence[memoryview], places: Sequence[tuple[int, int]]) -> MappedMemory:
-        """New memory with these parts at these places, (offset, length) each. OSError where there is none left."""
+        """New memory with these parts at these places, (offset, length) each. OSError where there is none
+        left.
+        """
         made = MappedMemory(os.memfd_create("raffed", os.MFD_CLOEXEC))
         os.ftruncate(made.descriptor, sum(places[-1]))
         for part, (at, length) in zip(parts, places, strict=True):
@@ -44,7 +50,9 @@ class MappedMemory:
         return made
 
     def parts(self, places: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """What lies at these places, read-only: in place, or a copy where much that was received before is still held."""
+        """What lies at these places, read-only: in place, or a copy where much that was received before
+        is still held.
+        """
         room = self._mapped(sum(places[-1])) if len(_held) < _MAPS else self._copied(sum(places[-1]))
         return [room[at : at + length] for at, length in places]
 
@@ -68,11 +76,15 @@ class Packed(NamedTuple):
     memory: MappedMemory | None = None
 
     def unpacked(self) -> Any:
-        return cloudpickle.loads(self.body, buffers=() if self.memory is None else self.memory.parts(self.places))
+        return cloudpickle.loads(
+            self.body, buffers=() if self.memory is None else self.memory.parts(self.places)
+        )
 
 
 def packed(value: Any) -> Packed:
-    """As Ray packs it, classes of the user's own script by value; arrays of at least ASIDE bytes beside the pickle."""
+    """As Ray packs it, classes of the user's own script by value; arrays of at least ASIDE bytes beside
+    the pickle.
+    """
     aside: list[memoryview] = []
 
     def stays(buffer: Any) -> bool:
@@ -97,10 +109,14 @@ class SocketEnd:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._beside = socket.socket(fileno=os.dup(connection.fileno()))  # descriptors go by a call that connections lack
+        self._beside = socket.socket(
+            fileno=os.dup(connection.fileno())
+        )  # descriptors go by a call that connections lack
 
     def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
-        """OSError if the other end is gone, or the system takes no more descriptors: then the conversation is over for both."""
+        """OSError if the other end is gone, or the system takes no more descriptors: then the
+        conversation is over for both.
+        """
         memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
         message = head, [parcel[:2] for parcel in parcels]
         try:
@@ -108,12 +124,16 @@ class SocketEnd:
             if memories:
                 socket.send_fds(self._beside, [b"."], memories)
         except OSError:
-            with contextlib.suppress(OSError):  # else the other end waits for the rest of half a message for ever
+            with contextlib.suppress(
+                OSError
+            ):  # else the other end waits for the rest of half a message for ever
                 self._beside.shutdown(socket.SHUT_RDWR)
             raise
 
     def receive(self) -> tuple[tuple[Any, ...], list[Packed]]:
-        """The next message; EOFError or OSError if the other end is gone, or there is no memory or descriptor left."""
+        """The next message; EOFError or OSError if the other end is gone, or there is no memory or
+        descriptor left.
+        """
         head, told = cloudpickle.loads(self.connection.recv_bytes())
         wanted = sum(bool(places) for _, places in told)
         memories = iter(self._memories(wanted) if wanted else ())
@@ -123,7 +143,9 @@ class SocketEnd:
         mark, descriptors, _, _ = socket.recv_fds(self._beside, 1, wanted)
         found = [MappedMemory(descriptor) for descriptor in descriptors]
         if not mark or len(found) < wanted:
-            raise OSError(f"{len(found)} of {wanted} descriptors arrived: this process may have too many files open")
+            raise OSError(
+                f"{len(found)} of {wanted} descriptors arrived: this process may have too many files open"
+            )
         return found
 
     def fileno(self) -> int:

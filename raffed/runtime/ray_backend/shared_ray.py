@@ -1,4 +1,6 @@
-"""One Ray a process, for all the runs in it: Ray cannot be started twice. It is there from the first run to the last."""
+"""One Ray a process, for all the runs in it: Ray cannot be started twice. It is there from the first run
+to the last.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from concurrent.futures import Future
 from raffed.errors import UsageError
 
 End = Callable[[], None]
-PATIENCE = 60.0  # seconds for a Ray that is being ended, or is still being looked for after its run was given up
+PATIENCE = (
+    60.0  # seconds for a Ray that is being ended, or is still being looked for after its run was given up
+)
 
 _changed = threading.Condition()
 _current: list[SharedRay] = []  # none or one
@@ -18,9 +22,9 @@ _current: list[SharedRay] = []  # none or one
 class SharedRay:
     """Ray while at least one run of this process needs it.
 
-    begin: starts Ray, or finds it; what it returns ends what was started. Both are called in one thread, which lives as long:
-    the kernel ends Ray's processes when the thread that forked them ends. It is a daemon, since it may be in a call to a
-    cluster that does not answer when this process is told to stop.
+    begin: starts Ray, or finds it; what it returns ends what was started. Both are called in one thread,
+    which lives as long: the kernel ends Ray's processes when the thread that forked them ends. It is a
+    daemon, since it may be in a call to a cluster that does not answer when this process is told to stop.
     """
 
     def __init__(self, address: str | None, begin: Callable[[], End]) -> None:
@@ -36,19 +40,25 @@ class SharedRay:
         """
         with _changed:
             if not _changed.wait_for(lambda: not _current or not _current[0]._ending, PATIENCE):
-                raise UsageError("Ray is still busy in this process with a run that was given up; use a process of its own")
+                raise UsageError(
+                    "Ray is still busy in this process with a run that was given up; use a process of its own"
+                )
             if not _current:
                 _current.append(SharedRay(address, begin))
                 _current[0]._thread.start()
             shared = _current[0]
             if address not in (None, shared.address):
                 there = "a Ray of its own" if shared.address is None else f"the Ray at {shared.address}"
-                raise UsageError(f"--address {address}: another run of this process uses {there}; use a process of its own")
+                raise UsageError(
+                    f"--address {address}: another run of this process uses {there}; use a process of its own"
+                )
             shared._users += 1
             return shared
 
     def let_go(self, patience: float | None = None) -> None:
-        """One user less; the last one waits until Ray has ended, for at most `patience` seconds if that is given."""
+        """One user less; the last one waits until Ray has ended, for at most `patience` seconds if that
+        is given.
+        """
         with _changed:
             self._users -= 1
             if self._users:

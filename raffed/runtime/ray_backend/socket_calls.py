@@ -1,9 +1,9 @@
 """Calls to the client actors of one's own node by a socket each.
 
-Through Ray it takes 1 to 2 ms from a call to its answer, and several threads of either side take turns for it; a round of 100
-clients with 4,810 weights takes 10 ms in all. Ray starts the actor, pins it, watches it and says how it ended; one call of its,
-`serve`, lasts as long as the socket and answers what comes there. Large arrays lie in memory that both sides map
-(ray_parcels.py). Sockets stand in folders of this user alone.
+Through Ray it takes 1 to 2 ms from a call to its answer, and several threads of either side take turns for
+it; a round of 100 clients with 4,810 weights takes 10 ms in all. Ray starts the actor, pins it, watches it
+and says how it ended; one call of its, `serve`, lasts as long as the socket and answers what comes there.
+Large arrays lie in memory that both sides map (ray_parcels.py). Sockets stand in folders of this user alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from raffed.runtime.ray_backend.private_folder import NoFolderError, private_fol
 from raffed.runtime.ray_backend.shared_memory import Packed, SocketEnd, packed
 
 CallOutcome = Callable[[], Any]  # what came of a call: the answer, or the error that it raises
-Answer = tuple[tuple[Any, ...], list[Packed]]  # (number of the call, where an error was raised), and what came of it
+Answer = tuple[
+    tuple[Any, ...], list[Packed]
+]  # (number of the call, where an error was raised), and what came of it
 
 
 class CallId(NamedTuple):
@@ -39,7 +41,9 @@ class CallId(NamedTuple):
 
 
 class RemoteError(Exception):
-    """The cause of an error that was raised in an actor: where it was raised there. Or that error, if it cannot travel."""
+    """The cause of an error that was raised in an actor: where it was raised there. Or that error, if it
+    cannot travel.
+    """
 
 
 class Serving:
@@ -65,13 +69,17 @@ class Serving:
         """Answer the calls of whoever connects first, one after the other, until it is gone."""
         with contextlib.closing(SocketEnd(self._listener.accept())) as caller:
             self._listener.close()
-            shutil.rmtree(self._folder, ignore_errors=True)  # both ends have the socket; nothing is left behind by a kill
+            shutil.rmtree(
+                self._folder, ignore_errors=True
+            )  # both ends have the socket; nothing is left behind by a kill
             with contextlib.suppress(EOFError, OSError):
                 while True:
                     self._serve_one(caller)
 
     def _serve_one(self, caller: SocketEnd) -> None:
-        """In a method of its own: what a call brought and what it gave is not held while the actor waits for the next."""
+        """In a method of its own: what a call brought and what it gave is not held while the actor waits
+        for the next.
+        """
         (number, name), parcels = caller.receive()
         answer, told = self._answered(name, parcels)
         caller.send((number, told), [answer])
@@ -84,14 +92,17 @@ class Serving:
             told = traceback.format_exc()
             try:
                 parcel = packed(error)
-                parcel.unpacked()  # an error whose __init__ takes other arguments is packed and never unpacked
+                # An error whose __init__ takes other arguments is packed and never unpacked
+                parcel.unpacked()
             except Exception:  # noqa: BLE001 (an error that cannot travel; its text can)
                 return packed(RemoteError(f"{type(error).__name__}: {error}")), told
             return parcel, told
 
 
 class Shared:
-    """An argument of several calls, packed once for those by socket, and put into the object store once for those through Ray."""
+    """An argument of several calls, packed once for those by socket, and put into the object store once
+    for those through Ray.
+    """
 
     def __init__(self, value: Any, small: bool) -> None:
         """small: whether it goes along with a call of Ray's."""
@@ -108,7 +119,9 @@ class Shared:
 
 
 class SocketCalls:
-    """The caller's ends. Answers are read by a thread of their own as they come: an actor never waits to be rid of one."""
+    """The caller's ends. Answers are read by a thread of their own as they come: an actor never waits to
+    be rid of one.
+    """
 
     def __init__(self, actors: Mapping[int, Any]) -> None:
         """Connect to these actors, by number; those that cannot be reached are left to Ray."""
@@ -120,13 +133,17 @@ class SocketCalls:
         self._calls = 0
         for actor, handle in actors.items():
             self._connect(actor, handle)
-        threading.Thread(target=self._read, args=(dict(self._ends),), name="raffed-channels", daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(dict(self._ends),), name="raffed-channels", daemon=True
+        ).start()
 
     def _connect(self, actor: int, handle: Any) -> None:
         try:
             address = ray.get(handle.listen.remote())
             if address is not None:
-                self._ends[actor] = SocketEnd(Client(address, family="AF_UNIX"))  # before it serves: then it hears nothing else
+                self._ends[actor] = SocketEnd(
+                    Client(address, family="AF_UNIX")
+                )  # before it serves: then it hears nothing else
                 self._serving[actor] = handle.serve.remote()
         except (RayError, OSError):
             return  # whatever it is, the next call through Ray tells
@@ -137,7 +154,9 @@ class SocketCalls:
     def call(self, actor: int, name: str, arguments: tuple[Any, ...]) -> CallId:
         self._calls += 1
         ticket = CallId(actor, self._calls)
-        parcels = [argument.parcel if isinstance(argument, Shared) else packed(argument) for argument in arguments]
+        parcels = [
+            argument.parcel if isinstance(argument, Shared) else packed(argument) for argument in arguments
+        ]
         with contextlib.suppress(OSError):  # it is gone, and the thread that reads its answers says so
             self._ends[actor].send((ticket.number, name), parcels)
         return ticket
@@ -153,13 +172,20 @@ class SocketCalls:
             self._take(*self._inbox.get())
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Once the actors have been ended: wait for Ray's word on each, no longer than this in all, and let go of it.
+        """Once the actors have been ended: wait for Ray's word on each, no longer than this in all, and let
+        go of it.
 
-        The thread that reads ends when the last socket does, and frees what is only its own by then. Ray ends a process, with
-        exit code 1, in which that happens to one of its references while it shuts down.
+                The thread that reads ends when the last socket does, and frees what is only its own by then.
+                Ray ends a process, with exit code 1, in which that happens to one of its references while it
+                shuts down.
         """
         if self._serving:
-            ray.wait(list(self._serving.values()), num_returns=len(self._serving), timeout=seconds, fetch_local=False)
+            ray.wait(
+                list(self._serving.values()),
+                num_returns=len(self._serving),
+                timeout=seconds,
+                fetch_local=False,
+            )
         self._serving.clear()
 
     def _take(self, actor: int, answer: Answer | None) -> None:
@@ -173,7 +199,9 @@ class SocketCalls:
     def _ended(self, actor: int) -> Any:
         """Raise what Ray knows of an actor that is gone."""
         ray.get(self._serving[actor])
-        raise ActorsLostError(f"client actor {actor} lives on but closed its socket; `raffed resume` continues the run")
+        raise ActorsLostError(
+            f"client actor {actor} lives on but closed its socket; `raffed resume` continues the run"
+        )
 
     def _read(self, ends: dict[int, SocketEnd]) -> None:
         with DefaultSelector() as ready:

@@ -1,4 +1,6 @@
-"""Folding uploads: what an actor returns for its clients, and how the driver joins it, for any order and grouping."""
+"""Folding uploads: what an actor returns for its clients, and how the driver joins it, for any order and
+grouping.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ class Single(Wire):
 
 def upload(client: int) -> Upload:
     g = torch.Generator().manual_seed(client)
-    w, b = Params({"w": torch.randn(5, generator=g)}).clone(), Params({"b": torch.randn(2, generator=g)}).clone()
+    w, b = (
+        Params({"w": torch.randn(5, generator=g)}).clone(),
+        Params({"b": torch.randn(2, generator=g)}).clone(),
+    )
     return Upload(3, w, b, {"sum": Told(torch.randn(3, generator=g)), "each": Single(client)})
 
 

@@ -1,7 +1,8 @@
-"""Exact sums: the same bits for any order and any grouping of clients, near float64, and loud outside the range.
+"""Exact sums: the same bits for any order and any grouping of clients, near float64, and loud outside the
+range.
 
-Bound. A contribution p_i·w_i is rounded once to a multiple of 2^-44, so it is off by at most 2^-45; n clients by n·2^-45.
-The int64 total becomes float64 (relative 2^-53) and then float32 (relative 2^-24).
+Bound. A contribution p_i·w_i is rounded once to a multiple of 2^-44, so it is off by at most 2^-45; n clients
+by n·2^-45. The int64 total becomes float64 (relative 2^-53) and then float32 (relative 2^-24).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Sums(Summable):
 def message(g: torch.Generator) -> Sums:
     point = Params({"a": torch.randn(3, generator=g), "b": torch.randn(2, 2, generator=g)})
     count = torch.randint(0, 9, (4,), generator=g)
-    return Sums(torch.randn(2, 3, generator=g), count, point, int(count.sum()), float(torch.randn((), generator=g)))
+    return Sums(
+        torch.randn(2, 3, generator=g), count, point, int(count.sum()), float(torch.randn((), generator=g))
+    )
 
 
 def point_sum(values: list[Tensor], weights: list[float], order: list[int], cuts: list[int]) -> Params:
@@ -74,7 +77,11 @@ def test_the_sum_differs_from_float64_by_less_than_the_stated_bound(case: Any) -
     values, weights, order, _ = case
     exact = sum(v.double() * p for v, p in zip(values, weights, strict=True))
     got = point_sum(values, weights, order, []).flat[:20].double()
-    bound = len(values) * 2.0**-45 + exact.abs() * (2.0**-24 + 2.0**-50) + len(values) * 2.0**-52 * exact.abs().max()
+    bound = (
+        len(values) * 2.0**-45
+        + exact.abs() * (2.0**-24 + 2.0**-50)
+        + len(values) * 2.0**-52 * exact.abs().max()
+    )
     assert bool(((got - exact).abs() <= bound).all())
 
 
@@ -89,14 +96,19 @@ def test_the_total_is_the_sum_of_the_integers_that_single_points_round_to(case: 
     else:
         for i, point in zip(order, points, strict=True):
             total.add(point, weights[i], "test")
-    exact = [sum(round(float(v[j]) * (p * 2.0**44)) for v, p in zip(values, weights, strict=True)) for j in range(20)]
+    exact = [
+        sum(round(float(v[j]) * (p * 2.0**44)) for v, p in zip(values, weights, strict=True))
+        for j in range(20)
+    ]
     got = total.export()
     assert got is not None
     assert got[:20].tolist() == exact
 
 
 @given(st.integers(0, 10**6), st.permutations(range(5)), st.lists(st.integers(0, 5), max_size=3))
-def test_summed_messages_have_the_same_bits_in_any_order_and_grouping(seed: int, order: list[int], cuts: list[int]) -> None:
+def test_summed_messages_have_the_same_bits_in_any_order_and_grouping(
+    seed: int, order: list[int], cuts: list[int]
+) -> None:
     g = torch.Generator().manual_seed(seed)
     wires = [message(g) for _ in range(5)]
     plain, whole = WireSum(), WireSum()
@@ -145,13 +157,17 @@ def test_integer_fields_are_added_exactly_where_float32_would_lose_ones() -> Non
 
 
 def test_the_mean_of_equal_points_is_that_point_to_the_last_bit_above_the_quantum() -> None:
-    """Three thirds of w: off by at most 3·2^-45 + a float64 rounding, below half an ulp of float32 for |w| ≥ 2^-19."""
+    """Three thirds of w: off by at most 3·2^-45 + a float64 rounding, below half an ulp of float32 for
+    |w| ≥ 2^-19.
+    """
     w = torch.tensor([2.0**-19, 0.1, -3.7, 12345.678])
     got = point_sum([w, w, w], [1 / 3] * 3, [2, 0, 1], [1])
     assert torch.equal(got["w"], w)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 2.0**18 * 1.01, -(2.0**18) * 1.01])
+@pytest.mark.parametrize(
+    "bad", [float("nan"), float("inf"), -float("inf"), 2.0**18 * 1.01, -(2.0**18) * 1.01]
+)
 def test_a_value_that_is_not_finite_or_out_of_range_names_the_tensor(bad: float) -> None:
     w = Params({"body.fc": torch.zeros(3), "head.weight": torch.tensor([0.0, bad])}).clone()
     with pytest.raises(NumericsError, match=r"round 3, client 2, tensor head\.weight.*2\^18"):
@@ -164,7 +180,9 @@ def test_the_last_value_inside_the_range_is_summed_exactly() -> None:
 
 
 def test_weights_beyond_the_range_never_wrap_round_silently() -> None:
-    """Each of 4 clients sends 4·0.99·2^18: a quarter of it fits, the sum would need 2^63.99 and come back negative."""
+    """Each of 4 clients sends 4·0.99·2^18: a quarter of it fits, the sum would need 2^63.99 and come back
+    negative.
+    """
     w = torch.tensor([4 * 0.99 * 2.0**18])
     with pytest.raises(NumericsError, match="range of exact sums"):
         point_sum([w] * 4, [0.25] * 4, [0, 1, 2, 3], [2])
@@ -172,7 +190,9 @@ def test_weights_beyond_the_range_never_wrap_round_silently() -> None:
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_sum_of_messages_beyond_the_range_never_wraps_round_silently(grouped: bool) -> None:
-    """24 fraction bits hold ±2^38; three messages of 0.45 · 2^38 add up to more, and eleven to more than int64 holds."""
+    """24 fraction bits hold ±2^38; three messages of 0.45 · 2^38 add up to more, and eleven to more than
+    int64 holds.
+    """
     total = WireSum()
     wire = Sums(torch.tensor([0.45 * 2.0**38]), torch.zeros(1, dtype=torch.int64), Params({}), 0, 0.0)
     total.add(wire, "test")

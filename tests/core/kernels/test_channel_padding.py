@@ -1,4 +1,6 @@
-"""Channels of zeros between convolutions change no output and no gradient, and parameters know nothing of them."""
+"""Channels of zeros between convolutions change no output and no gradient, and parameters know nothing of
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,17 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 
 
 def chain(*channels: int, bias: bool = True) -> nn.Sequential:
-    """Convolutions with these channels, padded so that the pools' windows see borders, ReLU and max-pool behind each."""
+    """Convolutions with these channels, padded so that the pools' windows see borders, ReLU and max-pool
+    behind each.
+    """
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
-        layers += [nn.Conv2d(before, after, 3, padding=1, bias=bias), nn.MaxPool2d(3, 2, padding=1), nn.ReLU()]
+        layers += [
+            nn.Conv2d(before, after, 3, padding=1, bias=bias),
+            nn.MaxPool2d(3, 2, padding=1),
+            nn.ReLU(),
+        ]
     return nn.Sequential(*layers).double()
 
 
@@ -52,7 +60,11 @@ def test_a_convolution_between_two_places_is_filled_on_both_sides() -> None:
     layers = chain(1, 6, 5, 4)
     fill_channels(layers)
     found = [layer for layer in layers if isinstance(layer, FilledConv2d)]
-    assert [(layer.more_in, layer.more_out) for layer in found] == [(0, VECTOR - 6), (VECTOR - 6, VECTOR - 5), (VECTOR - 5, 0)]
+    assert [(layer.more_in, layer.more_out) for layer in found] == [
+        (0, VECTOR - 6),
+        (VECTOR - 6, VECTOR - 5),
+        (VECTOR - 5, 0),
+    ]
     wide = found[0](torch.ones(1, 1, 4, 4, dtype=torch.float64))
     assert wide.shape[1] == VECTOR
     assert not wide[:, 6:].any()

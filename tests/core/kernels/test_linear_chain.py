@@ -1,4 +1,6 @@
-"""Networks of linear layers without modules: the bits of the modules one by one, each client's own numbers in a stack."""
+"""Networks of linear layers without modules: the bits of the modules one by one, each client's own
+numbers in a stack.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ CLIENTS, BATCH = 3, 5
 
 
 def deep(bias: bool = True, act: type[nn.Module] = nn.Tanh) -> Net:
-    """12 -> 7 -> 6 -> 4 in nested Sequentials, the last layer of the body linear, as where there is a projection."""
+    """12 -> 7 -> 6 -> 4 in nested Sequentials, the last layer of the body linear, as where there is a
+    projection.
+    """
     torch.manual_seed(3)
     encoder = nn.Sequential(OrderedDict(flatten=nn.Flatten(1), fc1=nn.Linear(12, 7, bias=bias), act1=act()))
     body = nn.Sequential(OrderedDict(encoder=encoder, projection=nn.Linear(7, 6, bias=bias)))
@@ -71,7 +75,10 @@ def test_one_batch_has_the_bits_of_the_modules(act: type[nn.Module], bias: bool)
 def test_a_stack_is_each_client_under_its_own_weights(act: type[nn.Module], bias: bool) -> None:
     module, x = deep(bias, act).double(), images(CLIENTS, BATCH).double()
     names = [name for name, _ in module.named_parameters()]
-    w = {name: torch.randn(CLIENTS, *p.shape).double().requires_grad_() for name, p in module.named_parameters()}
+    w = {
+        name: torch.randn(CLIENTS, *p.shape).double().requires_grad_()
+        for name, p in module.named_parameters()
+    }
     logits, z = chain(module).stacked(w, x)
     assert logits.shape == (CLIENTS, BATCH, 4)
     assert z.shape == (CLIENTS, BATCH, 6)
@@ -120,7 +127,9 @@ def test_what_is_no_chain(body: list[nn.Module]) -> None:
 def test_a_layer_with_a_hook_stays_a_module() -> None:
     module = deep()
     seen: list[int] = []
-    module.body.get_submodule("encoder").register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    module.body.get_submodule("encoder").register_forward_hook(
+        lambda _, inputs, __: seen.append(len(inputs[0]))
+    )
     Network(module).forward(images(BATCH), torch.zeros(BATCH, dtype=torch.int64))
     assert seen == [BATCH]
 
@@ -150,7 +159,9 @@ def test_cross_entropies_of_a_stack_are_those_of_its_clients() -> None:
     y = torch.tensor([[0, 1, 2, 3, 0]] * CLIENTS)
     together = cross_entropy(logits, y)
     assert together.shape == (CLIENTS,)
-    torch.testing.assert_close(together, torch.stack([cross_entropy(*one) for one in zip(logits, y, strict=True)]))
+    torch.testing.assert_close(
+        together, torch.stack([cross_entropy(*one) for one in zip(logits, y, strict=True)])
+    )
     torch.testing.assert_close(together, vmap(cross_entropy)(logits, y))
 
 
@@ -177,18 +188,25 @@ PARTS = [["body.encoder.fc1.weight"], ["body.projection.bias", "head.weight"], [
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("act", [nn.ReLU, nn.Tanh, nn.Sigmoid])
 @pytest.mark.parametrize("stack", [False, True])
-def test_the_cross_entropy_s_gradients_are_autograd_s_bits(act: type[nn.Module], bias: bool, stack: bool) -> None:
+def test_the_cross_entropy_s_gradients_are_autograd_s_bits(
+    act: type[nn.Module], bias: bool, stack: bool
+) -> None:
     """All of them, in any order, and of some layers alone."""
     module = deep(bias, act)
     shape, lead = ((CLIENTS, BATCH), (CLIENTS,)) if stack else ((BATCH,), ())
     g = torch.Generator().manual_seed(4)
-    w = {name: torch.randn(*lead, *p.shape, generator=g).requires_grad_() for name, p in module.named_parameters()}
+    w = {
+        name: torch.randn(*lead, *p.shape, generator=g).requires_grad_()
+        for name, p in module.named_parameters()
+    }
     x, y = images(*shape), torch.randint(0, 4, shape, generator=g)
     known = chain(module)
     passed, written = (known.stacked, known.stacked_gradients) if stack else (known.alone, known.gradients)
     for names in [list(w), list(reversed(w)), *([name for name in part if name in w] for part in PARTS)]:
         loss, found = written(w, x, y, names)
-        wanted_loss, wanted = by_autograd(passed(w, x), y, [w[name] for name in names]) if names else (loss, [])
+        wanted_loss, wanted = (
+            by_autograd(passed(w, x), y, [w[name] for name in names]) if names else (loss, [])
+        )
         assert same_bits([loss, *found], [wanted_loss, *wanted])
         assert not any(t.requires_grad for t in [loss, *found])
         assert all(t.is_contiguous() for t in found)  # in the order of the weights: the update copies others
@@ -196,12 +214,16 @@ def test_the_cross_entropy_s_gradients_are_autograd_s_bits(act: type[nn.Module],
 
 @pytest.mark.parametrize("batch", [8, 64])
 def test_and_those_of_large_layers_by_onednn(batch: int) -> None:
-    """784-512-512-10 in batches on either side of where oneDNN is chosen; float32 images with many zeros, as drawings have."""
+    """784-512-512-10 in batches on either side of where oneDNN is chosen; float32 images with many zeros,
+    as drawings have.
+    """
     module = build("mlpnet", MODELS["mlpnet"].in_shapes[0], 10, 0)
     if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         assert choose_products(module) == 3
     w = dict(module.named_parameters())
-    x = torch.relu(torch.randn(batch, *MODELS["mlpnet"].in_shapes[0], generator=torch.Generator().manual_seed(5)))
+    x = torch.relu(
+        torch.randn(batch, *MODELS["mlpnet"].in_shapes[0], generator=torch.Generator().manual_seed(5))
+    )
     y = torch.arange(batch) % 10
     loss, found = chain(module).gradients(w, x, y, list(w))
     wanted_loss, wanted = by_autograd(chain(module).alone(w, x), y, list(w.values()))
@@ -210,7 +232,9 @@ def test_and_those_of_large_layers_by_onednn(batch: int) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedavgm", "fedper"])
 @pytest.mark.parametrize("cohort", [False, True])
-def test_a_run_has_the_bits_of_one_by_autograd(name: str, cohort: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_the_bits_of_one_by_autograd(
+    name: str, cohort: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
     inner = LinearChain._descended
     monkeypatch.setattr(LinearChain, "_descended", lambda *given: (calls.append(1), inner(*given))[1])

@@ -1,4 +1,6 @@
-"""The kernel for 2 x 2 max-pools: torch's bits for every sort of number, once and twice differentiated, and nothing beside it."""
+"""The kernel for 2 x 2 max-pools: torch's bits for every sort of number, once and twice differentiated,
+and nothing beside it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def drawn(shape: tuple[int, ...], kind: torch.dtype, levels: int = 5) -> Tensor:
-    """Whole numbers around 0, channels last: few levels, so that most windows have ties and some nothing positive."""
+    """Whole numbers around 0, channels last: few levels, so that most windows have ties and some nothing
+    positive.
+    """
     x = torch.randint(0, levels, shape, generator=torch.Generator().manual_seed(sum(shape))) - levels // 2
     return x.to(kind).to(memory_format=torch.channels_last)
 
@@ -84,8 +88,12 @@ def test_widths_and_odd_sizes(size: tuple[int, int], channels: int, kind: torch.
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_of_every_sort(kind: torch.dtype, relu: bool) -> None:
-    """Both zeros, the smallest, the largest, infinities and NaNs of both signs, each beside each in each place of a window."""
-    patterns = torch.tensor([0x0000, 0x0001, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0])  # as bfloat16, the front half of float32
+    """Both zeros, the smallest, the largest, infinities and NaNs of both signs, each beside each in each
+    place of a window.
+    """
+    patterns = torch.tensor(
+        [0x0000, 0x0001, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0]
+    )  # as bfloat16, the front half of float32
     signed = torch.cat([patterns, patterns - 0x8000]).to(torch.int16)
     values = signed.view(kind) if kind == torch.bfloat16 else (signed.to(torch.int32) << 16).view(kind)
     assert values.isnan().sum() == values.isinf().sum() == (values == 0).sum() == 2
@@ -96,7 +104,9 @@ def test_numbers_of_every_sort(kind: torch.dtype, relu: bool) -> None:
 
 @needs_kernel
 def test_every_bfloat16_there_is() -> None:
-    """All 65,536, in random windows: the order of the integers that stand for them is the order of the numbers."""
+    """All 65,536, in random windows: the order of the integers that stand for them is the order of the
+    numbers.
+    """
     g = torch.Generator().manual_seed(0)
     every = torch.cat([torch.randperm(1 << 16, generator=g) for _ in range(8)]) - (1 << 15)
     x = every.to(torch.int16).view(torch.bfloat16).view(-1, 16, 4, 4)
@@ -114,8 +124,12 @@ def test_nothing_is_written_beside_the_output(kind: torch.dtype) -> None:
     wide = {name: torch.full((size + 128,), 77, dtype=dtype) for name, (size, dtype) in sizes.items()}
     inner = {name: t[64:-64] for name, t in wide.items()}
     brain = kind == torch.bfloat16
-    maxpool._maxpool.forward(x.data_ptr(), inner["y"].data_ptr(), inner["place"].data_ptr(), n, h, w, c, brain, True)
-    maxpool._maxpool.backward(inner["y"].data_ptr(), inner["place"].data_ptr(), inner["back"].data_ptr(), n, h, w, c, brain)
+    maxpool._maxpool.forward(
+        x.data_ptr(), inner["y"].data_ptr(), inner["place"].data_ptr(), n, h, w, c, brain, True
+    )
+    maxpool._maxpool.backward(
+        inner["y"].data_ptr(), inner["place"].data_ptr(), inner["back"].data_ptr(), n, h, w, c, brain
+    )
     for name, t in wide.items():
         assert torch.all(t[:64] == 77), name
         assert torch.all(t[-64:] == 77), name
@@ -130,7 +144,9 @@ def test_gradients_can_be_differentiated_again(relu: bool) -> None:
     for pool in (layer(relu), lambda t: by_torch(t, relu)):
         x = drawn((2, 8, 5, 6), torch.float32, 100).mul_(0.1).requires_grad_()
         y = pool(x)
-        (first,) = torch.autograd.grad((y**3 * torch.linspace(1.0, 2.0, y.numel()).view_as(y)).sum(), x, create_graph=True)
+        (first,) = torch.autograd.grad(
+            (y**3 * torch.linspace(1.0, 2.0, y.numel()).view_as(y)).sum(), x, create_graph=True
+        )
         (second,) = torch.autograd.grad((first**2).sum(), x)
         assert second.abs().sum() > 0
         found.append(second)
@@ -186,8 +202,18 @@ def test_stacks_are_torch_s_and_have_the_same_bits() -> None:
 
 
 def test_which_pools_are_chosen() -> None:
-    other = [nn.MaxPool2d(3), nn.MaxPool2d(2, stride=1), nn.MaxPool2d(2, padding=1), nn.MaxPool2d((2, 3)), nn.AvgPool2d(2)]
-    other += [nn.MaxPool2d(2, return_indices=True), nn.MaxPool2d(2, dilation=2), nn.MaxPool2d(2, ceil_mode=True)]
+    other = [
+        nn.MaxPool2d(3),
+        nn.MaxPool2d(2, stride=1),
+        nn.MaxPool2d(2, padding=1),
+        nn.MaxPool2d((2, 3)),
+        nn.AvgPool2d(2),
+    ]
+    other += [
+        nn.MaxPool2d(2, return_indices=True),
+        nn.MaxPool2d(2, dilation=2),
+        nn.MaxPool2d(2, ceil_mode=True),
+    ]
     hooked = nn.MaxPool2d(2)
     hooked.register_forward_hook(lambda *_: None)
     for pool in [*other, hooked]:
@@ -201,7 +227,9 @@ def test_which_pools_are_chosen() -> None:
 
 @pytest.mark.parametrize("name", ["lenet", "simplecnn", "tfcnn", "vgg11_bn"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_network_trains_to_the_same_bits_with_and_without(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_trains_to_the_same_bits_with_and_without(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = MODELS[name].in_shapes[0]
     x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
     found = []
@@ -209,7 +237,9 @@ def test_a_network_trains_to_the_same_bits_with_and_without(name: str, precision
         monkeypatch.setattr(maxpool, "built", built)
         net = Network(build(name, shape, 10, 0), precision=precision)
         f = net.forward(x, torch.arange(4))
-        found.append([f.logits, *torch.autograd.grad(F.cross_entropy(f.logits, f.y), list(net.leaves("all").values()))])
+        found.append(
+            [f.logits, *torch.autograd.grad(F.cross_entropy(f.logits, f.y), list(net.leaves("all").values()))]
+        )
     assert len(found[0]) > 3
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -220,7 +250,9 @@ def test_parameters_and_their_names_stay() -> None:
     plain, chosen = build("lenet", shape, 10, 0), build("lenet", shape, 10, 0)
     pool_first(chosen), fill_channels(chosen)
     assert choose_pools(chosen) == 2
-    assert {k: v.shape for k, v in plain.state_dict().items()} == {k: v.shape for k, v in chosen.state_dict().items()}
+    assert {k: v.shape for k, v in plain.state_dict().items()} == {
+        k: v.shape for k, v in chosen.state_dict().items()
+    }
     x = torch.randn(2, *shape)
     with torch.no_grad():
         wanted = functional_call(plain, dict(plain.named_parameters()), (x,))[0]

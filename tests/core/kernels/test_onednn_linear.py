@@ -1,4 +1,6 @@
-"""Linear layers by oneDNN: F.linear's values and gradients, once and twice, and its very bits wherever oneDNN is not chosen."""
+"""Linear layers by oneDNN: F.linear's values and gradients, once and twice, and its very bits wherever
+oneDNN is not chosen.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ from raffed.models import build
 
 LARGE, SMALL = (64, 256, 128), (16, 64, 64)  # samples, inputs, outputs: on either side of WORTH
 
-needs_onednn = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN")
+needs_onednn = pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch is built without oneDNN"
+)
 
 
 def tensors(samples: int, inputs: int, outputs: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """x, W, b."""
     g = torch.Generator().manual_seed(0)
     shapes = (samples, inputs), (outputs, inputs), (outputs,)
-    return [torch.randn(*shape, dtype=torch.float64, generator=g).to(dtype).requires_grad_() for shape in shapes]
+    return [
+        torch.randn(*shape, dtype=torch.float64, generator=g).to(dtype).requires_grad_() for shape in shapes
+    ]
 
 
 def weighed(y: Tensor) -> Tensor:
@@ -64,7 +70,9 @@ def test_a_batch_in_any_memory_order_gives_the_same() -> None:
 
 @needs_onednn
 def test_gradients_can_be_differentiated_again() -> None:
-    """As gradient matching does: ∂/∂(x, W) of the squared gradient by W and b, against F.linear in float64."""
+    """As gradient matching does: ∂/∂(x, W) of the squared gradient by W and b, against F.linear in
+    float64.
+    """
     found = []
     for function, dtype in ((linear, torch.float32), (F.linear, torch.float64)):
         x, w, b = tensors(*LARGE, dtype=dtype)
@@ -95,7 +103,9 @@ def test_small_layers_other_types_autocast_and_transforms_have_f_linear_s_bits()
     assert len(x) * w.numel() >= WORTH
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(x, w, b).dtype == torch.bfloat16
-    assert torch.equal(linear(x.double(), w.double(), b.double()), F.linear(x.double(), w.double(), b.double()))
+    assert torch.equal(
+        linear(x.double(), w.double(), b.double()), F.linear(x.double(), w.double(), b.double())
+    )
     three, ws = x.expand(3, *x.shape), torch.stack([w, 2 * w, 3 * w])
     assert torch.equal(vmap(linear, (0, 0, None))(three, ws, b), vmap(F.linear, (0, 0, None))(three, ws, b))
     slopes = [grad(lambda w, f=f: weighed(f(x, w, b)))(w) for f in (linear, F.linear)]
@@ -108,7 +118,9 @@ def test_plain_layers_alone_are_replaced_and_keep_their_parameters() -> None:
 
     watched = nn.Linear(3, 3)
     watched.register_forward_hook(lambda *_: None)
-    module = nn.Sequential(nn.Linear(4, 3), Own(3, 3), nn.Sequential(watched, nn.Linear(3, 2, bias=False))).eval()
+    module = nn.Sequential(
+        nn.Linear(4, 3), Own(3, 3), nn.Sequential(watched, nn.Linear(3, 2, bias=False))
+    ).eval()
     before = dict(module.named_parameters())
     assert choose_products(module) == 2
     assert [type(m) for m in module.modules() if isinstance(m, nn.Linear)] == [Linear, Own, nn.Linear, Linear]

@@ -19,16 +19,24 @@ def passed(layers: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return y, torch.autograd.grad((y * weights).sum(), x)[0]
 
 
-POOLS = [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2, "ceil_mode": True}]
+POOLS = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": 2, "ceil_mode": True},
+]
 
 
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("levels", [3, 1000])
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
 def test_the_swap_keeps_every_bit(pool: dict[str, int], levels: int, format: torch.memory_format) -> None:
-    """`levels` 3: the values -1, 0 and 1 alone, so that nearly every window has ties, and some are all zero or negative."""
+    """`levels` 3: the values -1, 0 and 1 alone, so that nearly every window has ties, and some are all
+    zero or negative.
+    """
     g = torch.Generator().manual_seed(0)
-    x = (torch.randint(0, levels, (4, 6, 9, 9), generator=g).float() - levels // 2).contiguous(memory_format=format)
+    x = (torch.randint(0, levels, (4, 6, 9, 9), generator=g).float() - levels // 2).contiguous(
+        memory_format=format
+    )
     plain, swapped = (nn.Sequential(nn.ReLU(), nn.MaxPool2d(**pool)) for _ in range(2))  # type: ignore[arg-type]
     assert pool_first(swapped) == 1
     assert isinstance(swapped[0], nn.MaxPool2d)

@@ -33,9 +33,16 @@ def test_scores_of_chunks_add_up_to_the_score_of_the_whole() -> None:
     net, data = network(), clients()[3]
     held = torch.tensor([True, False, True])
     whole = as_counts(evaluate(net, net.initial, data.x, data.y, 3, 500, held))
-    parts = [as_counts(evaluate(net, net.initial, data.x[i : i + 4], data.y[i : i + 4], 3, 500, held)) for i in range(0, 11, 4)]
+    parts = [
+        as_counts(evaluate(net, net.initial, data.x[i : i + 4], data.y[i : i + 4], 3, 500, held))
+        for i in range(0, 11, 4)
+    ]
     joined = parts[0] + parts[1] + parts[2]
-    assert (joined.correct, joined.predicted, joined.observed) == (whole.correct, whole.predicted, whole.observed)
+    assert (joined.correct, joined.predicted, joined.observed) == (
+        whole.correct,
+        whole.predicted,
+        whole.observed,
+    )
     assert joined.total == whole.total == (4, 4, 3)
     assert math.isclose(joined.loss, whole.loss, rel_tol=1e-5)
 
@@ -50,7 +57,9 @@ def test_among_observed_classes_the_best_of_them_is_the_answer() -> None:
 
 def test_macro_f1_is_scikit_learn_s() -> None:
     y = torch.tensor([0, 0, 1, 1, 1, 3, 3, 3])
-    answers = torch.tensor([0, 1, 1, 1, 4, 3, 0, 3])  # class 2 neither present nor predicted, class 4 predicted only
+    answers = torch.tensor(
+        [0, 1, 1, 1, 4, 3, 0, 3]
+    )  # class 2 neither present nor predicted, class 4 predicted only
     tally = as_counts(count([(torch.eye(5)[answers], y)], y, 5))
     assert math.isclose(tally.macro_f1, f1_score(y, answers, average="macro"), rel_tol=1e-12)
 

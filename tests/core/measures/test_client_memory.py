@@ -1,4 +1,6 @@
-"""What a client holds, against the table of docs/papers/baselines.md §0 (live copies of the model, and what it keeps)."""
+"""What a client holds, against the table of docs/papers/baselines.md §0 (live copies of the model, and
+what it keeps).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def of(method: str, net: Network, **args: float) -> Footprint:
         ("scaffold", 3, 0, 1),  # the model, c and c_k
     ],
 )
-def test_the_live_copies_and_what_is_kept_are_the_sheet_s(method: str, copies: int, beside: int, kept: int, net: Network) -> None:
+def test_the_live_copies_and_what_is_kept_are_the_sheet_s(
+    method: str, copies: int, beside: int, kept: int, net: Network
+) -> None:
     found = of(method, net)
     model = 64 * WIDTH + WIDTH + HEAD
     assert found == Footprint(model, copies * model + beside, kept * model + min(beside, 0))

@@ -1,4 +1,6 @@
-"""The variance of the top 50 eigenvalues against closed forms and the numbers of docs/papers/fedmr.md §E3, table 7."""
+"""The variance of the top 50 eigenvalues against closed forms and the numbers of docs/papers/fedmr.md
+§E3, table 7.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def hadamard(n: int) -> Tensor:
 
 
 def factors(count: int) -> Tensor:
-    """128 samples of 512 features, in `count` equal groups of features that are one orthogonal factor each."""
+    """128 samples of 512 features, in `count` equal groups of features that are one orthogonal factor
+    each.
+    """
     columns = hadamard(BATCH)[:, 1 : count + 1]
     return columns[:, torch.arange(WIDTH) % count]
 
@@ -46,7 +50,9 @@ def test_it_is_that_of_the_correlation_matrix_itself() -> None:
     top = torch.linalg.eigvalsh(torch.corrcoef(z.T)).flip(0)[:TOP]
     assert eigenvalue_variance(z) == pytest.approx(float((top - top.mean()).square().sum() / 128), rel=1e-10)
     raw = torch.linalg.eigvalsh(torch.cov(z.T)).flip(0)[:TOP]
-    assert eigenvalue_variance(z, standardised=False) == pytest.approx(float((raw - raw.mean()).square().sum() / 128), rel=1e-10)
+    assert eigenvalue_variance(z, standardised=False) == pytest.approx(
+        float((raw - raw.mean()).square().sum() / 128), rel=1e-10
+    )
 
 
 def drawn(rows: int, seed: int) -> Tensor:
@@ -63,7 +69,9 @@ def drawn(rows: int, seed: int) -> Tensor:
     ],
     ids=["noise", "two clusters", "ten clusters", "one factor with 60 %"],
 )
-def test_noise_clusters_and_a_common_factor_have_the_sheet_s_values(made: object, wanted: float, within: float) -> None:
+def test_noise_clusters_and_a_common_factor_have_the_sheet_s_values(
+    made: object, wanted: float, within: float
+) -> None:
     values = [eigenvalue_variance(made(seed)) for seed in range(5)]  # type: ignore[operator]
     assert sum(values) / 5 == pytest.approx(wanted, rel=within)
 
@@ -72,7 +80,9 @@ def test_scale_shift_and_dead_features_do_not_matter_unless_it_is_the_covariance
     z = drawn(128, 0).cumsum(1)
     moved = 3.0 * z + drawn(1, 1)
     assert eigenvalue_variance(moved) == pytest.approx(eigenvalue_variance(z), rel=1e-9)
-    assert eigenvalue_variance(torch.cat([z, torch.ones(128, 9)], 1)) == pytest.approx(eigenvalue_variance(z), rel=1e-9)
+    assert eigenvalue_variance(torch.cat([z, torch.ones(128, 9)], 1)) == pytest.approx(
+        eigenvalue_variance(z), rel=1e-9
+    )
     raw = eigenvalue_variance(z, standardised=False)
     assert eigenvalue_variance(moved, standardised=False) == pytest.approx(81 * raw, rel=1e-9)
 

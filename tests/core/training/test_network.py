@@ -42,9 +42,13 @@ def test_a_training_pass_uses_the_loaded_weights_and_moves_batchnorms_statistics
     unit = (inner - inner.mean(0)) / (inner.var(0, unbiased=False) + 1e-5).sqrt()
     z = torch.tanh(unit * state.w["body.norm.weight"] + state.w["body.norm.bias"])
     torch.testing.assert_close(f.z, z, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(f.logits, z @ state.w["head.weight"].T + state.w["head.bias"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        f.logits, z @ state.w["head.weight"].T + state.w["head.bias"], rtol=1e-4, atol=1e-5
+    )
     moved = net.snapshot().b["body.norm.running_mean"]
-    torch.testing.assert_close(moved, 0.9 * state.b["body.norm.running_mean"] + 0.1 * inner.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        moved, 0.9 * state.b["body.norm.running_mean"] + 0.1 * inner.mean(0), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -73,7 +77,9 @@ def test_applying_uses_the_running_statistics_of_that_state() -> None:
 
 
 @pytest.mark.parametrize("batch", [4, 7, 35, 100])
-def test_reestimated_statistics_are_the_exact_mean_and_the_size_weighted_mean_of_batch_variances(batch: int) -> None:
+def test_reestimated_statistics_are_the_exact_mean_and_the_size_weighted_mean_of_batch_variances(
+    batch: int,
+) -> None:
     """docs/papers/map.md §3.3: per-batch momentum B_j / Σ_{i≤j} B_i; not the pooled variance."""
     net = network(norm=True)
     state = random_state(net, 1)
@@ -158,6 +164,8 @@ def test_layers_that_share_a_weight_share_it_under_any_state() -> None:
     state, x = random_state(net, 1), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     z = x @ state.w["body.0.weight"].T @ state.w["body.0.weight"].T
     torch.testing.assert_close(net.apply(state, x)[1], z)
-    torch.testing.assert_close(net.forward_with(state.w.tensors, {}, x, torch.zeros(5, dtype=torch.int64), []).z, z)
+    torch.testing.assert_close(
+        net.forward_with(state.w.tensors, {}, x, torch.zeros(5, dtype=torch.int64), []).z, z
+    )
     net.load(state)
     torch.testing.assert_close(net.forward(x, torch.zeros(5, dtype=torch.int64)).z, z)

@@ -1,4 +1,6 @@
-"""Layers below the part that is trained: applied once a stretch, with the results of applying them in every step."""
+"""Layers below the part that is trained: applied once a stretch, with the results of applying them in
+every step.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ def projected() -> Network:
     return Network(build("mlp5", (1, 4, 1), 3, 0, hidden=[6, 5], projection=7))
 
 
-@pytest.mark.parametrize(("part", "net"), [("head", network(norm=True)), ("head", projected()), ("top", projected()),
-                                           ("top", network())])  # fmt: skip
-def test_a_resting_layer_applied_once_gives_what_it_gives_applied_in_every_step(part: Part, net: Network) -> None:
+@pytest.mark.parametrize(
+    ("part", "net"),
+    [("head", network(norm=True)), ("head", projected()), ("top", projected()), ("top", network())],
+)
+def test_a_resting_layer_applied_once_gives_what_it_gives_applied_in_every_step(
+    part: Part, net: Network
+) -> None:
     """An augmentation that changes nothing makes the loop apply all layers in every step."""
     own = clients()[3]
     x = own.x.view(-1, 1, 4, 1) if net.w_layout.names[0].startswith("body.encoder") else own.x
@@ -79,7 +85,11 @@ def test_a_resting_body_without_batch_norm_drops_nothing_either() -> None:
     made = []
     for seed in (1, 2):
         net.noise.generator = torch.Generator().manual_seed(seed)
-        made.append(sgd(net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x).state.w)
+        made.append(
+            sgd(
+                net, net.initial, ce, data, batches(data.n, 2), SOLVER, part="head", augment=lambda x: x
+            ).state.w
+        )
     assert same_bits(*made)
     net.leaves("all")
     moved = [sgd(net, net.initial, ce, data, batches(data.n, 1), SOLVER).state.w for _ in range(2)]
@@ -101,6 +111,9 @@ def test_a_stack_enters_above_the_resting_layers_of_each_of_its_clients(part: Pa
     net = network(norm=True)
     starts = [net.initial, State(net.initial.w * 1.5, net.initial.b)]
     task = ClientTask(lambda f, views: ce(f, 0), SOLVER, part)
-    stretches = [TrainingPhase(start, batches(data.n, 3), data, {}) for start, data in zip(starts, clients(), strict=False)]
+    stretches = [
+        TrainingPhase(start, batches(data.n, 3), data, {})
+        for start, data in zip(starts, clients(), strict=False)
+    ]
     for a, b in zip(stacked(net, task, stretches, None), one_by_one(net, task, stretches, None), strict=True):
         torch.testing.assert_close(a.state.w.flat, b.state.w.flat, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,6 @@
-"""The one training loop: torch.optim.SGD's steps, batches that cover the data, a clip, a correction, parts."""
+"""The one training loop: torch.optim.SGD's steps, batches that cover the data, a clip, a correction,
+parts.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,14 @@ INF, NAN = math.inf, math.nan
 def test_a_loss_that_diverged_is_reported_as_it_is(first: float, second: float, mean: float) -> None:
     net = network()
     values = (first, second)
-    done = sgd(net, net.initial, lambda f, step: ce(f, step) * 0.0 + values[step], DATA, BATCHES[:2], Solver(0.0, 0.0, 0.0))
+    done = sgd(
+        net,
+        net.initial,
+        lambda f, step: ce(f, step) * 0.0 + values[step],
+        DATA,
+        BATCHES[:2],
+        Solver(0.0, 0.0, 0.0),
+    )
     assert done.loss == pytest.approx(mean, nan_ok=True)
 
 
@@ -106,13 +115,19 @@ def test_a_correction_bends_the_gradient_before_the_step() -> None:
     """g ← 0·g + 1: every weight moves by −η."""
     net = network()
     ones = Params({n: torch.ones_like(t) for n, t in net.initial.w.tensors.items()}).clone()
-    done = sgd(net, net.initial, ce, DATA, BATCHES[:1], Solver(0.5, 0.0, 0.0), correct=lambda g: g * 0.0 + ones)
+    done = sgd(
+        net, net.initial, ce, DATA, BATCHES[:1], Solver(0.5, 0.0, 0.0), correct=lambda g: g * 0.0 + ones
+    )
     for t in (done.state.w - net.initial.w).tensors.values():
         torch.testing.assert_close(t, torch.full_like(t, -0.5), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("part", "moves", "stands"), [("head", "head.", "body."), ("body", "body.", "head.")])
-def test_a_part_trains_alone_and_the_rest_stands_still_bit_for_bit(part: str, moves: str, stands: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "moves", "stands"), [("head", "head.", "body."), ("body", "body.", "head.")]
+)
+def test_a_part_trains_alone_and_the_rest_stands_still_bit_for_bit(
+    part: str, moves: str, stands: str
+) -> None:
     """With momentum and decay; in a head pass BatchNorm's statistics stand still as well."""
     net = network(norm=True)
     done = sgd(net, net.initial, ce, DATA, BATCHES, Solver(0.2, 0.9, 0.1), part=part).state  # type: ignore[arg-type]
@@ -131,7 +146,9 @@ def test_augmentation_sees_every_batch_and_only_its_inputs() -> None:
 
     blank = sgd(net, net.initial, ce, DATA, BATCHES, Solver(0.1, 0.0, 0.0), augment=bend).state
     assert seen == [4, 3, 4, 3, 4]
-    assert torch.equal(blank.w["body.fc.weight"], net.initial.w["body.fc.weight"])  # x = 0: no gradient to the first layer
+    assert torch.equal(
+        blank.w["body.fc.weight"], net.initial.w["body.fc.weight"]
+    )  # x = 0: no gradient to the first layer
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4))
@@ -157,7 +174,15 @@ def test_drop_last_leaves_out_the_short_batch_unless_it_is_the_only_one(n: int, 
 
 @pytest.mark.parametrize(
     ("n", "epochs", "least", "steps"),
-    [(100, 1, 1, 4), (100, 0.5, 1, 2), (100, 0.3, 1, 1), (100, 0.1, 1, 1), (20, 2, 5, 5), (32, 5, 5, 5), (33, 5, 5, 10)],
+    [
+        (100, 1, 1, 4),
+        (100, 0.5, 1, 2),
+        (100, 0.3, 1, 1),
+        (100, 0.1, 1, 1),
+        (20, 2, 5, 5),
+        (32, 5, 5, 5),
+        (33, 5, 5, 10),
+    ],
 )
 def test_the_number_of_steps_is_max_of_int_of_epochs_times_batches_and_the_least(
     n: int, epochs: float, least: int, steps: int

@@ -30,7 +30,9 @@ def until(true: Callable[[], object]) -> bool:
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program with the name of Ray's head process, started as Ray starts its own, with a worker that leads a group."""
+    """A program with the name of Ray's head process, started as Ray starts its own, with a worker that
+    leads a group.
+    """
     program = tmp_path / "gcs_server"
     shutil.copy(shutil.which("bash") or "", program)
     command = [str(program), "-c", "set -m; sleep 300 & wait"]
@@ -42,7 +44,9 @@ def head(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait(10)
 
 
-def test_ray_s_processes_lead_sessions_that_a_signal_to_the_command_s_group_does_not_reach(head: subprocess.Popen[bytes]) -> None:
+def test_ray_s_processes_lead_sessions_that_a_signal_to_the_command_s_group_does_not_reach(
+    head: subprocess.Popen[bytes],
+) -> None:
     assert os.getsid(head.pid) == os.getpgid(head.pid) == head.pid != os.getpgid(0)
     assert own.sessions == {head.pid}
 

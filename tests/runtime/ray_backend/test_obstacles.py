@@ -1,4 +1,6 @@
-"""An environment in which Ray cannot start is named in one line with the remedy, before anything is started."""
+"""An environment in which Ray cannot start is named in one line with the remedy, before anything is
+started.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,23 @@ import pytest
 from raffed.errors import UsageError
 from raffed.experiments import diagnostics
 from raffed.runtime.ray_backend import limits, obstacles
-from raffed.runtime.ray_backend.obstacles import INSIDE, OBSTACLES, SAID, RayStartError, check_machine, recognised, visible
+from raffed.runtime.ray_backend.obstacles import (
+    INSIDE,
+    OBSTACLES,
+    SAID,
+    RayStartError,
+    check_machine,
+    recognised,
+    visible,
+)
 from raffed.runtime.ray_backend.own_ray import OwnRay
-from raffed.runtime.ray_backend.private_folder import LONGEST, NoFolderError, hold, private_folder, remove_left
+from raffed.runtime.ray_backend.private_folder import (
+    LONGEST,
+    NoFolderError,
+    hold,
+    private_folder,
+    remove_left,
+)
 
 
 def _no_folder(patch: pytest.MonkeyPatch) -> None:
@@ -56,15 +72,31 @@ STOP = {  # name in the table: (how to bring it about, a word of what is said, a
     "loopback": (_no_loopback, "127.0.0.1", "ip link set lo up"),
     "ports": (_no_ports, "no port is free", "ip_local_port_range"),
     "open files": (lambda patch: patch.setattr(limits, "hard", lambda name: 64.0), "64 files", "ulimit -n"),
-    "processes": (lambda patch: patch.setattr(limits, "threads_left", lambda: 60.0), "60 more", "--pids-limit"),
+    "processes": (
+        lambda patch: patch.setattr(limits, "threads_left", lambda: 60.0),
+        "60 more",
+        "--pids-limit",
+    ),
     "addresses": (lambda patch: patch.setattr(limits, "soft", lambda name: 2e9), "2.0 GB", "ulimit -v"),
-    "memory": (lambda patch: patch.setattr(obstacles, "free_memory", lambda: 1e8), "100 MB", "end other programs"),
+    "memory": (
+        lambda patch: patch.setattr(obstacles, "free_memory", lambda: 1e8),
+        "100 MB",
+        "end other programs",
+    ),
 }
 WARN = {
     "Ray's folder": (lambda patch: patch.setenv("RAY_TMPDIR", "/" + "x" * 90), "too long", "RAY_TMPDIR"),
     "open files": (lambda patch: patch.setattr(limits, "hard", lambda name: 512.0), "512 files", "ulimit -n"),
-    "shared memory": (lambda patch: patch.setattr(obstacles, "shared_memory_works", lambda: False), "/dev/shm", "--shm-size"),
-    "another Ray": (lambda patch: patch.setenv("RAY_ADDRESS", "10.9.8.7:6379"), "10.9.8.7:6379", "--address auto"),
+    "shared memory": (
+        lambda patch: patch.setattr(obstacles, "shared_memory_works", lambda: False),
+        "/dev/shm",
+        "--shm-size",
+    ),
+    "another Ray": (
+        lambda patch: patch.setenv("RAY_ADDRESS", "10.9.8.7:6379"),
+        "10.9.8.7:6379",
+        "--address auto",
+    ),
 }
 
 
@@ -91,7 +123,9 @@ def test_what_stops_ray_is_told_before_ray_starts(name: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", WARN)
-def test_what_ray_can_do_without_is_a_note_of_doctor_and_no_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ray_can_do_without_is_a_note_of_doctor_and_no_refusal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bring_about, what, remedy = WARN[name]
     with monkeypatch.context() as patch:
         bring_about(patch)
@@ -132,11 +166,15 @@ def test_ray_s_words_are_recognised_in_its_error_and_in_its_logs(tmp_path: Path)
         log.write_text("")
 
 
-def test_a_folder_for_sockets_is_short_private_and_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_for_sockets_is_short_private_and_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long, open_to_all, missing = tmp_path / ("long" * 30), tmp_path / "o", tmp_path / "m"
     long.mkdir()
     open_to_all.mkdir()
-    open_to_all.chmod(0o777)  # without the sticky bit others can move a folder of ours away, and put theirs in its place
+    open_to_all.chmod(
+        0o777
+    )  # without the sticky bit others can move a folder of ours away, and put theirs in its place
     for first in (long, open_to_all, missing):
         monkeypatch.setenv("RAY_TMPDIR", str(first))
         folder = private_folder(INSIDE, "RAY_TMPDIR")

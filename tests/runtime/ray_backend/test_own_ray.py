@@ -1,4 +1,6 @@
-"""Who may enter an own Ray: this machine alone reaches it, with its token alone; and no other Ray is joined instead."""
+"""Who may enter an own Ray: this machine alone reaches it, with its token alone; and no other Ray is
+joined instead.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ def node() -> dict[str, int]:
     """Ports of the one node, by name."""
     (found,) = ray.nodes()
     assert found["NodeManagerAddress"] == "127.0.0.1"
-    names = ("NodeManagerPort", "ObjectManagerPort", "MetricsAgentPort", "DashboardAgentListenPort", "RuntimeEnvAgentPort")
+    names = (
+        "NodeManagerPort",
+        "ObjectManagerPort",
+        "MetricsAgentPort",
+        "DashboardAgentListenPort",
+        "RuntimeEnvAgentPort",
+    )
     ports = {name: int(found[name]) for name in names}
     ports["GCS"] = int(str(ray.get_runtime_context().gcs_address).rpartition(":")[2])
     (ports["this process"],) = {place.port for place in listening(os.getpid()) if place.pid == os.getpid()}
@@ -38,7 +46,9 @@ def node() -> dict[str, int]:
 
 def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int]) -> None:
     places = listening(os.getpid())
-    assert {port for port in node.values() if port > 0} <= {place.port for place in places}  # what is looked at is Ray
+    assert {port for port in node.values() if port > 0} <= {
+        place.port for place in places
+    }  # what is looked at is Ray
     assert {place.address for place in places} <= {"127.0.0.1", "::1"}
     assert all(place.loopback for place in places)
 
@@ -56,7 +66,10 @@ def test_the_agents_refuse_who_has_not_the_token(node: dict[str, int], agent: st
     if node[agent] < 0:
         pytest.skip("its port belongs to another Ray on this machine, so this one has no such agent")
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    paths = {"DashboardAgentListenPort": "/api/job_agent/jobs/", "RuntimeEnvAgentPort": "/get_or_create_runtime_env"}
+    paths = {
+        "DashboardAgentListenPort": "/api/job_agent/jobs/",
+        "RuntimeEnvAgentPort": "/get_or_create_runtime_env",
+    }
     connection = http.client.HTTPConnection("127.0.0.1", node[agent], timeout=10)
     connection.request("POST", paths[agent], body=b'{"entrypoint": "true"}', headers=headers)
     assert connection.getresponse().status in (401, 403)
@@ -88,15 +101,23 @@ def test_the_token_is_in_the_environment_of_ray_s_processes_and_nowhere_else(tmp
 
 def test_the_folder_of_the_session_is_the_user_s_alone() -> None:
     sockets = Path(ray.nodes()[0]["RayletSocketName"]).parent
-    closed = [one for one in sockets.parents if stat.S_IMODE(one.stat().st_mode) == 0o700 and one.stat().st_uid == os.getuid()]
+    closed = [
+        one
+        for one in sockets.parents
+        if stat.S_IMODE(one.stat().st_mode) == 0o700 and one.stat().st_uid == os.getuid()
+    ]
     assert [one for one in closed if one.name.startswith("raffed-")]
 
 
-def test_a_ray_that_this_process_runs_already_is_used_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ray_that_this_process_runs_already_is_used_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with RaySession(None) as session:
         session.wait()
     assert ray.is_initialized()
-    assert [record.getMessage() for record in caplog.records] == ["this process has started Ray already, which is used"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "this process has started Ray already, which is used"
+    ]
 
 
 @pytest.fixture
@@ -115,14 +136,26 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("address", "job", "wanted"),
-    [(None, False, "own"), ("local", False, "own"), ("auto", False, "auto"), ("head:6379", False, "head:6379"),
-     (None, True, "auto"), ("local", True, "own"), ("head:6379", True, "head:6379")],
-)  # fmt: skip
+    [
+        (None, False, "own"),
+        ("local", False, "own"),
+        ("auto", False, "auto"),
+        ("head:6379", False, "head:6379"),
+        (None, True, "auto"),
+        ("local", True, "own"),
+        ("head:6379", True, "head:6379"),
+    ],
+)
 @pytest.mark.parametrize("named", ["http://127.0.0.1:8265", "127.0.0.1:6379", "auto", ""])
 def test_which_ray(
-    asked: list[str], address: str | None, job: bool, wanted: str, named: str,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    asked: list[str],
+    address: str | None,
+    job: bool,
+    wanted: str,
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", named)
     if job:
         monkeypatch.setenv(ray_backend_session.OF_A_JOB, "{}")
@@ -169,10 +202,14 @@ METHODS = {  # a call of each server of Ray's that speaks gRPC
 }
 
 
-def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_one(node: dict[str, int]) -> None:
+def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_one(
+    node: dict[str, int],
+) -> None:
     pytest.importorskip("grpc")
     arguments = [word for name, method in METHODS.items() for word in (str(node[name]), method)]
-    done = subprocess.run([sys.executable, "-c", GRPC, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", GRPC, *arguments], capture_output=True, text=True, timeout=120
+    )
     answers = [line.split() for line in done.stdout.splitlines()]
     assert len(answers) == 2 * len(METHODS), done.stderr
     assert {answer for _, answer in answers} == {"UNAUTHENTICATED"}, answers
@@ -192,13 +229,18 @@ def test_another_user_reaches_neither_the_sockets_nor_the_token() -> None:
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "for path in sys.argv[1:]:\n"
         "    try:\n"
-        "        socket.socket(socket.AF_UNIX).connect(path) if not path.startswith('/proc') else open(path).read()\n"
+        "        socket.socket(socket.AF_UNIX).connect(path) if not path.startswith('/proc') else "
+        "open(path).read()\n"
         "    except PermissionError:\n"
         "        print('refused')\n"
     )
-    (gcs,) = [pid for pid in family(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server"]
+    (gcs,) = [
+        pid for pid in family(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server"
+    ]
     paths = [own, raylet, f"{os.path.dirname(raylet)}/plasma_store", f"/proc/{gcs}/environ"]
-    done = subprocess.run([sys.executable, "-S", "-c", code, *paths], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, *paths], capture_output=True, text=True, timeout=60
+    )
     del serving  # its end removes the socket
     os.rmdir(os.path.dirname(own))
     assert done.stdout.split() == ["refused"] * len(paths), done.stderr

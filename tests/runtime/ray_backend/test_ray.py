@@ -16,7 +16,15 @@ from raffed import Faults, Numerics, Privacy, RunConfig
 from raffed.errors import ActorsLostError, ActorStartError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
-from tests.runtime.odd_actors import BrokenActor, BrokenDriver, CrampedActor, HungryActor, JudgedActor, SlowActor, TightActor
+from tests.runtime.odd_actors import (
+    BrokenActor,
+    BrokenDriver,
+    CrampedActor,
+    HungryActor,
+    JudgedActor,
+    SlowActor,
+    TightActor,
+)
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -26,7 +34,9 @@ Hashes = dict[str, dict[str, str]]
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=SLOW), pytest.param("fedmr", marks=SLOW), "scamap"])
+@pytest.mark.parametrize(
+    "method", [pytest.param("fedavg", marks=SLOW), pytest.param("fedmr", marks=SLOW), "scamap"]
+)
 def test_two_packed_actors_give_the_serial_hashes(method: str, reference: Hashes, tmp_path: Path) -> None:
     result = raffed.run(on(small(method), execution="ray", actors=2), tmp_path / "run")
     assert result.hashes == reference[method]
@@ -34,7 +44,9 @@ def test_two_packed_actors_give_the_serial_hashes(method: str, reference: Hashes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", [{"actors": 1}, {"actors": 5}, {"clients_per_actor": 3}])
-def test_any_packing_gives_the_serial_hashes(runtime: dict[str, Any], reference: Hashes, tmp_path: Path) -> None:
+def test_any_packing_gives_the_serial_hashes(
+    runtime: dict[str, Any], reference: Hashes, tmp_path: Path
+) -> None:
     result = raffed.run(on(small(), execution="ray", **runtime), tmp_path / "run")
     assert result.hashes == reference["scamap"]
 
@@ -60,7 +72,9 @@ def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_
     assert result.hashes == reference["scamap"]
 
 
-def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(
+    reference: Hashes, tmp_path: Path
+) -> None:
     killed: list[int] = []
 
     def kill(event: Any) -> None:
@@ -70,14 +84,18 @@ def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(reference: 
 
     seen: list[int] = []
     result = raffed.run(
-        on(small(), execution="ray", actors=2), tmp_path / "run", watch=lambda e: (seen.append(e.round), kill(e))[0]
+        on(small(), execution="ray", actors=2),
+        tmp_path / "run",
+        watch=lambda e: (seen.append(e.round), kill(e))[0],
     )
     assert read_run(tmp_path / "run")["placement"]["driver_pid"] != killed[0]
     assert result.hashes == reference["scamap"]
 
 
 @pytest.mark.slow
-def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(reference: Hashes, tmp_path: Path) -> None:
+def test_actors_that_keep_dying_end_the_run_with_a_resumable_folder(
+    reference: Hashes, tmp_path: Path
+) -> None:
     def kill(event: Any) -> None:
         if event.round == 2:
             os.kill(read_run(tmp_path / "run")["placement"]["places"][0]["pid"], signal.SIGKILL)
@@ -97,13 +115,18 @@ def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashe
         watch=lambda e: rounds.append(e.round),
         stop=lambda: len(rounds) > 0,
     )
-    assert result.state in ("stopped", "finished")  # four tiny rounds may be over before the driver hears of it
+    assert result.state in (
+        "stopped",
+        "finished",
+    )  # four tiny rounds may be over before the driver hears of it
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
 def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
     rounds: list[int] = []
-    result = raffed.run(small(), tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    result = raffed.run(
+        small(), tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3
+    )
     assert (result.state, result.hashes, rounds) == ("stopped", {}, [1, 2, 3])
     resumed = raffed.resume(tmp_path / "run", runtime=on(small(), execution="ray", actors=3).runtime)
     assert resumed.hashes == reference["scamap"]
@@ -132,8 +155,12 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict
     return read_run(path)
 
 
-def test_a_pool_that_is_closed_holds_no_call_of_an_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a process shuts Ray down."""
+def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a
+    process shuts Ray down.
+    """
     import ray
 
     from raffed.runtime.ray_backend.socket_calls import SocketCalls
@@ -182,33 +209,48 @@ def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_st
 
 
 def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ActorStartError, match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;"):
+    with pytest.raises(
+        ActorStartError,
+        match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;",
+    ):
         conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
     assert read_run(tmp_path / "run")["state"] == "failed"
     assert (tmp_path / "starts").read_text() == "1\n"
 
 
-def test_a_driver_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_cannot_start_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("raffed.runtime.ray_backend.launch.Driver", BrokenDriver)
-    with pytest.raises(ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"):
+    with pytest.raises(
+        ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"
+    ):
         raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
 
 
 @pytest.mark.parametrize("kind", [CrampedActor, TightActor], ids=["amid its data", "with its first byte"])
-def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(reference: Hashes, tmp_path: Path, kind: Any) -> None:
+def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
+    reference: Hashes, tmp_path: Path, kind: Any
+) -> None:
     about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
 
 @pytest.mark.usefixtures("carrier")
-def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(reference: Hashes, tmp_path: Path) -> None:
-    with pytest.raises(ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"):
+def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
+    reference: Hashes, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
+    ):
         conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
-@pytest.mark.parametrize("actors", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "actors", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_a_cohort_has_the_same_bits_wherever_its_stacks_are_computed(tmp_path: Path, actors: int) -> None:
     """Stacks of 2 of 5 participants, the last one short; and other bits than one by one."""
     stacked = replace(small(), numerics=Numerics(cohort=2))
@@ -220,7 +262,9 @@ def test_a_cohort_has_the_same_bits_wherever_its_stacks_are_computed(tmp_path: P
 @pytest.mark.slow
 def test_a_stopped_serial_cohort_resumes_on_ray_to_the_same_bits(tmp_path: Path) -> None:
     stacked, rounds = replace(small(), numerics=Numerics(cohort=3)), list[int]()
-    raffed.run(stacked, tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3)
+    raffed.run(
+        stacked, tmp_path / "run", watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 3
+    )
     resumed = raffed.resume(tmp_path / "run", runtime=on(stacked, execution="ray", actors=2).runtime)
     assert resumed.hashes == raffed.run(stacked).hashes
 
@@ -234,7 +278,9 @@ def test_ray_refuses_to_move_private_state() -> None:
 
     vault = ClientState(Params({"body.w": torch.zeros(2)}), Params({}), {})
     for hidden in (vault, [vault], {"deep": (1, [vault])}):
-        with pytest.raises(TypeError, match="ClientState is private"):  # Ray wraps the BoundaryError in its own message
+        with pytest.raises(
+            TypeError, match="ClientState is private"
+        ):  # Ray wraps the BoundaryError in its own message
             ray.put(hidden)
 
 
@@ -278,4 +324,7 @@ def test_the_spectrum_has_the_serial_bits(tmp_path: Path) -> None:
 def test_a_plan_of_faults_has_the_serial_bits_on_two_actors_and_under_masks(tmp_path: Path) -> None:
     struck = replace(small(), faults=Faults(drop=0.2, late=0.2, corrupt=0.2, straggle=0.4, at="drop 0@2"))
     masked = replace(struck, privacy=Privacy(masks=True))
-    assert raffed.run(on(masked, execution="ray", actors=2), tmp_path / "run").hashes == raffed.run(struck).hashes
+    assert (
+        raffed.run(on(masked, execution="ray", actors=2), tmp_path / "run").hashes
+        == raffed.run(struck).hashes
+    )

@@ -1,4 +1,6 @@
-"""Ray beside a run: what keeps it from starting is the user's to mend and is told at once; nothing waits for it for ever."""
+"""Ray beside a run: what keeps it from starting is the user's to mend and is told at once; nothing waits
+for it for ever.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: st
 
 @pytest.mark.parametrize(
     ("said", "refused"),
-    [(b"HTTP/1.1 400 Bad Request\r\n", True), (b"SSH-2.0-OpenSSH_9.2\r\n", True), (bytes((0, 0, 6, 4, 0)), False), (b"", False)],
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", True),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", True),
+        (bytes((0, 0, 6, 4, 0)), False),
+        (b"", False),
+    ],
     ids=["a dashboard", "a login", "HTTP/2", "nothing"],
 )
 def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: bool) -> None:
@@ -66,18 +73,25 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
         thread.join(10)
 
 
-def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(
+    monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
     def init(**kwargs: object) -> None:
         raise ConnectionError("no such cluster")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
-    with RaySession(silent) as session, pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"):
+    with (
+        RaySession(silent) as session,
+        pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"),
+    ):
         session.wait()
 
 
-def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+def test_a_session_ends_though_its_cluster_never_answers(
+    monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
     asked, let_go = threading.Event(), threading.Event()
 
     def init(**kwargs: object) -> None:
@@ -99,12 +113,16 @@ def test_a_session_ends_though_its_cluster_never_answers(monkeypatch: pytest.Mon
         interrupted()
     assert time.monotonic() - before < 30
     let_go.set()
-    for thread in threading.enumerate():  # it still ends its connection, before another test has a hand in `ray`
+    for (
+        thread
+    ) in threading.enumerate():  # it still ends its connection, before another test has a hand in `ray`
         if thread.name == "ray-session":
             thread.join(30)
 
 
-def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The kernel ends Ray's processes when the thread that forked them ends."""
     threads: dict[str, int] = {}
 

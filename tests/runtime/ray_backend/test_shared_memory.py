@@ -1,4 +1,6 @@
-"""Values that travel beside each other's pickles: what is large lies in memory that both sides map, and is given back."""
+"""Values that travel beside each other's pickles: what is large lies in memory that both sides map, and
+is given back.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
     assert open_files() == before
 
 
-def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shared_memory, "_MAPS", len(shared_memory._held) + 3)
     before, parcel = open_files(), packed(np.arange(LARGE))
     kept = [parcel.unpacked() for _ in range(10)]
@@ -90,11 +94,15 @@ def test_messages_with_and_without_memory_arrive_in_order(ends: tuple[SocketEnd,
     assert [parcel.unpacked() for parcel in other.receive()[1]] == ["a"]
     head, (first, word, rest) = other.receive()
     assert (head, word.unpacked()) == ((2, "two"), "b")
-    assert all(np.array_equal(a, b) for a, b in zip([first.unpacked(), *rest.unpacked()], arrays, strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip([first.unpacked(), *rest.unpacked()], arrays, strict=True)
+    )
     assert other.receive() == ((3, "none again"), [])
 
 
-def test_one_parcel_may_be_sent_to_many_and_is_copied_once(ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_parcel_may_be_sent_to_many_and_is_copied_once(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = ends
     made: list[int] = []
     usual = MappedMemory.holding
@@ -106,7 +114,9 @@ def test_one_parcel_may_be_sent_to_many_and_is_copied_once(ends: tuple[SocketEnd
     assert len(made) == 1
 
 
-def test_descriptors_that_do_not_arrive_end_the_conversation(ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_that_do_not_arrive_end_the_conversation(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process with too many open files is handed fewer than were sent."""
     one, other = ends
     one.send((), [packed(np.arange(LARGE))])
@@ -115,8 +125,12 @@ def test_descriptors_that_do_not_arrive_end_the_conversation(ends: tuple[SocketE
         other.receive()
 
 
-def test_half_a_message_ends_the_conversation_for_both(ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that takes no more descriptors on their way: the head is gone by then, and nobody may wait for the rest."""
+def test_half_a_message_ends_the_conversation_for_both(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that takes no more descriptors on their way: the head is gone by then, and nobody may wait
+    for the rest.
+    """
     one, other = ends
 
     def refuse(*_: Any) -> int:
@@ -139,7 +153,9 @@ def test_an_end_that_is_gone_says_so(ends: tuple[SocketEnd, SocketEnd]) -> None:
 
 
 def test_a_large_pickle_and_memory_pass_between_threads(ends: tuple[SocketEnd, SocketEnd]) -> None:
-    """The pickle does not fit into the socket: it is read while it is written, and the descriptors come after it."""
+    """The pickle does not fit into the socket: it is read while it is written, and the descriptors come
+    after it.
+    """
     one, other = ends
     value = [b"x" * 3_000_000, np.arange(LARGE)]
     writer = threading.Thread(target=one.send, args=((), [packed(value)]))

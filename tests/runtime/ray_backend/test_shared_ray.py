@@ -83,7 +83,9 @@ def test_a_ray_that_could_not_begin_is_told_to_its_users_and_tried_again_by_the_
 def test_another_address_than_that_of_the_ray_in_use_is_refused() -> None:
     ray = Counted()
     own = SharedRay.taken(None, ray.begin)
-    with pytest.raises(UsageError, match=r"--address 10\.0\.0\.1:6379: another run of this process uses a Ray of its own"):
+    with pytest.raises(
+        UsageError, match=r"--address 10\.0\.0\.1:6379: another run of this process uses a Ray of its own"
+    ):
         SharedRay.taken("10.0.0.1:6379", ray.begin)
     own.let_go()
 

@@ -1,4 +1,6 @@
-"""Calls by socket: each answer to its call, errors as they were raised, and Ray's word on an actor that is gone."""
+"""Calls by socket: each answer to its call, errors as they were raised, and Ray's word on an actor that
+is gone.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_the_first_of_several_calls_to_be_answered_is_told(channels: SocketCalls
 
 
 def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(channels: SocketCalls) -> None:
-    """The actor sends 8 MB while 8 MB are sent to it: whoever waits for the other to read first waits for ever."""
+    """The actor sends 8 MB while 8 MB are sent to it: whoever waits for the other to read first waits for
+    ever.
+    """
     block = b"x" * 8_000_000
     tickets = [channels.call(0, "echo", (block,)) for _ in range(4)]
     assert all(channels.first([ticket])[1]() == block for ticket in tickets)
@@ -133,7 +137,9 @@ def test_large_arrays_and_shared_arguments_arrive_at_both_ends(channels: SocketC
         assert torch.equal(back["w"], w["w"])
 
 
-def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(channels: SocketCalls) -> None:
+def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(
+    channels: SocketCalls,
+) -> None:
     with pytest.raises(NumericsError, match="the loss is nan") as caught:
         answer(channels, 0, "diverge")
     assert isinstance(caught.value.__cause__, RemoteError)
@@ -141,7 +147,9 @@ def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause
     assert answer(channels, 0, "echo", 1) == 1  # and the actor goes on
 
 
-@pytest.mark.parametrize(("name", "words"), [("object", "StubbornError: no"), ("complain", "ParticularError: a knot")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("object", "StubbornError: no"), ("complain", "ParticularError: a knot")]
+)
 def test_an_error_that_cannot_travel_is_told_in_words(name: str, words: str, channels: SocketCalls) -> None:
     with pytest.raises(RemoteError, match=words) as caught:
         answer(channels, 0, name)
@@ -167,7 +175,9 @@ def test_of_an_actor_that_is_killed_ray_says_so_for_every_call_it_owed(mortal: S
     assert answer(mortal, 1, "echo", 1) == 1  # the other one is none the wiser
 
 
-def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes_wrong(mortal: SocketCalls) -> None:
+def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes_wrong(
+    mortal: SocketCalls,
+) -> None:
     """More is sent to it than a socket holds, so that the caller waits in the middle of a message."""
     pid = answer(mortal, 0, "pid")
     waiting = [mortal.call(0, "nap", ())]
@@ -179,7 +189,9 @@ def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes
 
 
 class Eager(queue.Queue[Any]):
-    """An inbox whose reader is always faster: an end that is over is closed as soon as that is told. Waits 30 s, not for ever."""
+    """An inbox whose reader is always faster: an end that is over is closed as soon as that is told.
+    Waits 30 s, not for ever.
+    """
 
     def __init__(self, channels: SocketCalls) -> None:
         super().__init__()

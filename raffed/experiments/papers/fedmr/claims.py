@@ -1,10 +1,12 @@
-"""What docs/papers/fedmr.md §E5 claims of FedMR's tables 1, 5, 6 and 7, and of their small networks, as sums of cells.
+"""What docs/papers/fedmr.md §E5 claims of FedMR's tables 1, 5, 6 and 7, and of their small networks, as sums
+of cells.
 
-(a) FedMR is above all baselines, by more the fewer classes a client has; (b) both terms gain more than intra alone, that more
-than inter alone (on SVHN less), and on FMNIST more together than one by one; (c) V(FedAvg), the variance of eigenvalues, falls as
-clients have more classes, V(intra) is far below it, V(both) lies between V(intra) and V(FedAvg) in IID; (d) with half of the
-clients sharing most of the gain is kept. What the printed numbers themselves do not say is left out, and so is in (a) what they
-say by less than the noise of the printed numbers; a contract test compares.
+(a) FedMR is above all baselines, by more the fewer classes a client has; (b) both terms gain more than intra
+alone, that more than inter alone (on SVHN less), and on FMNIST more together than one by one; (c) V(FedAvg),
+the variance of eigenvalues, falls as clients have more classes, V(intra) is far below it, V(both) lies
+between V(intra) and V(FedAvg) in IID; (d) with half of the clients sharing most of the gain is kept. What the
+printed numbers themselves do not say is left out, and so is in (a) what they say by less than the noise of
+the printed numbers; a contract test compares.
 """
 
 from __future__ import annotations
@@ -15,18 +17,31 @@ from collections.abc import Iterable, Sequence
 from raffed.experiments.reproduction.items import Claim
 
 AHEAD = {  # where the printed Δ is half a point or more
-    "FMNIST": ("P5C2", "P10C2", "P10C5"), "SVHN": ("P5C2", "P10C2", "P10C3"), "CIFAR10": ("P5C2", "P10C2", "P10C3", "P10C5"),
+    "FMNIST": ("P5C2", "P10C2", "P10C5"),
+    "SVHN": ("P5C2", "P10C2", "P10C3"),
+    "CIFAR10": ("P5C2", "P10C2", "P10C3", "P10C5"),
     "CIFAR100": ("P10C10",),
-}  # fmt: skip
-FEW_MANY = {**dict.fromkeys(("FMNIST", "SVHN", "CIFAR10"), ("P10C2", "P10C5")), "CIFAR100": ("P10C10", "P10C50")}
+}
+FEW_MANY = {
+    **dict.fromkeys(("FMNIST", "SVHN", "CIFAR10"), ("P10C2", "P10C5")),
+    "CIFAR100": ("P10C10", "P10C50"),
+}
 NOT_KEPT = "CIFAR100 P50C10"  # 0.84 of 3.14 points, where (d) does not hold of the printed numbers
 SHARED, HALF = "FedMR(proto_share=100%)", "FedMR(proto_share=50%)"
 
 
 def table_1(rivals: Iterable[str]) -> tuple[Claim, ...]:
     """(a), with as many clients in the larger gain's column as in the other's."""
-    found = [claim for name, splits in AHEAD.items() for split in splits for claim in _ahead(rivals, f"{name} {split}")]
-    return (*found, *(_larger_gain(f"{name} {few}", f"{name} {many}") for name, (few, many) in FEW_MANY.items()))
+    found = [
+        claim
+        for name, splits in AHEAD.items()
+        for split in splits
+        for claim in _ahead(rivals, f"{name} {split}")
+    ]
+    return (
+        *found,
+        *(_larger_gain(f"{name} {few}", f"{name} {many}") for name, (few, many) in FEW_MANY.items()),
+    )
 
 
 def table_5(columns: Iterable[str]) -> tuple[Claim, ...]:
@@ -35,33 +50,55 @@ def table_5(columns: Iterable[str]) -> tuple[Claim, ...]:
 
 
 def table_6(none: str, inter: str, intra: str, both: str) -> tuple[Claim, ...]:
-    """(b), as docs/papers/fedmr.md §E5 has it, though inter alone is above none by 0.28 (CIFAR-10) and 0.21 points (CIFAR-100) only."""
-    orders = dict.fromkeys(("FMNIST", "CIFAR10", "CIFAR100"), (both, intra, inter, none)) | {"SVHN": (both, inter, intra, none)}
+    """(b), as docs/papers/fedmr.md §E5 has it, though inter alone is above none by 0.28 (CIFAR-10) and
+    0.21 points (CIFAR-100) only.
+    """
+    orders = dict.fromkeys(("FMNIST", "CIFAR10", "CIFAR100"), (both, intra, inter, none)) | {
+        "SVHN": (both, inter, intra, none)
+    }
     found = [claim for name, order in orders.items() for claim in _in_order(order, f"{name} avg")]
     return (*found, _together((both, intra, inter, none), "FMNIST avg"))
 
 
 def table_7(dataset: str) -> tuple[Claim, ...]:
-    """(c); P5C2 and P10C2 have two classes a client alike. Of "far below" half is meant, in print so with two and three classes.
+    """(c); P5C2 and P10C2 have two classes a client alike. Of "far below" half is meant, in print so with two
+    and three classes.
 
-    V(both) is 61 to 102 below V(FedAvg) in IID; FedNova, there the same algorithm as FedAvg, differs from it by 68.
+        V(both) is 61 to 102 below V(FedAvg) in IID; FedNova, there the same algorithm as FedAvg, differs from
+        it by 68.
     """
-    two, ten, three, five, all_ = (f"{dataset} {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID"))
-    found = [*_falling((two, three)), *_falling((ten, three, five, all_)),
-             *_flatter("FedMR(intra)", "FedMR(inter+intra)", (two, ten, three, five), all_)]  # fmt: skip
-    far = [Claim(f"(c) {column}: V(intra) below half of V(FedAvg)", ((0.5, "FedAvg", column), (-1.0, "FedMR(intra)", column)))
-           for column in (two, ten, three)]  # fmt: skip
+    two, ten, three, five, all_ = (
+        f"{dataset} {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")
+    )
+    found = [
+        *_falling((two, three)),
+        *_falling((ten, three, five, all_)),
+        *_flatter("FedMR(intra)", "FedMR(inter+intra)", (two, ten, three, five), all_),
+    ]
+    far = [
+        Claim(
+            f"(c) {column}: V(intra) below half of V(FedAvg)",
+            ((0.5, "FedAvg", column), (-1.0, "FedMR(intra)", column)),
+        )
+        for column in (two, ten, three)
+    ]
     return (*found, *far)
 
 
 def small_accuracy(net: str) -> list[Claim]:
     """(a), (b) and (d) of Fashion-MNIST with a small network."""
     few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
-    found = [claim for column in (few, some) for claim in _ahead(("FedAvg", "FedProx", "FedProc", "MOON"), column)]
+    found = [
+        claim for column in (few, some) for claim in _ahead(("FedAvg", "FedProx", "FedProc", "MOON"), column)
+    ]
     found += [_larger_gain(a, b) for a, b in itertools.pairwise((few, some, all_))]
     order = ("FedMR", "FedMR(intra)", "FedMR(inter)", "FedAvg")
     found += [claim for column in (few, some) for claim in _in_order(order, column)]
-    return [*found, _together(order, few), _half_kept(some, HALF, "FedMR")]  # 5 of 10 clients; P5C2 has 5 in all
+    return [
+        *found,
+        _together(order, few),
+        _half_kept(some, HALF, "FedMR"),
+    ]  # 5 of 10 clients; P5C2 has 5 in all
 
 
 def small_variance(net: str) -> list[Claim]:
@@ -96,15 +133,25 @@ def _half_kept(column: str, half: str, whole: str) -> Claim:
 
 
 def _falling(columns: Sequence[str]) -> list[Claim]:
-    return [Claim(f"(c) V(FedAvg) is larger in {a} than in {b}", ((1.0, "FedAvg", a), (-1.0, "FedAvg", b)))
-            for a, b in itertools.pairwise(columns)]  # fmt: skip
+    return [
+        Claim(f"(c) V(FedAvg) is larger in {a} than in {b}", ((1.0, "FedAvg", a), (-1.0, "FedAvg", b)))
+        for a, b in itertools.pairwise(columns)
+    ]
 
 
 def _flatter(intra: str, both: str, columns: Sequence[str], iid: str) -> list[Claim]:
     """V(intra) < V(FedAvg), and V(intra) < V(both) < V(FedAvg) in IID."""
     return [
-        *(Claim.above(f"(c) {column}: V(FedAvg) above V(intra)", "FedAvg", intra, column) for column in columns),
+        *(
+            Claim.above(f"(c) {column}: V(FedAvg) above V(intra)", "FedAvg", intra, column)
+            for column in columns
+        ),
         *(Claim.above(f"(c) {column}: V(both) above V(intra)", both, intra, column) for column in columns),
-        *(Claim(f"(c) {column}: V(both) is below V(FedAvg) in IID", ((1.0, "FedAvg", iid), (-1.0, both, column)))
-          for column in columns),
-    ]  # fmt: skip
+        *(
+            Claim(
+                f"(c) {column}: V(both) is below V(FedAvg) in IID",
+                ((1.0, "FedAvg", iid), (-1.0, both, column)),
+            )
+            for column in columns
+        ),
+    ]

@@ -16,47 +16,112 @@ from raffed.experiments.reproduction.scales import shortened
 
 EPOCHS = {"FaMnist": 5.0, "CIFAR-10": 10.0, "CIFAR-100": 20.0, "CINIC-10": 40.0}
 NAMES = {"FaMnist": "fashion-mnist", "CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "CINIC-10": "cinic10"}
-NETS = {"MLPNet": "mlpnet", "LeNet": "lenet", "TFCNN": "tfcnn", "VGG8": "vgg8", "VGG8-BN": "vgg8_bn", "VGG11": "vgg11",
-        "ResNet20": "resnet20", "ResNet56": "resnet56"}  # fmt: skip
-BENCHMARKS = (("FaMnist", "MLPNet"), ("FaMnist", "LeNet"), ("CIFAR-10", "TFCNN"), ("CIFAR-10", "VGG8"), ("CIFAR-100", "VGG8-BN"),
-              ("CIFAR-100", "VGG11"), ("CINIC-10", "ResNet20"), ("CINIC-10", "ResNet56"))  # fmt: skip
+NETS = {
+    "MLPNet": "mlpnet",
+    "LeNet": "lenet",
+    "TFCNN": "tfcnn",
+    "VGG8": "vgg8",
+    "VGG8-BN": "vgg8_bn",
+    "VGG11": "vgg11",
+    "ResNet20": "resnet20",
+    "ResNet56": "resnet56",
+}
+BENCHMARKS = (
+    ("FaMnist", "MLPNet"),
+    ("FaMnist", "LeNet"),
+    ("CIFAR-10", "TFCNN"),
+    ("CIFAR-10", "VGG8"),
+    ("CIFAR-100", "VGG8-BN"),
+    ("CIFAR-100", "VGG11"),
+    ("CINIC-10", "ResNet20"),
+    ("CINIC-10", "ResNet56"),
+)
 COLUMNS = tuple(f"{data} {net}" for data, net in BENCHMARKS)
 METRICS = {"accuracy_last": "aggregation_accuracy", "personal_last": "personalization_accuracy"}
 METHODS = {
-    "FedAvg": "fedavg", "FedProx": "fedprox", "FedMMD": "fedmmd", "Scaffold": "scaffold", "FedDF": "feddf", "FedNova": "fednova",
-    "FedOpt": "fedavgm", "MOON": "moon", "FedAwS": "fedaws", "FedDyn": "feddyn", "FLDA": "flda", "pFedMe": "pfedme",
-    "PerFedAvg": "perfedavg", "FedProto": "fedproto", "FedRep": "fedrep", "Ditto": "ditto", "FedROD": "fedrod",
-    "FedPHP": "fedphp", "FedRS": "fedrs", "ScaRS": "scars", "DittoRS": "dittors", "MAP": "map", "ScaMAP": "scamap",
-}  # fmt: skip
+    "FedAvg": "fedavg",
+    "FedProx": "fedprox",
+    "FedMMD": "fedmmd",
+    "Scaffold": "scaffold",
+    "FedDF": "feddf",
+    "FedNova": "fednova",
+    "FedOpt": "fedavgm",
+    "MOON": "moon",
+    "FedAwS": "fedaws",
+    "FedDyn": "feddyn",
+    "FLDA": "flda",
+    "pFedMe": "pfedme",
+    "PerFedAvg": "perfedavg",
+    "FedProto": "fedproto",
+    "FedRep": "fedrep",
+    "Ditto": "ditto",
+    "FedROD": "fedrod",
+    "FedPHP": "fedphp",
+    "FedRS": "fedrs",
+    "ScaRS": "scars",
+    "DittoRS": "dittors",
+    "MAP": "map",
+    "ScaMAP": "scamap",
+}
 GLOBAL = tuple(row for row in METHODS if row not in ("FedRep", "FedProto"))  # Table I's rows
-TABLE_3 = ("FedAvg", "FedProx", "Scaffold", "MOON", "FedDyn", "FedROD", "pFedMe", "Ditto", "FedPHP", "FedRS", "MAP")
-CLIPPED = ("fedavg", "finetune", "scaffold", "scars", "scamap", "feddyn", "dittors")  # with LeNet on Fashion-MNIST too
+TABLE_3 = (
+    "FedAvg",
+    "FedProx",
+    "Scaffold",
+    "MOON",
+    "FedDyn",
+    "FedROD",
+    "pFedMe",
+    "Ditto",
+    "FedPHP",
+    "FedRS",
+    "MAP",
+)
+CLIPPED = (
+    "fedavg",
+    "finetune",
+    "scaffold",
+    "scars",
+    "scamap",
+    "feddyn",
+    "dittors",
+)  # with LeNet on Fashion-MNIST too
 UNIFORM = "Scaffold, FedDyn, PerFedAvg, ScaRS, ScaMAP"  # their methods' default mean
 WEIGHTS = f"{UNIFORM} weight clients uniformly, the others by samples (FedProto averages no weights)"
 THREE = (("FaMnist", "LeNet"), ("CIFAR-10", "TFCNN"), ("CIFAR-100", "VGG8-BN"))
 SETTINGS: tuple[dict[str, float], ...] = (
-    {}, {"alpha": 0.1}, {"alpha": 0.9}, {"lam": 0.01}, {"lam": 0.5}, {"mu": 0.1}, {"mu": 0.5},
-)  # fmt: skip
+    {},
+    {"alpha": 0.1},
+    {"alpha": 0.9},
+    {"lam": 0.01},
+    {"lam": 0.5},
+    {"mu": 0.1},
+    {"mu": 0.5},
+)
 
 
 def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /, **args: Any) -> RunConfig:
     """100 clients, 20 a round, 150 rounds, batch 64, constant rate (docs/papers/map.md §E1).
 
-    Gradients are clipped at the released code's norm of 100 (docs/papers/map.md §7 no. 5), except by the local solvers, which are not
-    clipped there, and on Fashion-MNIST, where it acts on nothing and would cost time; but some need it with LeNet there (without,
-    SCAFFOLD diverges in round 69, FedDyn in round 47, a personal model of DittoRS in round 105, FedAvg's third seed in round 42;
-    Fig. 10 fine-tunes FedAvg's).
+    Gradients are clipped at the released code's norm of 100 (docs/papers/map.md §7 no. 5), except by the
+    local solvers, which are not clipped there, and on Fashion-MNIST, where it acts on nothing and would cost
+    time; but some need it with LeNet there (without, SCAFFOLD diverges in round 69, FedDyn in round 47, a
+    personal model of DittoRS in round 105, FedAvg's third seed in round 42; Fig. 10 fine-tunes FedAvg's).
     """
     lr, epochs = 0.05 if dataset == "CINIC-10" else 0.03, EPOCHS[dataset]
     needless = dataset == "FaMnist" and not (net == "LeNet" and method in CLIPPED)
     clip = None if needless or method in ("pfedme", "perfedavg") else 100.0
-    local = Local(lr=lr, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=epochs, min_steps=5, clip_norm=clip)
+    local = Local(
+        lr=lr, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=epochs, min_steps=5, clip_norm=clip
+    )
     said = {**_in_budget(method, epochs), **({"inner_lr": lr} if method == "perfedavg" else {}), **args}
     return run_of(method, NAMES[dataset], split, NETS[net], local, Federation(150, 0.2), **said)
 
 
 def _in_budget(method: str, epochs: float) -> dict[str, float]:
-    """FedRep's share of E epochs (docs/papers/baselines-personal.md, FedRep): max(1, E // 3) for the body, the rest for the head."""
+    """FedRep's share of E epochs (docs/papers/baselines-personal.md, FedRep): max(1, E // 3) for the
+    body, the rest for the head.
+    """
     body = max(1.0, epochs // 3)
     return {"head_epochs": epochs - body, "body_epochs": body} if method == "fedrep" else {}
 
@@ -78,57 +143,140 @@ def proxy(full: RunConfig) -> RunConfig | None:
     return replace(full, args=args, local=replace(full.local, epochs=epochs), federation=federation)
 
 
-def _table(name: str, roman: str, title: str, measure: str, rows: Sequence[str], claims: tuple[Claim, ...]) -> Item:
+def _table(
+    name: str, roman: str, title: str, measure: str, rows: Sequence[str], claims: tuple[Claim, ...]
+) -> Item:
     metric = METRICS[measure]
-    cells = [Cell(row, f"{data} {net}", config(METHODS[row], data, net),
-                  {"table": roman, "dataset": data, "network": net, "method": row, "metric": metric})
-             for data, net in BENCHMARKS for row in rows]  # fmt: skip
-    average = Average(map_claims.AVG, COLUMNS, {"table": roman, "dataset": "Avg", "network": "Avg", "metric": metric})
-    note = ("one set of runs for tables I and II; default hyper-parameters, where the paper prints the best of three settings; "
-            f"FedRep in the budget of E epochs, PerFedAvg's inner rate is the run's; {WEIGHTS}")  # fmt: skip
-    return Item("map", name, title, measure, tuple(cells), (average,), tolerance=2.0, note=note, proxy=proxy, claims=claims,
-                released=released)  # fmt: skip
+    cells = [
+        Cell(
+            row,
+            f"{data} {net}",
+            config(METHODS[row], data, net),
+            {"table": roman, "dataset": data, "network": net, "method": row, "metric": metric},
+        )
+        for data, net in BENCHMARKS
+        for row in rows
+    ]
+    average = Average(
+        map_claims.AVG, COLUMNS, {"table": roman, "dataset": "Avg", "network": "Avg", "metric": metric}
+    )
+    note = (
+        "one set of runs for tables I and II; default hyper-parameters, where the paper prints the best of "
+        "three settings; "
+        f"FedRep in the budget of E epochs, PerFedAvg's inner rate is the run's; {WEIGHTS}"
+    )
+    return Item(
+        "map",
+        name,
+        title,
+        measure,
+        tuple(cells),
+        (average,),
+        tolerance=2.0,
+        note=note,
+        proxy=proxy,
+        claims=claims,
+        released=released,
+    )
 
 
 def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> Item:
-    modes: dict[str, dict[str, str]] = {"FedRS": {"mode": "counts"}, "MAP": {"mode": "counts"}}  # classes are complete
-    cells = [Cell(row, f"{data} {net}", config(METHODS[row], data, net, "dirichlet-client:100:1.0", **modes.get(row, {})), {})
-             for data, net in THREE for row in TABLE_3]  # fmt: skip
+    modes: dict[str, dict[str, str]] = {
+        "FedRS": {"mode": "counts"},
+        "MAP": {"mode": "counts"},
+    }  # classes are complete
+    cells = [
+        Cell(
+            row,
+            f"{data} {net}",
+            config(METHODS[row], data, net, "dirichlet-client:100:1.0", **modes.get(row, {})),
+            {},
+        )
+        for data, net in THREE
+        for row in TABLE_3
+    ]
     where = {"dataset": "FaMnist+CIFAR-10+CIFAR-100", "network": "LeNet+TFCNN+VGG8-BN"}
     printed = {"table": "III", **where, "metric": METRICS[measure]}
     mean = Average(map_claims.MEAN, tuple(f"{data} {net}" for data, net in THREE), printed)
-    note = ("Dirichlet parameter not printed: 1.0, inferred from FedAvg's value (docs/papers/map.md §E2.2); Scaffold and FedDyn weight clients "
-            "uniformly, the others by samples")  # fmt: skip
-    return Item("map", name, title, measure, tuple(cells), (mean,), tolerance=2.0, note=note, proxy=proxy,
-                claims=map_claims.complete_classes(TABLE_3, leaders))  # fmt: skip
+    note = (
+        "Dirichlet parameter not printed: 1.0, inferred from FedAvg's value (docs/papers/map.md §E2.2); "
+        "Scaffold and FedDyn weight clients "
+        "uniformly, the others by samples"
+    )
+    return Item(
+        "map",
+        name,
+        title,
+        measure,
+        tuple(cells),
+        (mean,),
+        tolerance=2.0,
+        note=note,
+        proxy=proxy,
+        claims=map_claims.complete_classes(TABLE_3, leaders),
+    )
 
 
 def _figure_10() -> Item:
-    """All 100 clients after the last round: MAP's private model as stored; FedAvg's final model fine-tuned for E epochs."""
+    """All 100 clients after the last round: MAP's private model as stored; FedAvg's final model
+    fine-tuned for E epochs.
+    """
     cells, benchmarks = [], (*THREE, ("CINIC-10", "ResNet20"))
     for data, net in benchmarks:
         tuned = config("finetune", data, net, epochs=EPOCHS[data], scope="all")
         for row, run in {"FedAvg": tuned, "MAP": config("map", data, net)}.items():
-            cells.append(Cell(row, f"{data} {net}", replace(run, federation=replace(run.federation, survey=1)), {}))
-    note = ("networks of the other benchmarks than Fashion-MNIST are ours; a client that never took part has the global model; "
-            "in the paper 16 of 100 clients lose on Fashion-MNIST")  # fmt: skip
+            cells.append(
+                Cell(row, f"{data} {net}", replace(run, federation=replace(run.federation, survey=1)), {})
+            )
+    note = (
+        "networks of the other benchmarks than Fashion-MNIST are ours; a client that never took part has the "
+        "global model; "
+        "in the paper 16 of 100 clients lose on Fashion-MNIST"
+    )
     claims = map_claims.who_gains([f"{data} {net}" for data, net in benchmarks])
-    return Item("map", "fig10", "Who gains: MAP against FedAvg, client by client", "between_last", tuple(cells), note=note,
-                proxy=proxy, picture="gain_bars", claims=claims)  # fmt: skip
+    return Item(
+        "map",
+        "fig10",
+        "Who gains: MAP against FedAvg, client by client",
+        "between_last",
+        tuple(cells),
+        note=note,
+        proxy=proxy,
+        picture="gain_bars",
+        claims=claims,
+    )
 
 
 def _figure_11() -> Item:
     """A point is a setting: its mean aggregation and mean personalization accuracy over six benchmarks."""
-    rows = {f"MAP ({', '.join(f'{name} = {value}' for name, value in args.items()) or 'default'})": args for args in SETTINGS}
+    rows = {
+        f"MAP ({', '.join(f'{name} = {value}' for name, value in args.items()) or 'default'})": args
+        for args in SETTINGS
+    }
     cells = []
     for data, net in BENCHMARKS[:6]:
         cells.append(Cell("FedAvg", f"{data} {net}", config("fedavg", data, net), {}))
-        cells += [Cell(row, f"{data} {net}", config("map", data, net, **args), {}) for row, args in rows.items()]
+        cells += [
+            Cell(row, f"{data} {net}", config("map", data, net, **args), {}) for row, args in rows.items()
+        ]
     mean = Average(map_claims.MEAN, COLUMNS[:6], {})
-    note = ("sets not printed: one change at a time around alpha = 0.5, lam = 0.1, mu = 0.9; lam and mu act on the private model "
-            "alone and may not move aggregation")  # fmt: skip
-    return Item("map", "fig11", "Hyper-parameters of MAP", "personal_last", tuple(cells), (mean,), note=note, proxy=proxy,
-                picture="averages", claims=map_claims.settings(rows, COLUMNS[:6]))  # fmt: skip
+    note = (
+        "sets not printed: one change at a time around alpha = 0.5, lam = 0.1, mu = 0.9; lam and mu act on "
+        "the private model "
+        "alone and may not move aggregation"
+    )
+    return Item(
+        "map",
+        "fig11",
+        "Hyper-parameters of MAP",
+        "personal_last",
+        tuple(cells),
+        (mean,),
+        note=note,
+        proxy=proxy,
+        picture="averages",
+        claims=map_claims.settings(rows, COLUMNS[:6]),
+    )
 
 
 def _figure_12() -> Item:
@@ -138,28 +286,60 @@ def _figure_12() -> Item:
             local = Local(lr=0.004, momentum=0.9, weight_decay=1e-5, batch_size=10, epochs=epochs)
             for row in rows:
                 args = {"n_min": 2} if row == "MAP" else {}
-                run = run_of(METHODS[row], "femnist", "natural", "femnist_cnn", local, Federation(100, share), **args)
+                run = run_of(
+                    METHODS[row], "femnist", "natural", "femnist_cnn", local, Federation(100, share), **args
+                )
                 cells.append(Cell(row, f"Q={share} E={epochs:g}", run, {}))
-    note = ("Q and E are the authors' configurations'; a class is observed from two samples on; min_steps is 1 and nothing is "
-            "clipped, where the released loops take max(int(E · batches), 5) steps and clip at 100; Scaffold weights clients "
-            "uniformly, the others by samples")  # fmt: skip
-    return Item("map", "fig12", "FEMNIST, one client a writer", "accuracy_last", tuple(cells), note=note, proxy=proxy,
-                picture="rounds", claims=map_claims.femnist(rows, shares, *budgets))  # fmt: skip
+    note = (
+        "Q and E are the authors' configurations'; a class is observed from two samples on; min_steps is 1 "
+        "and nothing is "
+        "clipped, where the released loops take max(int(E · batches), 5) steps and clip at 100; Scaffold "
+        "weights clients "
+        "uniformly, the others by samples"
+    )
+    return Item(
+        "map",
+        "fig12",
+        "FEMNIST, one client a writer",
+        "accuracy_last",
+        tuple(cells),
+        note=note,
+        proxy=proxy,
+        picture="rounds",
+        claims=map_claims.femnist(rows, shares, *budgets),
+    )
 
 
-TABLE_1 = _table("table1", "I", "Aggregation accuracy", "accuracy_last", GLOBAL, map_claims.aggregation(GLOBAL, COLUMNS))
-TABLE_2 = _table("table2", "II", "Personalization accuracy", "personal_last", tuple(METHODS),
-                 map_claims.personalization(METHODS, GLOBAL))  # fmt: skip
+TABLE_1 = _table(
+    "table1", "I", "Aggregation accuracy", "accuracy_last", GLOBAL, map_claims.aggregation(GLOBAL, COLUMNS)
+)
+TABLE_2 = _table(
+    "table2",
+    "II",
+    "Personalization accuracy",
+    "personal_last",
+    tuple(METHODS),
+    map_claims.personalization(METHODS, GLOBAL),
+)
 ITEMS = (
     TABLE_1,
     TABLE_2,
     _table_3("table3-aggregation", "accuracy_last", "Complete classes, aggregation", ("Scaffold", "MAP")),
-    _table_3("table3-personalization", "personal_last", "Complete classes, personalization", ("FedPHP", "MAP")),
+    _table_3(
+        "table3-personalization", "personal_last", "Complete classes, personalization", ("FedPHP", "MAP")
+    ),
     Item("map", "fig5", "Features in two dimensions", study="features_2d"),
     Item("map", "fig6", "Norms and distances of the class proxies", study="proxy_statistics"),
     Item("map", "fig7", "Networks for targeted classes", study="targeted_classes"),
     Item("map", "fig8", "Two clients, seen from inside", study="two_client_demo"),
-    replace(TABLE_1, name="fig9", title="Aggregation against personalization", picture="averages", claims=(), released=None),
+    replace(
+        TABLE_1,
+        name="fig9",
+        title="Aggregation against personalization",
+        picture="averages",
+        claims=(),
+        released=None,
+    ),
     _figure_10(),
     _figure_11(),
     _figure_12(),

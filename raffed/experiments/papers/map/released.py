@@ -1,10 +1,12 @@
-"""What MAP's released code runs for Tables I and II: its variants of the methods and the settings whose best is printed.
+"""What MAP's released code runs for Tables I and II: its variants of the methods and the settings whose best
+is printed.
 
-Three settings a method (docs/papers/map.md §2.4, §3.6, §4, §5; docs/papers/baselines.md and baselines-personal.md); of methods without any it repeats one. All of it
-warms up for five rounds, clips gradients at norm 100, weights clients uniformly but for FedRS, FedPHP and MAP. Fashion-MNIST's
-images are 28x28 and batches 32, with an MLPNet and a LeNet of its own (docs/papers/map.md §E1 to §E3), where the paper's text says
-32x32 and 64 and describes others. What still differs: its private models exist, untrained, before a client's first turn and teach
-it; and what the presets' docstrings name.
+Three settings a method (docs/papers/map.md §2.4, §3.6, §4, §5; docs/papers/baselines.md and
+baselines-personal.md); of methods without any it repeats one. All of it warms up for five rounds, clips
+gradients at norm 100, weights clients uniformly but for FedRS, FedPHP and MAP. Fashion-MNIST's images are
+28x28 and batches 32, with an MLPNet and a LeNet of its own (docs/papers/map.md §E1 to §E3), where the paper's
+text says 32x32 and 64 and describes others. What still differs: its private models exist, untrained, before a
+client's first turn and teach it; and what the presets' docstrings name.
 """
 
 from __future__ import annotations
@@ -24,33 +26,73 @@ SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
     "fedprox": ({"mu": 1e-4}, {"mu": 1e-3}, {"mu": 1e-2}),
     "fedmmd": ({"lam": 1e-3}, {"lam": 1e-2}, {"lam": 1e-1}),
     "scaffold": ({"server_lr": 0.5}, {"server_lr": 0.75}, {"server_lr": 0.9}),
-    "feddf": ({"server_lr": 1e-2, "server_steps": 200}, {"server_lr": 1e-3, "server_steps": 300},
-              {"server_lr": 1e-4, "server_steps": 500}),
+    "feddf": (
+        {"server_lr": 1e-2, "server_steps": 200},
+        {"server_lr": 1e-3, "server_steps": 300},
+        {"server_lr": 1e-4, "server_steps": 500},
+    ),
     "fednova": ({"gmf": 0.9, "mu": 1e-4}, {"gmf": 0.5, "mu": 1e-3}, {"gmf": 0.3, "mu": 1e-2}),
     "fedavgm": ({"server_lr": 1.0}, {"server_lr": 0.1}, {"server_lr": 0.05}),
     "moon": ({"mu": 1e-3}, {"mu": 1e-2}, {"mu": 1e-1}),
-    "fedaws": ({"nu": 0.9, "server_steps": 20, "server_lr": 1.0}, {"nu": 0.8, "server_steps": 30, "server_lr": 0.1},
-               {"nu": 0.5, "server_steps": 50, "server_lr": 0.01}),
+    "fedaws": (
+        {"nu": 0.9, "server_steps": 20, "server_lr": 1.0},
+        {"nu": 0.8, "server_steps": 30, "server_lr": 0.1},
+        {"nu": 0.5, "server_steps": 50, "server_lr": 0.01},
+    ),
     "feddyn": ({"alpha": 1e-3}, {"alpha": 1e-2}, {"alpha": 1e-1}),
-    "pfedme": ({"lam": 0.1, "outer_lr": 0.9, "inner_steps": 5}, {"lam": 0.01, "outer_lr": 0.75, "inner_steps": 10},
-               {"lam": 0.001, "outer_lr": 0.5, "inner_steps": 15}),
+    "pfedme": (
+        {"lam": 0.1, "outer_lr": 0.9, "inner_steps": 5},
+        {"lam": 0.01, "outer_lr": 0.75, "inner_steps": 10},
+        {"lam": 0.001, "outer_lr": 0.5, "inner_steps": 15},
+    ),
     "perfedavg": ({"outer_lr": 0.1}, {"outer_lr": 0.05}, {"outer_lr": 0.01}),
     "fedproto": ({"lam": 0.1}, {"lam": 0.01}, {"lam": 0.001}),
     "ditto": ({"lam": 0.1}, {"lam": 0.01}, {"lam": 0.001}),
     "fedrod": ({"gamma": 1.0}, {"gamma": 0.5}, {"gamma": 0.25}),
-    "fedphp": ({"transfer": "kd", "lam": 0.1}, {"transfer": "mmd", "lam": 0.1}, {"transfer": "mmd", "lam": 0.01}),
+    "fedphp": (
+        {"transfer": "kd", "lam": 0.1},
+        {"transfer": "mmd", "lam": 0.1},
+        {"transfer": "mmd", "lam": 0.01},
+    ),
     "fedrs": ({"alpha": 0.9}, {"alpha": 0.5}, {"alpha": 0.1}),
-    "scars": ({"alpha": 0.1, "server_lr": 0.5}, {"alpha": 0.9, "server_lr": 0.75}, {"alpha": 0.5, "server_lr": 0.9}),
+    "scars": (
+        {"alpha": 0.1, "server_lr": 0.5},
+        {"alpha": 0.9, "server_lr": 0.75},
+        {"alpha": 0.5, "server_lr": 0.9},
+    ),
     "dittors": ({"alpha": 0.1, "lam": 0.1}, {"alpha": 0.9, "lam": 0.01}, {"alpha": 0.5, "lam": 0.001}),
-    "map": ({"transfer": "kd", "lam": 0.1, "alpha": 0.5}, {"transfer": "kd", "lam": 0.01, "alpha": 0.9},
-            {"transfer": "mmd", "lam": 0.01, "alpha": 0.5}),
-    "scamap": ({"transfer": "kd", "lam": 0.1, "alpha": 0.5, "server_lr": 0.5},
-               {"transfer": "kd", "lam": 0.01, "alpha": 0.9, "server_lr": 0.9},
-               {"transfer": "mmd", "lam": 0.01, "alpha": 0.5, "server_lr": 0.5}),
-}  # fmt: skip
-PRESETS = ("fedprox", "scaffold", "feddf", "fednova", "feddyn", "flda", "pfedme", "perfedavg", "fedproto", "fedrep", "ditto",
-           "fedrod", "scars", "dittors", "scamap")  # fmt: skip
-MODES = {"fedrs": "counts", "map": "uniform_bug"}  # docs/papers/map.md §1.4; those with a preset have theirs from it
+    "map": (
+        {"transfer": "kd", "lam": 0.1, "alpha": 0.5},
+        {"transfer": "kd", "lam": 0.01, "alpha": 0.9},
+        {"transfer": "mmd", "lam": 0.01, "alpha": 0.5},
+    ),
+    "scamap": (
+        {"transfer": "kd", "lam": 0.1, "alpha": 0.5, "server_lr": 0.5},
+        {"transfer": "kd", "lam": 0.01, "alpha": 0.9, "server_lr": 0.9},
+        {"transfer": "mmd", "lam": 0.01, "alpha": 0.5, "server_lr": 0.5},
+    ),
+}
+PRESETS = (
+    "fedprox",
+    "scaffold",
+    "feddf",
+    "fednova",
+    "feddyn",
+    "flda",
+    "pfedme",
+    "perfedavg",
+    "fedproto",
+    "fedrep",
+    "ditto",
+    "fedrod",
+    "scars",
+    "dittors",
+    "scamap",
+)
+MODES = {
+    "fedrs": "counts",
+    "map": "uniform_bug",
+}  # docs/papers/map.md §1.4; those with a preset have theirs from it
 
 
 def released(config: RunConfig) -> Mapping[str, RunConfig]:
@@ -64,7 +106,13 @@ def released(config: RunConfig) -> Mapping[str, RunConfig]:
     local = replace(config.local, warmup_rounds=WARM_UP, clip_norm=clip, batch_size=batch)
     weighting = "samples" if method in BY_SAMPLES else "clients"
     data, model = replace(config.data, transform="map-authors"), NETS.get(config.model.name, config.model)
-    run = replace(config, data=data, model=model, local=local, federation=replace(config.federation, weighting=weighting))
+    run = replace(
+        config,
+        data=data,
+        model=model,
+        local=local,
+        federation=replace(config.federation, weighting=weighting),
+    )
     found = SETTINGS.get(method, ({},))
     return {_said(one): replace(run, args={**config.args, **always, **one}) for one in found}
 

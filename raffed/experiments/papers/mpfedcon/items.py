@@ -1,12 +1,13 @@
 """MpFedcon, tables 1 to 4, figures 3 to 10 and claims, from docs/papers/mpfedcon.md §EC.
 
-The paper's accuracy is the mean over all parties, also those with heads of long ago, and the last ten rounds: every run scores
-all parties after each of its last ten. Runs of table 3 and of the figures against the round do so after every round, since the
-mean over all parties cannot be had from the changing participants of each; 100 parties' tests are one pass over 10,000 images,
-where training a round is 5,000 to 55,000 with gradients. FedAvg+FT is tuned and scored once, after the last round.
+The paper's accuracy is the mean over all parties, also those with heads of long ago, and the last ten rounds:
+every run scores all parties after each of its last ten. Runs of table 3 and of the figures against the round
+do so after every round, since the mean over all parties cannot be had from the changing participants of each;
+100 parties' tests are one pass over 10,000 images, where training a round is 5,000 to 55,000 with gradients.
+FedAvg+FT is tuned and scored once, after the last round.
 
-CIFAR's images are cropped, flipped and normalised as in MAP's code (the crop and flip are those of FedRep's code). Weight decay
-is the run's, on all parameters; FedRep's code leaves biases out.
+CIFAR's images are cropped, flipped and normalised as in MAP's code (the crop and flip are those of FedRep's
+code). Weight decay is the run's, on all parameters; FedRep's code leaves biases out.
 """
 
 from __future__ import annotations
@@ -20,9 +21,19 @@ from raffed.config.training import Local
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.scales import shortened
 
-METHODS = {"SOLO": "solo", "FedAvg": "fedavg", "FedAvg+FT": "finetune", "FedProx": "fedprox", "SCAFFOLD": "scaffold",
-           "APFL": "apfl", "Ditto": "ditto", "PerFedAvg": "perfedavg", "FedPer": "fedper", "FedRep": "fedrep",
-           "MpFedcon": "mpfedcon"}  # fmt: skip
+METHODS = {
+    "SOLO": "solo",
+    "FedAvg": "fedavg",
+    "FedAvg+FT": "finetune",
+    "FedProx": "fedprox",
+    "SCAFFOLD": "scaffold",
+    "APFL": "apfl",
+    "Ditto": "ditto",
+    "PerFedAvg": "perfedavg",
+    "FedPer": "fedper",
+    "FedRep": "fedrep",
+    "MpFedcon": "mpfedcon",
+}
 TASKS = (
     ("CIFAR10", "(100,2)"),
     ("CIFAR10", "(100,5)"),
@@ -39,20 +50,37 @@ PRINTED = "accuracy"
 LAST = 10
 SHARED = ("(100,5)", 200)  # table 2's column whose runs are table 3's
 PASSES = "τ_θ"
-OWN: dict[str, dict[str, Any]] = {  # projection and output are private, as in MpFedcon; encoders take τ_θ epochs; docs/papers/baselines-personal.md, Per-FedAvg
-    "finetune": {"scope": "top"}, "fedper": {"private": "top"}, "fedrep": {"private": "top", "body_epochs": PASSES},
-    "mpfedcon": {"encoder_epochs": PASSES}, "perfedavg": {"adapt_epochs": 1.0},
-}  # fmt: skip
+OWN: dict[
+    str, dict[str, Any]
+    # Projection and output are private, as in MpFedcon; encoders take τ_θ epochs; docs/papers/baselines-
+    # personal.md, Per-FedAvg
+] = {
+    "finetune": {"scope": "top"},
+    "fedper": {"private": "top"},
+    "fedrep": {"private": "top", "body_epochs": PASSES},
+    "mpfedcon": {"encoder_epochs": PASSES},
+    "perfedavg": {"adapt_epochs": 1.0},
+}
 FINAL = {"FedAvg+FT": "between_last"}  # fine-tuned once, after the last round
-UNTUNED = {("Table 1", "FedProx"), ("Table 1", "SCAFFOLD")}  # below FedAvg in all five columns: "no target" in docs/papers/mpfedcon.md §EC
+UNTUNED = {
+    ("Table 1", "FedProx"),
+    ("Table 1", "SCAFFOLD"),
+}  # below FedAvg in all five columns: "no target" in docs/papers/mpfedcon.md §EC
 
 
 def config(
-    method: str, dataset: str, split: str, rounds: int = 100, epochs: float | None = None, always: bool = False, **args: Any
-) -> RunConfig:  # fmt: skip
-    """A tenth of the parties a round; τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method (docs/papers/mpfedcon.md §4).
+    method: str,
+    dataset: str,
+    split: str,
+    rounds: int = 100,
+    epochs: float | None = None,
+    always: bool = False,
+    **args: Any,
+) -> RunConfig:
+    """A tenth of the parties a round; τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method
+    (docs/papers/mpfedcon.md §4).
 
-    always: all parties are scored after every round.
+        always: all parties are scored after every round.
     """
     parties, classes = split.strip("()").split(",")
     name, model = NETS[dataset]
@@ -62,16 +90,20 @@ def config(
     rounds = 200 if dataset == "FEMNIST" else rounds
     # Fine-tuning is for the last round alone.
     federation = Federation(rounds, 0.1, survey=1 if method == "finetune" else rounds if always else LAST)
-    said = {**{key: passes if value is PASSES else value for key, value in OWN.get(method, {}).items()}, **args}
+    said = {
+        **{key: passes if value is PASSES else value for key, value in OWN.get(method, {}).items()},
+        **args,
+    }
     data = Data(name, f"{kind}:{parties}:{classes}", transform="map" if name.startswith("cifar") else "auto")
     return RunConfig(method, said, data, model, local, federation)
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Half of Fashion-MNIST in place of CIFAR-10, 30 of 100 rounds at twice the rate, a quarter and half of the filters.
+    """Half of Fashion-MNIST in place of CIFAR-10, 30 of 100 rounds at twice the rate, a quarter and half of
+    the filters.
 
-    With so few steps parties are at chance on CIFAR-10; at five times the rate the networks of FedRep and MpFedcon die in
-    (100,2), at ten times SOLO diverges. The global test, which no measure reads, is rare.
+        With so few steps parties are at chance on CIFAR-10; at five times the rate the networks of FedRep and
+        MpFedcon die in (100,2), at ten times SOLO diverges. The global test, which no measure reads, is rare.
     """
     if full.data.dataset != "cifar10":
         return None
@@ -79,82 +111,174 @@ def proxy(full: RunConfig) -> RunConfig | None:
     narrow = replace(full.model, args={**full.model.args, "channels": [16, 32]})
     federation = shortened(full.federation, full.federation.rounds * 3 // 10, eval_every=10)
     local = replace(full.local, lr=0.02)
-    args = {**full.args, "inner_lr": local.lr, "outer_lr": local.lr} if full.method == "perfedavg" else full.args  # its own rates
+    args = (
+        {**full.args, "inner_lr": local.lr, "outer_lr": local.lr} if full.method == "perfedavg" else full.args
+    )  # its own rates
     return replace(full, args=args, data=data, model=narrow, local=local, federation=federation)
 
 
-def cell(table: str, row: str, dataset: str, split: str, run: RunConfig, metric: str = PRINTED, column: str = "") -> Cell:
-    """In tables 2 and 3 FedProx is ahead of FedAvg, as one expects of it: what docs/papers/mpfedcon.md §EC says of table 1 is not meant of them."""
-    return Cell(row, column or f"{dataset} {split}", run,
-                {"table": table, "dataset": dataset, "split": split, "method": row, "metric": metric},
-                measure=FINAL.get(row, ""), target=(table, row) not in UNTUNED)  # fmt: skip
+def cell(
+    table: str, row: str, dataset: str, split: str, run: RunConfig, metric: str = PRINTED, column: str = ""
+) -> Cell:
+    """In tables 2 and 3 FedProx is ahead of FedAvg, as one expects of it: what docs/papers/mpfedcon.md
+    §EC says of table 1 is not meant of them.
+    """
+    return Cell(
+        row,
+        column or f"{dataset} {split}",
+        run,
+        {"table": table, "dataset": dataset, "split": split, "method": row, "metric": metric},
+        measure=FINAL.get(row, ""),
+        target=(table, row) not in UNTUNED,
+    )
 
 
 def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
-    cells = tuple(cell("Table 1", row, d, s, config(key, d, s, always=always)) for d, s in TASKS for row, key in METHODS.items())
-    note = "FedProx and SCAFFOLD are below FedAvg in print, which looks like runs that were not tuned: no target (docs/papers/mpfedcon.md §EC)"
-    return Item("mpfedcon", name, title, "between_mean10", cells, tolerance=5.0, proxy=proxy, note=note, **more)
+    cells = tuple(
+        cell("Table 1", row, d, s, config(key, d, s, always=always))
+        for d, s in TASKS
+        for row, key in METHODS.items()
+    )
+    note = (
+        "FedProx and SCAFFOLD are below FedAvg in print, which looks like runs that were not tuned: no "
+        "target (docs/papers/mpfedcon.md §EC)"
+    )
+    return Item(
+        "mpfedcon", name, title, "between_mean10", cells, tolerance=5.0, proxy=proxy, note=note, **more
+    )
 
 
 BEST = tuple(  # everywhere, but for SOLO where parties have two classes
     Claim.above(f"{d} {s}: MpFedcon above {row}", "MpFedcon", row, f"{d} {s}")
-    for d, s in TASKS for row in METHODS if row != "MpFedcon" and (row, s) != ("SOLO", "(100,2)")
-)  # fmt: skip
+    for d, s in TASKS
+    for row in METHODS
+    if row != "MpFedcon" and (row, s) != ("SOLO", "(100,2)")
+)
 
 
 def _table_2() -> Item:
-    rows: dict[str, tuple[str, dict[str, Any]]] = {row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedRep")}
+    rows: dict[str, tuple[str, dict[str, Any]]] = {
+        row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedRep")
+    }
     rows |= {f"MpFedcon (mu={mu:g})": ("mpfedcon", {"mu": mu}) for mu in (0.5, 5.0)}
     rows |= {"MpFedcon (mu=10)": ("mpfedcon", {})}  # the default: table 1's run
     cells = tuple(
-        cell("Table 2", row, "CIFAR10", split, config(key, "CIFAR10", split, rounds, always=(split, rounds) == SHARED, **args),
-             f"accuracy@T={rounds}", f"{split} T={rounds}")
-        for split in ("(50,5)", "(100,5)") for rounds in (100, 200) for row, (key, args) in rows.items()
-    )  # fmt: skip
+        cell(
+            "Table 2",
+            row,
+            "CIFAR10",
+            split,
+            config(key, "CIFAR10", split, rounds, always=(split, rounds) == SHARED, **args),
+            f"accuracy@T={rounds}",
+            f"{split} T={rounds}",
+        )
+        for split in ("(50,5)", "(100,5)")
+        for rounds in (100, 200)
+        for row, (key, args) in rows.items()
+    )
     strengths = ("MpFedcon (mu=10)", "MpFedcon (mu=5)", "MpFedcon (mu=0.5)")
     pairs = (*itertools.pairwise(strengths), (strengths[0], "FedRep"))
-    claims = tuple(Claim.above(f"{split} T=200: {more} above {less}", more, less, f"{split} T=200")
-                   for split in ("(50,5)", "(100,5)") for more, less in pairs)  # fmt: skip
-    return Item("mpfedcon", "table2", "Strength of the contrast", "between_mean10", cells, tolerance=5.0, proxy=proxy,
-                claims=claims)  # fmt: skip
+    claims = tuple(
+        Claim.above(f"{split} T=200: {more} above {less}", more, less, f"{split} T=200")
+        for split in ("(50,5)", "(100,5)")
+        for more, less in pairs
+    )
+    return Item(
+        "mpfedcon",
+        "table2",
+        "Strength of the contrast",
+        "between_mean10",
+        cells,
+        tolerance=5.0,
+        proxy=proxy,
+        claims=claims,
+    )
 
 
 def _table_3() -> Item:
     cells = tuple(
-        cell("Table 3", row, data, "(100,5)", config(METHODS[row], data, *SHARED, always=True), "rounds_to_target")
-        for data in ("CIFAR10", "CIFAR100") for row in ("FedAvg", "FedProx", "FedRep", "MpFedcon")
-    )  # fmt: skip
-    note = ("FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there are; a party is "
-            "drawn once in ten rounds, which is the tolerance")  # fmt: skip
-    return Item("mpfedcon", "table3", "Rounds to FedAvg's accuracy", "personal_rounds_to_baseline", cells, tolerance=10.0,
-                note=note, proxy=proxy)  # fmt: skip
+        cell(
+            "Table 3",
+            row,
+            data,
+            "(100,5)",
+            config(METHODS[row], data, *SHARED, always=True),
+            "rounds_to_target",
+        )
+        for data in ("CIFAR10", "CIFAR100")
+        for row in ("FedAvg", "FedProx", "FedRep", "MpFedcon")
+    )
+    note = (
+        "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there "
+        "are; a party is "
+        "drawn once in ten rounds, which is the tolerance"
+    )
+    return Item(
+        "mpfedcon",
+        "table3",
+        "Rounds to FedAvg's accuracy",
+        "personal_rounds_to_baseline",
+        cells,
+        tolerance=10.0,
+        note=note,
+        proxy=proxy,
+    )
 
 
 def _epochs(name: str, title: str, picture: str = "", always: bool = False) -> Item:
     cells = tuple(
-        Cell(row, f"E={epochs:g}", config(key, "CIFAR10", "(100,5)", epochs=epochs, always=always), {}, FINAL.get(row, ""))
-        for epochs in (1.0, 5.0, 10.0, 20.0) for row, key in METHODS.items()
-    )  # fmt: skip
+        Cell(
+            row,
+            f"E={epochs:g}",
+            config(key, "CIFAR10", "(100,5)", epochs=epochs, always=always),
+            {},
+            FINAL.get(row, ""),
+        )
+        for epochs in (1.0, 5.0, 10.0, 20.0)
+        for row, key in METHODS.items()
+    )
     return Item("mpfedcon", name, title, "between_mean10", cells, proxy=proxy, picture=picture)
 
 
 def _figure_9() -> Item:
-    """After the last round, from the runs of table 1; the text: more than 70 % of the parties gain by MpFedcon."""
+    """After the last round, from the runs of table 1; the text: more than 70 % of the parties gain by
+    MpFedcon.
+    """
     splits = ("(100,2)", "(100,5)")
     cells = tuple(
         Cell(row, f"CIFAR10 {split}", config(key, "CIFAR10", split), {})
-        for split in splits for row, key in METHODS.items()
-    )  # fmt: skip
-    claims = tuple(Claim(f"{split}: more than 70 % of the parties gain by MpFedcon",
-                         ((1.0, "MpFedcon", f"CIFAR10 {split}", "gaining_last"),), minus=70.0) for split in splits)  # fmt: skip
-    return Item("mpfedcon", "fig9", "Gain of each party over SOLO", "between_last", cells, baseline="SOLO", proxy=proxy,
-                claims=claims, note="the split is not printed: both of CIFAR-10", picture="gain_curves")  # fmt: skip
+        for split in splits
+        for row, key in METHODS.items()
+    )
+    claims = tuple(
+        Claim(
+            f"{split}: more than 70 % of the parties gain by MpFedcon",
+            ((1.0, "MpFedcon", f"CIFAR10 {split}", "gaining_last"),),
+            minus=70.0,
+        )
+        for split in splits
+    )
+    return Item(
+        "mpfedcon",
+        "fig9",
+        "Gain of each party over SOLO",
+        "between_last",
+        cells,
+        baseline="SOLO",
+        proxy=proxy,
+        claims=claims,
+        note="the split is not printed: both of CIFAR-10",
+        picture="gain_curves",
+    )
 
 
 def _table_4() -> Item:
     rows: dict[str, tuple[str, dict[str, Any]]] = {"Original": ("fedavg", {})}
-    rows |= {f"{kind.capitalize()} {text}": ("noisygrad", {"kind": kind, "size": float(text)})
-             for kind in ("gaussian", "laplace") for text in ("1e-4", "1e-2")}  # fmt: skip
+    rows |= {
+        f"{kind.capitalize()} {text}": ("noisygrad", {"kind": kind, "size": float(text)})
+        for kind in ("gaussian", "laplace")
+        for text in ("1e-4", "1e-2")
+    }
     rows |= {"MpFedcon": ("mpfedcon", {})}
     where = {"table": "Table 4", "dataset": "not stated", "split": "not stated", "metric": "accuracy"}
     cells = []
@@ -165,32 +289,64 @@ def _table_4() -> Item:
             run = config(key, "CIFAR10", "(100,5)", **args)
             cells.append(Cell(row, f"size is the {meaning}", run, printed, target=False))
     note = (
-        "the paper states neither data set nor model, and its accuracies under noise look like those of Zhu et al. (2019): no "
+        "the paper states neither data set nor model, and its accuracies under noise look like those of Zhu "
+        "et al. (2019): no "
         "target of this training; whether noise defends is in the study's tables"
     )
-    return Item("mpfedcon", "table4", "Noise as a defence", "between_mean10", tuple(cells), tolerance=5.0, baseline="Original",
-                note=note, proxy=proxy, study="leakage")  # fmt: skip
+    return Item(
+        "mpfedcon",
+        "table4",
+        "Noise as a defence",
+        "between_mean10",
+        tuple(cells),
+        tolerance=5.0,
+        baseline="Original",
+        note=note,
+        proxy=proxy,
+        study="leakage",
+    )
 
 
 def _claims() -> Item:
-    """What docs/papers/mpfedcon.md §EC and docs/papers/gldp.md §EE say of CIFAR-10 in table 1: MpFedcon is best, but for SOLO in (100,2); all but FedAvg are ahead.
+    """What docs/papers/mpfedcon.md §EC and docs/papers/gldp.md §EE say of CIFAR-10 in table 1: MpFedcon is
+    best, but for SOLO in (100,2); all but FedAvg are ahead.
 
-    Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
+        Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
     """
     rows = [row for row in METHODS if row not in ("FedProx", "SCAFFOLD", "PerFedAvg")]
-    cells = [cell("Table 1", row, "CIFAR10", s, config(METHODS[row], "CIFAR10", s)) for _, s in TASKS[:2] for row in rows]
+    cells = [
+        cell("Table 1", row, "CIFAR10", s, config(METHODS[row], "CIFAR10", s))
+        for _, s in TASKS[:2]
+        for row in rows
+    ]
     claims = [
         Claim.above(f"{s}: MpFedcon above {row}", "MpFedcon", row, f"CIFAR10 {s}")
-        for _, s in TASKS[:2] for row in rows if row != "MpFedcon" and (row, s) != ("SOLO", "(100,2)")
-    ]  # fmt: skip
+        for _, s in TASKS[:2]
+        for row in rows
+        if row != "MpFedcon" and (row, s) != ("SOLO", "(100,2)")
+    ]
     personal = ("SOLO", "FedAvg+FT", "FedPer", "FedRep", "Ditto", "APFL")
-    claims += [Claim.above(f"(100,2): {row} above FedAvg", row, "FedAvg", "CIFAR10 (100,2)") for row in personal]
-    return Item("mpfedcon", "claims", "Claims on the parties' accuracy", "between_mean10", tuple(cells), tolerance=5.0,
-                proxy=proxy, claims=tuple(claims), picture="gain_curves", baseline="SOLO")  # fmt: skip
+    claims += [
+        Claim.above(f"(100,2): {row} above FedAvg", row, "FedAvg", "CIFAR10 (100,2)") for row in personal
+    ]
+    return Item(
+        "mpfedcon",
+        "claims",
+        "Claims on the parties' accuracy",
+        "between_mean10",
+        tuple(cells),
+        tolerance=5.0,
+        proxy=proxy,
+        claims=tuple(claims),
+        picture="gain_curves",
+        baseline="SOLO",
+    )
 
 
 ITEMS = (
-    _tasks("table1", "Accuracy of the parties' models", claims=BEST), _table_2(), _table_3(),
+    _tasks("table1", "Accuracy of the parties' models", claims=BEST),
+    _table_2(),
+    _table_3(),
     _table_4(),
     Item("mpfedcon", "fig3", "SOLO and FedAvg drift apart", study="solo_drift"),
     Item("mpfedcon", "fig4", "Features by t-SNE", study="features_tsne"),
@@ -200,4 +356,4 @@ ITEMS = (
     _figure_9(),
     Item("mpfedcon", "fig10", "Gradient leakage", study="leakage"),
     _claims(),
-)  # fmt: skip
+)
