@@ -44,6 +44,7 @@ CONFIGURATIONS: dict[str, Values] = {
     "gldp-stages": _config(
         "gldp",
         data={"split": "stages:6:3:2:if4", "local_test": None},
+        federation={"rounds": 4},
         args={"body_epochs": 1.0, "head_epochs": 1.0},
     ),
     "scaffold": _config("scaffold", local={"momentum": 0.0}),
@@ -55,12 +56,7 @@ CONFIGURATIONS: dict[str, Values] = {
     "faults": _config("fedavg", faults={"drop": 0.2, "late": 0.1, "straggle": 0.5, "corrupt": 0.1}),
     "privacy-noise": _config("fedavg", privacy={"clip": 1.0, "noise_at": "client"}),
     "privacy-masks-ray": _config("fedmr", "ray", privacy={"masks": True}),
-    "bf16": _config(
-        "fedprox",
-        numerics={"precision": "bf16"},
-        model={"name": "lenet", "args": {}},
-        data={"split": "iid:4"},
-    ),
+    "bf16": _config("fedprox", numerics={"precision": "bf16"}, data={"split": "iid:4", "local_test": None}),
     "mpfedcon-validation": _config(
         "mpfedcon", data={"validation": 0.2}, federation={"rounds": 2, "measures": "memory"}
     ),
