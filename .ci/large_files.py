@@ -1,4 +1,4 @@
-"""Refuse files above 500 kB: data and records of runs do not belong in the history. Used by pre-commit and `make check`."""
+"""Refuse files above 500 kB: data and records of runs do not belong in the history. Used by pre-commit."""
 
 from __future__ import annotations
 
