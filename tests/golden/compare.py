@@ -53,7 +53,7 @@ def main(old: str, new: str = sys.executable) -> int:
     if old_place == new_place:
         raise SystemExit("both Pythons have the same raffed; nothing was compared")
     differ = 0
-    for name in old_found.keys() | new_found.keys():
+    for name in dict.fromkeys([*old_found, *new_found]):
         one, other = old_found.get(name, {}), new_found.get(name, {})
         parts = [part for part in sorted(one.keys() | other.keys()) if one.get(part) != other.get(part)]
         differ += bool(parts)
