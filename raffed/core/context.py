@@ -1,5 +1,4 @@
-"""What an ingredient can know: the client's round (`Context`), a forward pass (`Forward`), and the server's
-side.
+"""What an ingredient can know: a client's round, a forward pass, and the server's side of a round.
 
 Ingredients see these records and nothing else.
 """

@@ -249,8 +249,7 @@ class Personal(Ingredient):
         return None
 
     def companion(self, k: Context) -> Params | None:
-        """Return parameters that are trained together with the shared parameters in every shared pass, or
-        None.
+        """Return parameters that are trained together with the shared ones in every shared pass, or None.
 
         They see the same batches and are stepped by the same solver. They are clipped separately, unless
         `clips_jointly` says otherwise. `loss` finds them in `f.own`, and later hooks find the trained ones in
@@ -263,9 +262,7 @@ class Personal(Ingredient):
 
     @property
     def clips_jointly(self) -> bool:
-        """Whether the companion's gradient is clipped together with the shared model's, by one norm of
-        both.
-        """
+        """Whether the companion's gradient and the shared model's are clipped by one norm of both."""
         return False
 
     gates: ClassVar[tuple[str, ...]] = ()  # parameters of the companion

@@ -31,8 +31,11 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def mean_nll(scores: Tensor, y: Tensor) -> Tensor:
-    """Return −(1/B) Σ_i scores_i[y_i] of log-probabilities [..., B, C] and labels [..., B], one number
-    per batch.
+    """Return −(1/B) Σ_i scores_i[y_i], one number per batch.
+
+    Args:
+        scores: Log-probabilities [..., B, C].
+        y: Labels [..., B].
     """
     return -scores.gather(-1, y[..., None]).squeeze(-1).mean(-1)
 

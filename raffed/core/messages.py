@@ -111,9 +111,7 @@ class Upload(Wire):
 
 
 class ClientState(Private, stored="Vault"):
-    """What a client keeps between rounds: personal layers v, local buffers b, and the memory of each
-    ingredient.
-    """
+    """What a client keeps between rounds: own layers v, own buffers b, and ingredients' memories."""
 
     v: Params
     b: Params

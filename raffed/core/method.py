@@ -1,5 +1,6 @@
-"""A federated-learning algorithm as plain data: named slots that are filled with ingredients (docs/design.md
-§9).
+"""A federated-learning algorithm as plain data: named slots filled with ingredients.
+
+See docs/design.md §9.
 
 Hooks of ingredients are named after lines of the papers' algorithm boxes. What runs inside the training loop
 (`loss`, `logits`, `gradient`, `private_loss`) is a dense function of tensors. Then the same line runs for one
@@ -86,9 +87,7 @@ class Method:
 
     @cached_property
     def keeps_state(self) -> bool:
-        """Whether clients keep anything between rounds: own layers, own buffers, or the memory of an
-        ingredient.
-        """
+        """Whether clients keep own layers, own buffers, or the memory of an ingredient between rounds."""
         own = self.split.personal != "none" or self.split.buffers == "local"
         return own or any(
             type(one).client_init is not Ingredient.client_init for _, one in self.ingredients()

@@ -242,8 +242,9 @@ class Params:
         return Params.from_flat(self.layout, self.flat.detach().clone() if self.is_flat else self.flat)
 
     def only(self, names: Iterable[str]) -> Params:
-        """Return the part with these names, in this point's order. It is this point itself if that is
-        everything.
+        """Return the part with these names, in this point's order.
+
+        It is this point itself if that is everything.
 
         Args:
             names: Names to keep.

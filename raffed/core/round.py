@@ -44,9 +44,7 @@ class ClientModels:
         return self.trained if m.personal is None else m.personal.model(self.views["personal"])
 
     def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
-        """Return logits [B, C] of the personalised model after this round, also if it consists of
-        several models.
-        """
+        """Return logits [B, C] of the personalised model, which may consist of several models."""
         return personal.predict(x, self.views["personal"])
 
 

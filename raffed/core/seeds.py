@@ -67,8 +67,9 @@ def generator(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more
 def generator_on(
     device: torch.device, run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int
 ) -> torch.Generator:
-    """Return a generator on a device. Only dropout uses it, since it needs too many numbers to move
-    them there.
+    """Return a generator on a device.
+
+    Only dropout uses it, because it needs too many numbers to draw them on the CPU and move them.
     """
     return torch.Generator(device).manual_seed(seed(run, purpose, round, client, *more))
 

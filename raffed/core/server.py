@@ -93,8 +93,9 @@ class ServerRule(Record):
         raise NotImplementedError
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
-        """Return BatchNorm's statistics for the next round. By default they are the mean of the uploaded
-        ones.
+        """Return BatchNorm's statistics for the next round.
+
+        By default they are the mean of the uploaded ones.
 
         Args:
             b: The statistics of this round.
@@ -104,8 +105,7 @@ class ServerRule(Record):
         return mean
 
     def extra_broadcast(self, own: Any) -> dict[str, Wire]:
-        """Return messages that this rule makes the server broadcast, by the slot of the ingredient that gets
-        them.
+        """Return messages to broadcast in addition, by the slot of the ingredient that gets them.
 
         For example, CReFF broadcasts a retrained head in this way.
 

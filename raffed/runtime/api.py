@@ -127,8 +127,9 @@ class Backend(Protocol):
         ...
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
-        """Score the global model on the global test set, or on all clients' validation parts with
-        `part="val"`.
+        """Score the global model on the global test set.
+
+        With `part="val"` it is scored on all clients' validation parts.
         """
         ...
 
@@ -149,9 +150,7 @@ class Backend(Protocol):
         ...
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
-        """Return the SHA-256 of the client state of the given version, for every client that keeps
-        anything.
-        """
+        """Return client → SHA-256 of its state of the given version, if it keeps anything."""
         ...
 
     def placement(self) -> dict[str, object]:

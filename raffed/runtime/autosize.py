@@ -186,8 +186,9 @@ def _timed(
 
 
 def _peak(device: str) -> int:
-    """Return the highest memory use of this process so far, in bytes: on the GPU if it trains there,
-    else in RAM.
+    """Return the highest memory use of this process so far, in bytes.
+
+    It is the GPU's memory if training runs there, and otherwise resident memory.
     """
     if device != "cpu":
         return int(torch.cuda.max_memory_allocated())

@@ -268,8 +268,9 @@ class _Walk:
 
 
 def _refused(entry: os.DirEntry[str]) -> str:
-    """Return why an entry that is not a folder is not sent. Only files are opened: a pipe would wait
-    for ever.
+    """Return why an entry that is not a folder is not sent.
+
+    Only files are opened, because a pipe would wait for ever.
     """
     return "" if entry.is_symlink() or entry.is_file(follow_symlinks=False) else "no regular file"
 

@@ -57,8 +57,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Send raffed's records to stderr as JSON if RAFFED_LOG=json. Every process calls it; only the first call
-    counts.
+    """Send raffed's records to stderr as JSON if RAFFED_LOG=json.
+
+    Every process calls it, and only the first call has an effect.
 
     Raises:
         UsageError: RAFFED_LOG has any other value.

@@ -46,8 +46,9 @@ def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
 
 
 def bf16_gain() -> float:
-    """Return how many times faster than float32 a product of 64 x 512 x 512 is in bf16 on one core, measured
-    now.
+    """Measure how many times faster a product of 64 x 512 x 512 is in bf16 than in float32.
+
+    The product is computed on one core of this processor, now.
 
     The processor's instructions are not enough to know: a Xeon with avx512_bf16 whose AMX is hidden by the
     hypervisor takes 1.7 times as long in bf16. Use it only in messages. It is a timing, so it must never

@@ -81,8 +81,9 @@ class PlacementPlan:
 
 
 def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) -> tuple[Stack, ...]:
-    """Divide the participants into stacks of at most `cohort` clients of similar size, or of one for cohort
-    0.
+    """Divide the participants into stacks of at most `cohort` clients of similar size.
+
+    With cohort 0, every stack has one client.
 
     Clients are sorted by decreasing number of training samples, and by number if these are equal. The last
     stack takes what is left. The stacks depend only on the round's participants and never on who shares an

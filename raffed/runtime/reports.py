@@ -35,8 +35,9 @@ class ScoreCounts:
 
     @property
     def macro_f1(self) -> float:
-        """Mean of 2·correct / (predicted + total) over the classes that occur or were predicted, or
-        NaN if empty.
+        """Mean of 2·correct / (predicted + total) over classes that occur or were predicted.
+
+        It is NaN without samples.
         """
         sums = [p + t for p, t in zip(self.predicted, self.total, strict=True)]
         scores = [2 * c / both for c, both in zip(self.correct, sums, strict=True) if both]

@@ -247,9 +247,7 @@ def _ending(plain: str) -> str:
 
 
 def _without_copy(plain: str) -> str:
-    """Return the name of which a copy or backup was made: `.env` for `.env.bak`, `id_rsa` for `id_rsa
-    (1)`.
-    """
+    """Return the name of the original of a copy or backup: `.env` for `.env.bak`."""
     while (shorter := _COPY.sub("", plain)) != plain and shorter:
         plain = shorter
     return plain

@@ -1,5 +1,6 @@
-"""The serial backend: one process and one client after the other. It is the reference for tests and
-debugging.
+"""The serial backend: one process, and one client after the other.
+
+It is the reference for tests and debugging, and fast enough for very small runs.
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ class Setup:
         return [len(part) for part in self.partition.train]
 
     def stage(self, round: int) -> int | None:
-        """Return the stage in which every client is in a round, both counted from 0, or None without
-        stages.
+        """Return the stage in which all clients are in a round, or None without stages.
+
+        Stages and rounds are counted from 0.
         """
         stages = self.partition.stages
         return None if stages is None else stages.at(round, self.config.federation.rounds)
@@ -73,8 +74,9 @@ class Setup:
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """What a global model is scored on: "test" and "val" → (pool, rows in it), with the pool "test" or
-        "train".
+        """The samples on which a global model is scored: "test" and "val" → (pool, rows in it).
+
+        The pool is "test" or "train".
 
         "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
         is the validation parts of all clients, in client order. It has no rows if nothing was held out.
@@ -215,8 +217,9 @@ def check_new(setup: Setup) -> None:
 
 
 def check_model(setup: Setup) -> None:
-    """Build the network once, so that a wrong name, argument or input shape is reported now and not in
-    an actor.
+    """Build the network once, so that errors of its settings are reported before actors start.
+
+    These are an unknown name or argument, and inputs that it cannot take.
     """
     _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
 

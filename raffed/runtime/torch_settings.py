@@ -115,8 +115,9 @@ def check_unchanged() -> None:
 
 
 def _switches() -> dict[str, tuple[str, str]]:
-    """Return the settings of the whole process that affect bits: expression → (its value, the value
-    needed).
+    """Return the settings of the whole process that affect bits, with the values that are needed.
+
+    Each is given as the expression that reads it → (its value, the value that a run needs).
     """
     import torch
 

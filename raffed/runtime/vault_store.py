@@ -107,8 +107,7 @@ class VaultStore:
 def freeze_vaults(
     store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Put client states into a checkpoint, as hard links if the file system has them, and otherwise as
-    copies.
+    """Put client states into a checkpoint, as hard links if possible, and otherwise as copies.
 
     Args:
         store: Folder of the states.

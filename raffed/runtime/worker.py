@@ -122,9 +122,7 @@ class ClientWorker:
         self._stage: int | None = None
 
     def warm_up(self) -> None:
-        """Load the home clients' data, and let torch do its one-time work, before the first round
-        waits for it.
-        """
+        """Load the home clients' data and let torch do its one-time work, before the first round."""
         if (
             self.setup.partition.stages is None
         ):  # with stages, the round decides which part of the data exists
@@ -138,9 +136,7 @@ class ClientWorker:
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
-        """Train these clients for a round, and return their partial sums and their reports in client
-        order.
-        """
+        """Train these clients for a round, and return their sums and, in client order, their reports."""
         self._enter(self.setup.stage(broadcast.round))
         fold, reports = UploadAccumulator(self.method.server.each), []
         waiting: list[
@@ -229,8 +225,9 @@ class ClientWorker:
         )
 
     def _marks(self, guest: Participant, done: ClientRound, last: bool) -> ClientScores:
-        """Return the scores of a client's models after its round, and additional measurements in the
-        last round.
+        """Return the scores of a client's models after its round.
+
+        In the last round, additional measurements are made as well.
         """
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
         scores: dict[str, ScoreCounts] = {}
@@ -299,8 +296,9 @@ class ClientWorker:
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
-        """Return whether prepared data are kept: while there is room, of which clients without a home
-        here get half.
+        """Return whether prepared data are kept.
+
+        They are kept while there is room. Clients whose home is elsewhere may use half of it.
         """
         size = x.numel() * x.element_size()
         if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):

@@ -119,9 +119,7 @@ class PointSum:
             into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
 
     def _room(self, like: Tensor, reach: float) -> Tensor:
-        """Return the float64 buffer, after making sure that multiples of up to `reach` can be added to
-        it exactly.
-        """
+        """Return the float64 buffer, once multiples of up to `reach` can be added to it exactly."""
         if self._reach + reach > REACH:
             self._settle()
         if self._gathered is None:
@@ -130,9 +128,7 @@ class PointSum:
         return self._gathered
 
     def _settle(self, more: Tensor | None = None) -> Tensor | None:
-        """Move everything from the float64 buffer into the int64 total, add `more`, and return the
-        total (CPU).
-        """
+        """Move the float64 buffer into the int64 total on the CPU, add `more`, and return the total."""
         gathered = None if self._gathered is None else self._gathered.to(torch.int64)
         self._gathered, self._reach = None, 0.0
         for part in (gathered, more):

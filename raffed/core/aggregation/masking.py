@@ -27,8 +27,9 @@ class Mask:
         )
 
     def of(self, part: str, like: Tensor) -> Tensor:
-        """Return the mask of one buffer, int64 with the shape and device of `like`. `part` names the
-        buffer.
+        """Return the mask of one buffer, int64 with the shape and device of `like`.
+
+        `part` is the name of the buffer.
         """
         (seed, round), me, where = self._key, self._client, zlib.crc32(part.encode())
         total = np.zeros(like.numel(), np.uint64)

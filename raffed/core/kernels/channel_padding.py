@@ -34,8 +34,7 @@ class FilledConv2d(nn.Conv2d):
 
 
 def fill_channels(module: nn.Module) -> int:
-    """Fill up the channels between two convolutions of a Sequential to VECTOR, and return the number of
-    places.
+    """Fill up narrow channels between two convolutions to VECTOR, and return the number of places.
 
     It is done between every two convolutions with fewer channels and nothing but ReLUs and max-pools between
     them. Layers with hooks are left alone.

@@ -92,15 +92,14 @@ class LinearChain:
         self._product = product
 
     def alone(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (logits [B, C], z [B, D]) of a batch x [B, ...], by the operations of the modules:
-        the same bits.
-        """
+        """Return (logits [B, C], z [B, D]) of a batch x [B, ...], with the bits of the modules."""
         *_, z, logits = self._values(self._product, w, x.flatten(1))
         return logits, z
 
     def stacked(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] under weights [g,
-        ...].
+        """Return (logits [g, B, C], z [g, B, D]) of g clients.
+
+        Their batches are x [g, B, ...], and each weight has the shape [g, ...].
         """
         *_, z, logits = self._values(STACKED, w, x.flatten(2).mT)
         return logits.mT, z.mT
@@ -109,8 +108,7 @@ class LinearChain:
     def gradients(
         self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the cross-entropy of a batch and its gradients with respect to the weights `names`, in that
-        order.
+        """Return the cross-entropy of a batch and its gradients with respect to the weights `names`.
 
         The batch is x [B, ...] and y [B]. The gradients equal autograd's bit for bit.
         """
@@ -122,9 +120,7 @@ class LinearChain:
     def stacked_gradients(
         self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the same for g clients: cross-entropies [g], and gradients with respect to each
-        client's weights.
-        """
+        """Return cross-entropies [g] of g clients, and gradients with respect to each one's weights."""
         values = self._values(STACKED, w, x.flatten(2).mT)
         losses, g = _cross_entropy(values[-1].mT, y)
         return losses, self._descended(STACKED, w, values, g.mT, names)
@@ -147,9 +143,7 @@ class LinearChain:
         g: Tensor,
         names: Collection[str],
     ) -> list[Tensor]:
-        """Return the gradients of `names`, going down from the gradient of the logits to the lowest of
-        these layers.
-        """
+        """Return the gradients of `names`, from the logits down to the lowest of these layers."""
         found: dict[str, Tensor] = {}
         for place in reversed(range(len(self._layers))):
             layer, missing = self._layers[place], len(names) - len(found)
@@ -167,8 +161,7 @@ class LinearChain:
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of logits [..., B, C] (see core/losses.py) and its gradient with respect to
-    them.
+    """Return the cross-entropy of logits [..., B, C] (core/losses.py) and its gradient.
 
     The gradient is −1/B at the label, passed back through log_softmax.
     """

@@ -64,9 +64,7 @@ def choose_products(module: nn.Module) -> int:
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return a bᵀ + bias for any strides, by the operation that torch.compile uses for linear layers
-    on a CPU.
-    """
+    """Return a bᵀ + bias for any strides, by the operation that torch.compile uses on a CPU."""
     made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return made
 
@@ -109,8 +107,9 @@ def gradients(
 
 
 def _plain(*tensors: Tensor) -> bool:
-    """Return whether all tensors are float32 matrices on the CPU, outside autocast and torch.func's
-    transforms.
+    """Return whether all tensors are plain float32 matrices on the CPU.
+
+    This means that neither autocast nor a transform of torch.func is active.
     """
     if torch.is_autocast_enabled("cpu"):
         return False

@@ -37,8 +37,9 @@ def eigenvalue_variance(z: Tensor, standardised: bool = True) -> float:
 
 
 def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float, int]:
-    """Return (mean V over full batches of 128 samples, number of batches). The mean is NaN without a full
-    batch.
+    """Return (mean V over full batches of 128 samples, number of batches).
+
+    The mean is NaN if there is no full batch.
 
     Args:
         z: Features [n, D].

@@ -92,8 +92,10 @@ class SgdStack:
         self.noted: Tensors = {}  # slot → [k, ...]
 
     def step(self, tick: StackedStep) -> None:
-        """Make one stacked step: select the members, one forward pass under vmap, one backward pass,
-        one update.
+        """Make one stacked step.
+
+        It selects the members, makes one forward pass under vmap and one backward pass, and updates the
+        weights.
         """
         pick = pick_of(tick.members, tick.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))

@@ -132,8 +132,9 @@ def stacked_params(points: Sequence[Params]) -> Tensors:
 
 
 def unstacked(tensors: Tensors, layout: Layout, k: int) -> list[Params]:
-    """Return k points, each with its own buffer, so that keeping one of them does not keep the others
-    in memory.
+    """Return k points, each with its own buffer.
+
+    So keeping one of them does not keep the others in memory.
     """
     if not layout.names:
         return [Params({})] * k

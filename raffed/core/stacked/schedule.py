@@ -1,6 +1,4 @@
-"""Which clients of a stack step together, and what a stacked step takes from their data and random
-streams.
-"""
+"""Which clients of a stack step together, and what a step takes from their data and streams."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ class Batches:
         return rows[0][0] if self._rested is not None else ""
 
     def rested(self, tick: StackedStep) -> list[Tensor]:
-        """Return what the untrained layers make of the images of a step's first batch, [g, B, ...], or
-        nothing.
-        """
+        """Return what the untrained layers make of a step's first batch [g, B, ...], or nothing."""
         if self._rested is None:
             return []
         rows = self._rested.index_select(0, self._rows(tick, 0))

@@ -27,8 +27,9 @@ _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
 class Network:
-    """A network whose parameters are views of one flat buffer, so that loading a client's weights is one
-    copy.
+    """A network whose parameters are views of one flat buffer.
+
+    So loading a client's weights is one copy.
 
     `module` returns (logits [B, C], z [B, D]) with z = body(x) and logits = head(z). The body may also be a
     Sequential of an encoder and a projection. The parameters are named `body.*` and `head.*`.
@@ -105,8 +106,9 @@ class Network:
         return bool(self._norms)
 
     def arranged(self, x: Tensor) -> Tensor:
-        """Return x [n, ...] in the memory format that is fastest here: channels last for images and
-        convolutions.
+        """Return x [n, ...] in the memory format that is fastest for this network.
+
+        It is channels last for images and convolutions.
         """
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
             return x
@@ -148,9 +150,7 @@ class Network:
         return "body.projection" if part == "top" and layers == ["encoder", "projection"] else "head"
 
     def rested(self, start: State, x: Tensor, entrance: str, chunk: int) -> Tensor:
-        """Apply the untrained layers below an entrance to x [n, ...], once for all steps of a training
-        phase.
-        """
+        """Apply the untrained layers below an entrance to x [n, ...], once for a training phase."""
         self.load(start)
         below = self._module.get_submodule("body" if entrance == "head" else "body.encoder")
         with torch.no_grad(), self._cast():
@@ -238,14 +238,11 @@ class Network:
 
     @property
     def written_out(self) -> bool:
-        """Whether `gradients` and `gradients_of_all` can compute the cross-entropy's gradients without
-        a graph.
-        """
+        """Whether the cross-entropy's gradients can be computed without a graph (`gradients`)."""
         return self._chain is not None and not self._low
 
     def gradients(self, x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
-        """Return the cross-entropy of a batch under the live weights, and its gradients with respect to
-        `names`.
+        """Return the cross-entropy of a batch under the live weights, and its gradients for `names`.
 
         They equal autograd's bit for bit.
         """
@@ -255,8 +252,7 @@ class Network:
     def gradients_of_all(
         self, w: dict[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the same for g clients: cross-entropies [g], and gradients with respect to their weights [g,
-        ...].
+        """Return cross-entropies [g] of g clients, and gradients for their weights [g, ...].
 
         The batches are x [g, B, ...] and y [g, B].
         """
@@ -274,8 +270,9 @@ class Network:
         entrance: str = "",
         made: tuple[Tensor, ...] = (),
     ) -> Forward:
-        """Make a training pass with weights and buffers as arguments, for vmap. BatchNorm updates `b` in
-        place.
+        """Make a training pass with weights and buffers as arguments, for vmap.
+
+        BatchNorm updates `b` in place.
 
         Args:
             w: Weights by name.

@@ -19,8 +19,9 @@ from raffed.core.training.task import ClientTask, Objective, TrainingPhase, View
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """Return one client's objective CE(head(logits), y) + Σ terms, with random numbers from the terms'
-    streams.
+    """Return one client's objective CE(head(logits), y) + Σ terms.
+
+    Terms get random numbers from their own streams.
     """
     task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
     own = TrainingPhase(

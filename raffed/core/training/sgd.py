@@ -75,9 +75,7 @@ class Beside:
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
-    """Return batches of indices: the data are shuffled again for every epoch, until there are `steps`
-    batches.
-    """
+    """Return `steps` batches of indices. The data are shuffled again for every epoch."""
     batches: list[Tensor] = []
     size = local.batch_size
     used = n - n % size if local.drop_last and n >= size else n

@@ -139,8 +139,9 @@ class RayPool:
         return lambda: self._answers(pending)
 
     def _connect(self, broadcast: Broadcast) -> None:
-        """Open sockets to the actors on this node, once, for large networks and if the node has memory to
-        share.
+        """Open sockets to the actors on this node, once.
+
+        This is done for large networks, if the node has memory to share.
 
         An actor that replaces another one has no socket.
         """
@@ -151,8 +152,9 @@ class RayPool:
             )
 
     def _first(self, calls: Collection[Any]) -> tuple[Any, CallOutcome]:
-        """Wait until one of these calls has an outcome. Calls through Ray are waited for when no
-        others are left.
+        """Wait until one of these calls has an outcome.
+
+        Calls through Ray are waited for only if no others are left.
         """
         tickets = [call for call in calls if isinstance(call, CallId)]
         if tickets and self._channels is not None:
@@ -244,8 +246,9 @@ def _shared(broadcast: Broadcast) -> Shared:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Return whether Ray's monitor or CUDA reported a lack of memory. An actor that was killed is not
-    a sign of it.
+    """Return whether Ray's monitor or CUDA reported a lack of memory.
+
+    An actor that was simply killed is not a sign of it.
     """
     if isinstance(error, RayActorError) and (why := why_not_started(error)) is not None:
         return re.search(NO_MEMORY, why, re.IGNORECASE) is not None

@@ -128,8 +128,9 @@ def check_answers(address: str) -> None:
 
 
 def _answer(connection: socket.socket) -> bytes:
-    """Return the first bytes of the answer to a greeting by HTTP/2, Ray's protocol. They are empty if
-    there is none.
+    """Return the first bytes of the answer to a greeting by HTTP/2, which is Ray's protocol.
+
+    They are empty if there is no answer.
     """
     connection.settimeout(SPEAK_SECONDS)
     with contextlib.suppress(OSError):

@@ -1,5 +1,6 @@
-"""The driver actor: it owns the client actors, holds the server's state, aggregates, and writes the
-run's files.
+"""The driver actor.
+
+It owns the client actors, holds the server's state, aggregates, and writes the run's files.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Conduct = Callable[..., Iterator[Any]]
 
 
 def start_actor(setup_ref: Any, plan: PlacementPlan, actor: int, vaults: Path) -> Any:
-    """Create client actor number `actor` of the plan. It returns at once, and the actor loads in the
-    background.
+    """Create client actor number `actor` of the plan.
+
+    It returns at once, and the actor loads in the background.
     """
     options: dict[str, Any] = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
     return ClientActor.options(**options).remote(setup_ref, str(vaults), plan.homes[actor])  # type: ignore[attr-defined]
@@ -60,8 +62,9 @@ class Driver:
         self._stop.set()
 
     def cut(self) -> None:
-        """End the run now. The current round is dropped, and the rounds before it are kept in a
-        checkpoint.
+        """End the run now.
+
+        The current round is dropped, and the rounds before it are kept in a checkpoint.
         """
         self._stop.set()
         if self._pool is not None:

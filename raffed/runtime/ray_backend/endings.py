@@ -39,8 +39,9 @@ class Own:
         self._over = -1  # the end of a pipe, which is closed to end the watching
 
     def lead(self) -> None:
-        """Give a new child its own session, before it becomes Ray's program, and report the session to
-        the keeper.
+        """Give a new child its own session, before it becomes Ray's program.
+
+        The session is reported to the keeper.
         """
         if self._starter != threading.get_ident():
             return
@@ -101,8 +102,9 @@ class Own:
             os.close(over)
 
     def end_all(self) -> None:
-        """Kill Ray's processes, with all workers. Afterwards no client of Ray in this process works
-        any more.
+        """Kill Ray's processes, with all workers.
+
+        Afterwards no client of Ray in this process works any more.
         """
         if self.sessions:
             self.unwatch()
@@ -174,8 +176,9 @@ def _said(handle: int) -> set[int]:
 
 
 def _kept() -> subprocess.Popen[bytes] | None:
-    """Start the keeper. Return None if no process can be started, or if it could not find any process
-    to end.
+    """Start the keeper.
+
+    Returns None if no process can be started, or if the keeper could not find processes to end.
     """
     if not Path("/proc/self/stat").exists():
         return None

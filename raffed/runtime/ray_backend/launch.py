@@ -60,8 +60,9 @@ def launched(
 
 
 def available() -> Resources:
-    """Return cores, GPUs and memory of the Ray cluster, or of this process's placement group (a trial of a
-    sweep).
+    """Return cores, GPUs and memory of the Ray cluster.
+
+    In a placement group (a trial of a sweep), only the group's resources count.
 
     If the cluster has only one node, memory is what is free on this machine.
     """

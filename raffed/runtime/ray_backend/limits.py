@@ -50,9 +50,7 @@ def _limit(name: str) -> tuple[float, float]:
 
 
 def _privileged(proc: str) -> bool:
-    """Return whether this process is exempt from the limit of processes: as root, or with
-    CAP_SYS_RESOURCE.
-    """
+    """Return whether the limit of processes does not apply here: as root, or with CAP_SYS_RESOURCE."""
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return True
     value = _field(Path(proc) / "self" / "status", "CapEff:")

@@ -26,8 +26,9 @@ class ListeningSocket(NamedTuple):
 
 
 def listening(root: int, proc: str = "/proc") -> list[ListeningSocket]:
-    """Return all sockets on which process `root` and its descendants listen, or none on other systems
-    than Linux.
+    """Return all sockets on which process `root` and its descendants listen.
+
+    Only Linux is supported; on other systems there are none.
     """
     folder = Path(proc)
     if not (folder / "net" / "tcp").exists():
@@ -84,8 +85,9 @@ def _plain(address: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _inodes(process: Path) -> Iterator[str]:
-    """Yield the sockets that a process has open. There are none if it has ended or belongs to another
-    user.
+    """Yield the sockets that a process has open.
+
+    There are none if it has ended or belongs to another user.
     """
     try:
         names = os.listdir(process / "fd")

@@ -24,8 +24,9 @@ COUNTERS = {
 
 
 class RunMetrics:
-    """Metrics of one run, with the label run_id. The process that conducts the run calls it after
-    every round.
+    """Metrics of one run, with the label run_id.
+
+    The process that conducts the run calls it after every round.
     """
 
     def __init__(self, run_id: str) -> None:

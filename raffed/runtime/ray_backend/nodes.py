@@ -1,6 +1,4 @@
-"""What runs on several nodes need: the driver beside the process that asked, and folders that all
-nodes see.
-"""
+"""What runs on several nodes need: a place for the driver, and folders that all nodes see."""
 
 from __future__ import annotations
 

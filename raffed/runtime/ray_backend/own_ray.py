@@ -107,8 +107,9 @@ class OwnRay:
         )  # while Ray starts, its own messages would appear before raffed's
 
     def _failed(self, error: Exception) -> str:
-        """Restore everything and return why Ray did not start. If the reason is unknown, its logs are
-        kept.
+        """Restore everything and return why Ray did not start.
+
+        If the reason is unknown, Ray's logs are kept.
         """
         why = recognised(error, self.folder)
         self.end(keep=why is None)

@@ -57,14 +57,14 @@ def private_folder(inside: int, first: str | None = None) -> Path:
 
 
 def places(first: str | None = None) -> list[Path]:
-    """Where temporary files may go, best first: what the environment says, then what systems have."""
+    """Return the places for temporary files, best first: those of the environment, then usual ones."""
     named = [os.environ.get(name, "") for name in (first or "", "TMPDIR")]
     last = [os.environ.get("XDG_RUNTIME_DIR", "")]  # small, and in memory
     return [Path(os.path.abspath(place)) for place in dict.fromkeys([*named, *USUAL, *last]) if place]
 
 
 def unfit(place: Path, inside: int) -> str | None:
-    """What speaks against a place, without writing there; None if nothing does."""
+    """Return why a place cannot be used, or None if it can. Nothing is written there."""
     long = len(os.fsencode(place)) + len(f"/{PREFIX}") + RANDOM + inside
     if long > LONGEST:
         return f"too long, a socket's path would have {long} bytes and may have {LONGEST}"
@@ -81,9 +81,7 @@ def unfit(place: Path, inside: int) -> str | None:
 
 
 def _exchangeable(about: os.stat_result) -> bool:
-    """Return whether another user (other than root) can rename a folder of ours there, and put another
-    in its place.
-    """
+    """Return whether another user (other than root) can replace a folder of ours in a place."""
     if not hasattr(os, "getuid"):
         return False
     theirs = about.st_uid not in (0, os.getuid(), UNMAPPED)

@@ -78,9 +78,7 @@ class RaySession:
 
 
 def _begun(address: str | None) -> End:
-    """Make sure that Ray is running. Return a function that ends it if it is an own Ray or an own
-    connection.
-    """
+    """Make sure that Ray is running, and return a function that ends an own Ray or connection."""
     with endings.turn:
         end = _start(address)
 

@@ -91,9 +91,7 @@ class Serving:
         caller.send((number, told), [answer])
 
     def _answered(self, name: str, parcels: list[Packed]) -> tuple[Packed, str | None]:
-        """Return the packed answer, or the packed error that the method or the packing raised and its
-        traceback.
-        """
+        """Return the packed answer, or the packed error that was raised and its traceback."""
         try:
             return packed(getattr(self, name)(*[parcel.unpacked() for parcel in parcels])), None
         except Exception as error:  # noqa: BLE001 (raised to whoever waits for the answer)
