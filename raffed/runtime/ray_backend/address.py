@@ -9,9 +9,9 @@ import socket
 
 from raffed.errors import UsageError
 
-ANSWER_SECONDS = 10.0  # in which a cluster's head has to accept a connection
+ANSWER_SECONDS = 10.0  # seconds in which a cluster's head has to accept a connection
 CLIENT_PORT = 10001  # of ray:// addresses without a port
-SPEAK_SECONDS = 3.0  # in which it then has to send something
+SPEAK_SECONDS = 3.0  # seconds in which it then has to send something
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
 )  # the greeting of HTTP/2, with empty SETTINGS (RFC 9113, 3.4)

@@ -22,7 +22,7 @@ from raffed.runtime.ray_backend import keeper
 
 VITAL = {"gcs_server": "Ray's head process (gcs_server)", "raylet": "Ray's node process (raylet)"}
 SESSION, LAST_CALL = "ray-session", "raffed-last-call"  # names of threads that call Ray
-SHUTDOWN_SECONDS = 2.0  # in which Ray may end by itself if the command must end quickly
+SHUTDOWN_SECONDS = 2.0  # seconds in which Ray may end by itself if the command must end quickly
 
 
 class Own:

@@ -22,8 +22,8 @@ from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.setup import Setup
 
-POLL_SECONDS = 0.2  # interval at which `stop` is asked during a round
-LAST_SECONDS = 2.0  # in which the driver writes a checkpoint if there is no time to end the round
+POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
+LAST_SECONDS = 2.0  # seconds in which the driver writes a checkpoint if there is no time to end the round
 log = logging.getLogger(__name__)
 
 

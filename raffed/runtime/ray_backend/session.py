@@ -26,7 +26,7 @@ from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 
 POLL_SECONDS = 1.0
-GRACE_SECONDS = 2.0  # in which a start that is no longer wanted may end by itself
+GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
 HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
 log = logging.getLogger(__name__)
