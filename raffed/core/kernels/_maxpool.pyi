@@ -1,4 +1,4 @@
-"""The kernel in _maxpool.c. Tensors are given as addresses, images lie in memory as [n, h, w, c], unchecked."""
+"""The kernel in _maxpool.c. Tensors are given as addresses, images as [n, h, w, c]. Nothing is checked."""
 
 def usable() -> bool: ...
 def forward(
