@@ -1,8 +1,12 @@
-"""raffed: federated learning where clients miss classes.
+"""raffed: a simulator of federated learning for clients that miss some of the classes.
 
-import raffed
-result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")
-result.accuracy, result.personalization, result.to_pandas()
+A run is described by a `RunConfig`, executed by `run`, and read through a `RunResult`.
+
+Example:
+    import raffed
+
+    result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")
+    result.accuracy, result.personalization, result.to_pandas()
 """
 
 from __future__ import annotations
@@ -48,7 +52,17 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `raffed --help` loads nothing heavy."""
+    """Import a public name when it is first used, so that `raffed --help` does not load torch or Ray.
+
+    Args:
+        name: A name in `__all__`.
+
+    Returns:
+        The class or function of that name.
+
+    Raises:
+        AttributeError: The package has no public name like this.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'raffed' has no attribute {name!r}")
     import importlib

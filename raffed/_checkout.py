@@ -1,9 +1,8 @@
-"""In a checkout, analysis/, tune_spaces/ and cluster/ stand beside raffed/; they are imported as
-raffed.analysis and so on.
+"""Make analysis/, tune_spaces/ and cluster/ importable as raffed.analysis and so on, in a checkout.
 
-In a wheel they lie inside raffed/ and nothing here is used. In a checkout a finder maps the three names to
-their folders, and `import analysis` to the module raffed.analysis itself, so that no class exists twice in
-one process.
+In a checkout these three folders stand beside raffed/. In a wheel they lie inside raffed/, and nothing in
+this module is used. In a checkout, a finder maps the three package names to their folders. It also maps
+`import analysis` to the module raffed.analysis itself, so that no class exists twice in one process.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NAMES = ("analysis", "cluster", "tune_spaces")
 
 
 class _SameModule(Loader):
-    """Gives the module that is already there under its full name."""
+    """Load a short name, such as `analysis`, as the module that is imported under its full name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         self._module = importlib.import_module(f"raffed.{spec.name}")
@@ -29,11 +28,13 @@ class _SameModule(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system has just put the other name's spec there
+        module.__spec__ = (
+            self._spec
+        )  # the import system has just replaced it by the short name's specification
 
 
 class CheckoutFinder(MetaPathFinder):
-    """Finds raffed.analysis, raffed.cluster and raffed.tune_spaces in the folder that holds raffed/."""
+    """Find raffed.analysis, raffed.cluster and raffed.tune_spaces in the folder that holds raffed/."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -41,7 +42,7 @@ class CheckoutFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of one of the three packages, or of a module in one of them under its short name."""
+        """Return the specification of one of the three packages, or of a module under its short name."""
         first, _, rest = fullname.partition(".")
         if first == "raffed" and rest in NAMES:
             folder = self._root / rest
@@ -53,7 +54,10 @@ class CheckoutFinder(MetaPathFinder):
         return None
 
     def _is_here(self, name: str) -> bool:
-        """Whether the first `name` on sys.path is ours: a user's own analysis.py stays the user's."""
+        """Return whether the first `name` on sys.path belongs to this checkout.
+
+        A user's own analysis.py is left to the user.
+        """
         for entry in sys.path:
             folder = Path(entry or ".")
             if (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file():
@@ -62,7 +66,7 @@ class CheckoutFinder(MetaPathFinder):
 
 
 def install() -> None:
-    """Put the finder in place, once, if this is a checkout."""
+    """Install the finder once, if this is a checkout."""
     root = Path(__file__).resolve().parents[1]
     is_checkout = (root / "pyproject.toml").is_file() and (root / "tune_spaces").is_dir()
     if is_checkout and not any(isinstance(finder, CheckoutFinder) for finder in sys.meta_path):

@@ -1,18 +1,20 @@
-"""What can go wrong, by whose hand. Every message says what, where, got, wanted, and what to do.
+"""The errors that raffed raises, sorted by who can remedy them, and the checks that raise the simplest ones.
 
-RaffedError                     exit code 1: the run could not go on
+Every message says what is wrong, where, what was given, what was wanted, and what to do.
+
+RaffedError                     exit code 1: the run could not continue
 ├── UsageError                  exit code 2: raised before any work starts
-│   ├── UnknownNameError        a name that no registry holds; lists the nearest
+│   ├── UnknownNameError        a name that is not registered; lists the nearest names
 │   ├── DataFileError           a data file that is missing or damaged
 │   └── RunFolderError          an output folder that cannot take this run
-├── BoundaryError               private state on its way out, or a value that may not travel
-├── NumericsError               a loss or a weight that is not a number, or outside the exact range
+├── BoundaryError               private state, or another value that must not travel, was about to be sent
+├── NumericsError               a loss or a weight that is not finite, or outside the range of exact sums
 ├── StagePassedError            data of a stage that clients have left behind
 ├── DiskFullError               no space, or no quota, is left for a run's files
-├── FolderLostError             a run's folder was removed, renamed or closed to it while the run went on
+├── FolderLostError             a run's folder was removed, renamed or made unwritable during the run
 ├── RayLostError                a process that Ray cannot do without has died
 ├── ActorsLostError             client actors died more often than the run tolerates
-└── ActorStartError             an actor raised an error while it started, as it would again
+└── ActorStartError             an actor raised an error while it started, and would raise it again
 """
 
 from __future__ import annotations
@@ -25,15 +27,27 @@ Preset = Literal["original", "authors"]
 
 
 class RaffedError(Exception):
-    """Base of everything raffed raises on purpose."""
+    """Base class of every error that raffed raises on purpose.
+
+    The command line ends with exit code 1 and prints the message in one line.
+    """
 
 
 class UsageError(RaffedError, ValueError):
-    """The request cannot be carried out as written; nothing has been started."""
+    """The request cannot be carried out as written. Nothing has been started.
+
+    The command line ends with exit code 2.
+    """
 
 
 class UnknownNameError(UsageError):
-    """A name is in no registry. The message lists the nearest names, or all of them."""
+    """A name is not registered. The message lists the nearest names, or all names if none is near.
+
+    Args:
+        kind: What the name should be a name of, such as "method" or "data set".
+        got: The name that was given.
+        known: All names that would be accepted.
+    """
 
     def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -42,54 +56,64 @@ class UnknownNameError(UsageError):
         super().__init__(f"unknown {kind} {got!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UsageError], tuple[object, ...]]:
-        return UsageError, self.args  # pickled as its message: the registry stays behind
+        return UsageError, self.args  # only the message is pickled, without the registry
 
 
 class DataFileError(UsageError):
-    """A data file is missing or is not the published one."""
+    """A data file is missing, or its contents are not those that were published."""
 
 
 class RunFolderError(UsageError):
-    """The output folder holds another run, or none where one is needed."""
+    """The output folder holds another run, or it holds no run where one is needed."""
 
 
 class BoundaryError(RaffedError, TypeError):
-    """Something tried to cross between client and server that is not a Wire."""
+    """Something that is not a `Wire` was about to cross between client and server."""
 
 
 class NumericsError(RaffedError, ArithmeticError):
-    """A number left the range in which results mean anything."""
+    """A number left the range in which results are meaningful, usually because training diverged."""
 
 
 class StagePassedError(RaffedError):
-    """A client was asked for data of a stage that has passed: without replay they are gone."""
+    """A client was asked for data of a stage that has passed. Without replay such data are gone."""
 
 
 class DiskFullError(RaffedError, OSError):
-    """A file of the run could not be written for want of space or quota."""
+    """A file of the run could not be written, because the disk or the user's quota is full."""
 
 
 class FolderLostError(RaffedError, OSError):
-    """A run could not go on writing in its folder: it was removed, renamed, or its permissions were taken
-    away.
-    """
+    """The run's folder was removed or renamed during the run, or its permissions were taken away."""
 
 
 class RayLostError(RaffedError):
-    """Ray's head process or node process has died, and the run with it."""
+    """Ray's head process or node process has died, so the run cannot continue."""
 
 
 class ActorsLostError(RaffedError):
-    """Client actors were lost more often than `max_restarts` allows."""
+    """Client actors were lost more often than `Runtime.max_restarts` allows."""
 
 
 class ActorStartError(RaffedError):
-    """An actor could not start. Its error is no loss of an actor: a replacement would raise it again."""
+    """An actor could not start. It is not replaced, because a replacement would raise the same error."""
 
 
 def check_range(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
-    """Return `value` if it lies in [low, high] (or (low, high]); otherwise raise a UsageError that says
-    so.
+    """Return `value` if it lies in the allowed range.
+
+    Args:
+        name: What the message calls the value, such as "local.lr".
+        value: The number to check.
+        low: Lower end of the range.
+        high: Upper end of the range, which is allowed.
+        open_low: Whether `low` itself is not allowed.
+
+    Returns:
+        `value`, unchanged.
+
+    Raises:
+        UsageError: The value is outside [low, high], or outside (low, high] if `open_low`.
     """
     inside = (low < value if open_low else low <= value) and value <= high
     if not inside:
@@ -98,7 +122,19 @@ def check_range(name: str, value: float, low: float, high: float, *, open_low: b
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`; otherwise raise a UsageError that lists the nearest."""
+    """Return `value` if it is one of `choices`.
+
+    Args:
+        name: What the message calls the value, such as "federation.weighting".
+        value: The name to check.
+        choices: The accepted names.
+
+    Returns:
+        `value`, unchanged.
+
+    Raises:
+        UnknownNameError: The value is not a choice. The message lists the nearest choices.
+    """
     known = list(choices)
     if value not in known:
         raise UnknownNameError(name, value, known)
@@ -106,8 +142,14 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def check_permitted(path: object, error: Exception) -> None:
-    """Raise a RunFolderError if a file could not be read for want of permission alone: nothing else is
-    wrong with it.
+    """Raise an error that says so if a file could not be read only because a permission is missing.
+
+    Args:
+        path: The file, for the message.
+        error: The error that reading it raised.
+
+    Raises:
+        RunFolderError: `error` is a PermissionError. Any other error is left to the caller.
     """
     if isinstance(error, PermissionError):
         raise RunFolderError(
@@ -116,9 +158,15 @@ def check_permitted(path: object, error: Exception) -> None:
 
 
 def by_authors(preset: str) -> bool:
-    """Whether a method is to compute as MAP's released code does ("authors"), not as first published
-    ("original").
+    """Return whether a method should compute as MAP's released code does.
 
-        Raises UnknownNameError for any other name.
+    Args:
+        preset: "authors" for the released code, "original" for the algorithm as first published.
+
+    Returns:
+        True for "authors", False for "original".
+
+    Raises:
+        UnknownNameError: `preset` is any other name.
     """
     return check_choice("preset", preset, get_args(Preset)) == "authors"

@@ -1,7 +1,8 @@
-"""What goes wrong in a federation on purpose: a plan as plain data of the run. Imports no torch.
+"""Planned faults of a federation, as plain data of the run. This module imports no torch.
 
-These faults are part of the model of the federation, so they change its result, the same way wherever it runs
-and after any resume. (A process that dies is another matter: it changes no bit.)
+Faults are part of the model of the federation, so they change its result. They do so in the same way wherever
+the run is executed and after any resume. A process that dies is a different matter: it changes no bit of the
+result.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ FaultOutcome = Literal["dropped", "late", "refused", "counted"]
 
 
 class ParticipantFault(NamedTuple):
-    """What becomes of a drawn client in a round. completed_fraction: the share of its shared steps that
-    it makes, in (0, 1].
+    """What happens to a drawn client in one round.
+
+    Attributes:
+        outcome: What becomes of its upload: "counted", "late", "refused", or "dropped" if it does nothing at
+            all.
+        completed_fraction: Fraction of the steps of shared training that the client makes, in (0, 1].
     """
 
     outcome: FaultOutcome = "counted"
@@ -33,23 +38,35 @@ NO_FAULT = ParticipantFault()
 
 @dataclass(frozen=True)
 class Faults:
-    """The plan. Probabilities are per drawn client and round, independent of each other; of two, the earlier
-    line holds.
+    """Which faults happen in a run, at random or at listed rounds.
 
-        drop: the client answers nothing: it receives, trains, sends and keeps nothing; its vault stays as it
-        was. late: its upload misses the round. It has trained and keeps its private state; the server drops
-        the upload
-          (it is not applied in a later round: the methods' messages have no meaning for a server that has
-          moved on).
-        corrupt: its upload arrives damaged, "nan": a number in it is none, or "range": it is outside the
-          range of exact sums. The server refuses the upload whole and counts it; the client does not hear of
-          it and keeps its private state.
-        straggle: it makes straggle_share of the steps of every shared pass, rounded up; private training is
-          whole, since nobody waits for it. The upload counts, by the client's samples as ever.
-        at: listed faults besides, "drop 3@2, corrupt 7@5-9": KIND CLIENT@ROUND, rounds counted from 1.
+    Every probability is per drawn client and round. The kinds are drawn independently of each other. If
+    several kinds strike one client in one round, "drop" goes before "late", and "late" before "corrupt".
 
-        The weights p_i are those of the clients whose uploads count. Without any the server's round changes
-        nothing.
+    The aggregation weights p_i are computed over the clients whose uploads count. If no upload counts in a
+    round, the server's step changes nothing.
+
+    Attributes:
+        drop: Probability in [0, 1] that a client does not answer. It neither receives, trains nor sends, and
+            its client state stays as it was. Default 0: never.
+        late: Probability in [0, 1] that an upload misses its round. The client has trained and keeps its
+            private state. The server discards the upload and does not apply it in a later round either,
+            because the messages of methods have no meaning for a server that has moved on. Default 0: never.
+        corrupt: Probability in [0, 1] that an upload arrives damaged. The server refuses the whole upload and
+            counts it as refused. The client is not told and keeps its private state. Default 0: never.
+        straggle: Probability in [0, 1] that a client makes only a part of its steps of shared training.
+            Private training is complete, because nobody waits for it. The upload counts with the client's
+            usual weight. Default 0: never.
+        straggle_share: Fraction of the steps that such a client makes in every shared pass, in (0, 1],
+            rounded up to whole steps. Default 0.5.
+        corrupt_kind: How an upload is damaged: "nan" (the default) puts a NaN into it, and "range" puts in a
+            number outside the range of exact sums.
+        at: Further faults at chosen places, written as KIND CLIENT@ROUND or KIND CLIENT@FROM-TO and separated
+            by commas, such as "drop 3@2, corrupt 7@5-9". Clients are numbered from 0 and rounds from 1.
+            Default "": none.
+
+    Raises:
+        UsageError: A value is outside its range, or `at` cannot be read.
     """
 
     drop: float = 0.0
@@ -69,32 +86,43 @@ class Faults:
 
     @property
     def any(self) -> bool:
-        """Whether anything can go wrong at all."""
+        """Whether this plan contains any fault."""
         return bool(self.at) or any(getattr(self, kind) for kind in KINDS)
 
     @property
     def last_client(self) -> int:
-        """The largest client number in `at`; -1 without any."""
+        """The largest client number in `at`, or -1 if `at` is empty."""
         return max((client for _, client, _, _ in self._listed()), default=-1)
 
     @property
     def last_begin(self) -> int:
-        """The last round, counted from 1, in which an entry of `at` begins; 0 without any."""
+        """The last round, counted from 1, in which an entry of `at` begins, or 0 if `at` is empty."""
         return max((first for _, _, first, _ in self._listed()), default=0)
 
     @property
     def takes_all(self) -> bool:
-        """Whether no upload can ever count."""
+        """Whether a probability of 1 prevents every upload from counting."""
         return 1.0 in (self.drop, self.late, self.corrupt)
 
     def listed(self, round: int, client: int) -> set[str]:
-        """The kinds that `at` lists for a client in a round, counted from 0."""
+        """Return the kinds of fault that `at` lists for a client in a round.
+
+        Args:
+            round: Number of the round, counted from 0.
+            client: Number of the client, counted from 0.
+        """
         return {
             kind for kind, who, first, last in self._listed() if who == client and first <= round + 1 <= last
         }
 
     def fate(self, round: int, client: int, dice: tuple[float, float, float, float]) -> ParticipantFault:
-        """A drawn client's fate from four numbers of [0, 1), in the order of KINDS."""
+        """Decide what happens to a drawn client in a round.
+
+        Args:
+            round: Number of the round, counted from 0.
+            client: Number of the client, counted from 0.
+            dice: Four random numbers in [0, 1), one for each of `KINDS` in that order.
+        """
         struck = {kind for kind, number in zip(KINDS, dice, strict=True) if number < getattr(self, kind)}
         struck |= self.listed(round, client)
         outcome: FaultOutcome = (
@@ -109,7 +137,7 @@ class Faults:
         return ParticipantFault(outcome, self.straggle_share if "straggle" in struck else 1.0)
 
     def _listed(self) -> Iterator[tuple[str, int, int, int]]:
-        """(kind, client, first round, last round) of every entry."""
+        """Yield every entry of `at` as (kind, client, first round, last round)."""
         for entry in filter(None, (one.strip() for one in self.at.split(","))):
             found = re.fullmatch(r"([a-z]+) +(\d+)@(\d+)(?:-(\d+))?", entry)
             if found is None:

@@ -1,5 +1,6 @@
-"""A run as plain data: frozen, validated in its parts, written whole beside its results. Imports neither
-torch nor Ray.
+"""The configuration of a run as plain data: immutable, validated, and stored beside the run's results.
+
+This module imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -19,19 +20,30 @@ from raffed.errors import UnknownNameError, UsageError, check_choice, check_rang
 
 EXECUTIONS = ("ray", "serial", "auto")
 PRECISIONS = ("fp32", "bf16")
-MEASURES = ("memory", "spectrum")  # core/measures/client_memory.py, core/measures/feature_spectrum.py
+MEASURES = ("memory", "spectrum")  # core/measures/{client_memory,feature_spectrum}.py
 WEIGHTINGS = ("samples", "clients")
 STYLES = ("auto", "plain", "map", "map-authors", "fedmr")
 
 
 @dataclass(frozen=True)
 class Data:
-    """dataset, split: names as `raffed datasets`, `raffed splits`. root: data folder (None: RAFFED_DATA).
-    transform: whose preprocessing, auto = map for incomplete and dirichlet splits, fedmr for pXcY and iid,
-    plain otherwise. local_test: held out fraction of each client's samples (None: 0.2, but 0 for iid and
-    pXcY). validation: fraction of each client's training samples that it does not train on but is scored on,
-    for choosing hyper-parameters without looking at test data. samples: size of the training pool, equally
-    many of every class, drawn by the seed (0: all there are).
+    """Which data a run uses, and how they are divided among the clients.
+
+    Attributes:
+        dataset: Name of the data set. `raffed datasets` lists the names.
+        split: Name of the rule that divides the data among clients, such as "p10c2". `raffed splits` lists
+            the rules.
+        root: Folder of the data files. Default None: the folder in the environment variable RAFFED_DATA.
+        download: Whether missing data files may be downloaded. Default False.
+        transform: Whose preprocessing and augmentation are used: "plain", "map", "map-authors" or "fedmr".
+            "auto" (the default) means "map" for incomplete and Dirichlet splits, "fedmr" for pXcY and iid,
+            and "plain" otherwise.
+        local_test: Fraction of each client's samples that is held out as its local test part, in [0, 0.9].
+            Default None: 0 for iid and pXcY, and 0.2 otherwise.
+        validation: Fraction of each client's training samples that it is scored on and does not train on, in
+            [0, 0.9]. It allows hyperparameters to be chosen without looking at test data. Default 0: none.
+        samples: Size of the training pool, with equally many samples of every class, drawn by the seed.
+            Default 0: all samples.
     """
 
     dataset: str = "digits"
@@ -46,7 +58,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """name as `raffed models`; args: keywords of its factory."""
+    """Which neural network a run trains.
+
+    Attributes:
+        name: Name of the network. `raffed models` lists the names.
+        args: Keyword arguments of the network's factory. Default: none.
+    """
 
     name: str = "mlp"
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -54,12 +71,21 @@ class Model:
 
 @dataclass(frozen=True)
 class Federation:
-    """rounds T; participation Q: round(Q·N) clients a round, drawn uniformly without replacement; evaluation
-    every `eval_every` rounds and after the last; local evaluation of the participants' models in the same
-    rounds. survey: in each of the last `survey` rounds the participants' models are evaluated too, and after
-    it all clients' models are scored on their local test parts as they then stand. measures: names of
-    MEASURES, with commas: what is measured after the last round besides. weighting: p_k of the mean, of
-    WEIGHTINGS, instead of the method's own (""): n_k / Σ n or 1/|S|.
+    """How many rounds a run has, who takes part in them, and when models are evaluated.
+
+    Attributes:
+        rounds: Number of rounds T, at least 1.
+        participation: Fraction Q of clients that take part in a round, in (0, 1]. In every round, round(Q·N)
+            of the N clients, but at least one, are drawn uniformly without replacement.
+        eval_every: The global model is evaluated every `eval_every` rounds, and after the last round. The
+            participants' models are evaluated on their local test parts in the same rounds. At least 1.
+        survey: Number of last rounds in which the participants' models are evaluated as well. After the last
+            round, all clients' models are scored on their local test parts as they stand at that time.
+            Default 0: no survey.
+        measures: Additional measurements after the last round, as names of `MEASURES` separated by commas.
+            Default "": none.
+        weighting: Weights p_k of the mean of the uploads: "samples" for n_k / Σ n, or "clients" for 1/|S|.
+            Default "": the method's own weights.
     """
 
     rounds: int = 20
@@ -70,21 +96,30 @@ class Federation:
     weighting: str = ""
 
     def participants(self, clients: int) -> int:
-        """|S_t| = round(Q·N), at least 1."""
+        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
+
+        Args:
+            clients: Number N of all clients.
+        """
         return max(1, round(self.participation * clients))
 
     def asks(self, name: str) -> bool:
-        """Whether `measures` names it."""
+        """Return whether `measures` contains the name of an additional measurement."""
         return name in (one.strip() for one in self.measures.split(","))
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """How the arithmetic is carried out: named modes, each deterministic, whose results differ by rounding.
+    """How the arithmetic is carried out.
 
-    cohort: clients stacked and stepped together (0: one after the other; bit-equal to itself for any
-    placement). precision: fp32, or bf16 for the forward and backward passes with fp32 weights, losses, sums
-    and evaluation.
+    Each mode is deterministic. The results of two modes differ by rounding.
+
+    Attributes:
+        cohort: Number of clients that are stacked and stepped together, at least 0. The result of a stacked
+            run is reproducible bit for bit wherever its clients are placed. Default 0: one client after the
+            other.
+        precision: "fp32" (the default), or "bf16" for the forward and backward passes of training. With
+            "bf16", weights, losses, sums and evaluation stay in float32.
     """
 
     cohort: int = 0
@@ -93,15 +128,27 @@ class Numerics:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how it runs; changes no bit of the result, but that rounding follows `threads`, whether GPUs
-    compute, and the cohort that `auto` may choose.
+    """Where and how a run is executed.
 
-    execution: ray, serial, or auto: what a short probe finds fastest, of both and of one by one and cohorts.
-    actors: client actors, 0 = auto (as many as cores, or 1/gpu_fraction a GPU). clients_per_actor: 1 is one
-    actor a client; 0 = auto. gpu_fraction: share of a GPU each actor is pinned to, 1/k; 0 = CPU. threads:
-    torch threads per actor. address: a Ray cluster ("auto": the one this machine belongs to; None: start one
-    here). max_restarts: how often lost actors are replaced in a run. checkpoint_every: rounds between
-    checkpoints; keep_checkpoints: how many are kept.
+    These settings change no bit of the result, with three exceptions that change rounding: `threads`, whether
+    GPUs compute, and the cohort that `execution="auto"` may choose.
+
+    Attributes:
+        execution: "ray" (the default), "serial", or "auto". "auto" measures with a short probe which of the
+            two is faster, and whether stacking clients helps.
+        actors: Number of client actors, at least 0. Default 0: as many as there are cores, or 1/gpu_fraction
+            for each GPU.
+        clients_per_actor: Number of clients that one actor trains. With 1, each client is an actor of its
+            own. Default 0: chosen automatically.
+        gpu_fraction: Share of a GPU that each actor gets, which must be 1/k for a whole number k. Default 0:
+            train on the CPU.
+        threads: Torch threads per actor, at least 1. Default 1.
+        address: Address of a Ray cluster, or "auto" for the cluster to which this machine belongs. Default
+            None: start a Ray for this run on this machine.
+        max_restarts: How many lost actors are replaced in a run before it ends with an error, at least 0.
+            Default 10.
+        checkpoint_every: Number of rounds between checkpoints, at least 1. Default 10.
+        keep_checkpoints: Number of latest checkpoints that are kept, at least 1. Default 3.
     """
 
     execution: str = "ray"
@@ -129,8 +176,27 @@ SECTIONS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: a method with its arguments on a data set, a split, a model and a federation, with one
-    seed.
+    """One run: one method with its arguments, on one data set, split, model and federation, with one seed.
+
+    Attributes:
+        method: Name of the method. `raffed methods` lists the names.
+        args: The method's arguments by name. `raffed methods NAME` lists them. Default: the method's own
+            defaults.
+        data: The data, and how they are divided among clients.
+        model: The neural network.
+        local: How clients train.
+        federation: Rounds, participation and evaluation.
+        numerics: Precision, and whether clients are stacked.
+        faults: Planned faults. Default: none.
+        privacy: Differential privacy and masks. Default: neither.
+        runtime: Where and how the run is executed.
+        seed: Seed of every random choice of the run, in [0, 2^31). Default 0.
+
+    Raises:
+        UsageError: A field has a wrong type, a value outside its range, or two fields contradict each other.
+
+    Example:
+        RunConfig(method="fedprox", args={"mu": 0.01}, federation=Federation(rounds=50))
     """
 
     method: str = "fedavg"
@@ -169,12 +235,18 @@ class RunConfig:
         return dataclasses.asdict(self)
 
     def canonical(self) -> RunConfig:
-        """The same with one spelling of every number: an int given for a float is that float."""
+        """Return the same configuration with one spelling of every number.
+
+        An int that was given for a float becomes that float.
+        """
         return RunConfig.from_dict(self.as_dict())
 
     def identity(self) -> str:
-        """SHA-256 of everything that decides the result: two runs with one identity have the same bits on
-        one kind of machine.
+        """Return the SHA-256 of all settings that determine the result.
+
+        Two runs with the same identity have the same result, bit for bit, on the same kind of machine.
+        Settings that were added later are left out while they have their default, so that the identities of
+        older runs stay valid.
         """
         parts = self.canonical().as_dict()
         del parts["runtime"], parts["data"]["root"], parts["data"]["download"]
@@ -188,9 +260,7 @@ class RunConfig:
         for section, name in (
             (section, name) for section, names in omitted_when_default.items() for name in names
         ):
-            if not parts[section][
-                name
-            ]:  # these are omitted_when_default than the identities of runs without them
+            if not parts[section][name]:  # keeps the identities of runs that are older than these settings
                 del parts[section][name]
         for section, usual in (("numerics", Numerics()), ("faults", Faults()), ("privacy", Privacy())):
             if parts[section] == dataclasses.asdict(usual):
@@ -199,7 +269,18 @@ class RunConfig:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> RunConfig:
-        """From nested mappings (a TOML file, run.json); unknown keys are errors that list the nearest."""
+        """Make a configuration from nested mappings, as read from a TOML file or from run.json.
+
+        Args:
+            values: Field or section name → value. Everything that is not given has its default.
+
+        Returns:
+            The validated configuration.
+
+        Raises:
+            UnknownNameError: A key is unknown. The message lists the nearest keys.
+            UsageError: A key stands in the wrong section, or a value is invalid.
+        """
         parts: dict[str, Any] = {}
         _known("", values, [f.name for f in dataclasses.fields(RunConfig)])
         for name, value in values.items():
@@ -238,7 +319,7 @@ def _section(name: str, kind: type[Any], value: Any) -> Any:
 
 
 def _typed(name: str, value: Any, annotation: Any) -> Any:
-    """`value` as the annotated type (an int is a float; nothing else is converted)."""
+    """Return `value` if it has the annotated type. An int for a float is converted, and nothing else."""
     text = annotation if isinstance(annotation, str) else annotation.__name__
     kinds = [part.strip() for part in text.split("|")]
     if value is None and "None" in kinds:
@@ -259,7 +340,7 @@ def _typed(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _check_types(config: RunConfig) -> None:
-    """Every field of every section is of its type: ranges are compared next."""
+    """Check the type of every field of every section. Ranges are checked afterwards."""
     for field_ in dataclasses.fields(config):
         value = getattr(config, field_.name)
         if field_.name in SECTIONS:

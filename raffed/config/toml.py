@@ -1,4 +1,4 @@
-"""Run configurations in TOML files."""
+"""Reading run configurations from TOML files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from raffed.errors import UsageError
 
-MARKS = (  # UTF-32's begins like UTF-16's
+MARKS = (  # The marks of UTF-32 come first, because they begin like those of UTF-16.
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -18,14 +18,23 @@ MARKS = (  # UTF-32's begins like UTF-16's
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a UsageError names the file and the line of a mistake.
+    """Read the tables of a TOML file.
 
-    TOML is UTF-8. A byte order mark, which editors under Windows put before it, is passed over, and tells
-    UTF-16 and UTF-32.
+    TOML is encoded in UTF-8. Editors on Windows put a byte order mark before the text. It is skipped, and it
+    also identifies files in UTF-16 and UTF-32, which are read too.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Name → value, with a nested mapping for every table.
+
+    Raises:
+        UsageError: The file cannot be read or is not valid TOML. The message names the file and the line.
     """
     try:
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # the latter for a path with a NUL
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: cannot be read ({why}); give the path of a TOML file") from error
     encoding = next((name for mark, name in MARKS if content.startswith(mark)), "utf-8")
@@ -41,7 +50,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """The tables of a TOML text; a UsageError names `where` it stands and the line of a mistake."""
+    """Read the tables of a TOML text.
+
+    Args:
+        text: The text.
+        where: Where the text came from, for the message.
+
+    Returns:
+        Name → value, with a nested mapping for every table.
+
+    Raises:
+        UsageError: The text is not valid TOML. The message names `where` and the line.
+    """
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10

@@ -1,4 +1,4 @@
-"""How clients train: the part of a run's configuration that the kernel knows. Imports nothing."""
+"""How clients train: the part of a run's configuration that raffed.core uses. This module imports nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Local:
-    """How clients train (the run's configuration; a method's passes may override momentum, decay and epochs).
+    """How every client trains in a round, by SGD with momentum.
 
-    lr: η. warmup_rounds r: η·min((t+1)/r, 1), 0 for none. weight_decay is added to the gradient. clip_norm:
-    global gradient norm, None for none. An epoch has ⌈n/B⌉ batches, the last one short; with drop_last ⌊n/B⌋
-    (a client with fewer than B samples has one batch). steps = max(int(epochs · batches per epoch),
-    min_steps).
+    A method's passes may override momentum, weight decay and epochs. The number of local steps is
+    max(int(epochs · batches per epoch), min_steps). An epoch has ⌈n/B⌉ batches for n samples, and the last
+    batch may be short.
+
+    Attributes:
+        lr: Learning rate η, in [0, 1000].
+        momentum: Momentum ρ of SGD, in [0, 0.9999]. The velocity is zero at the start of every training
+            phase.
+        weight_decay: Factor of the weights that is added to the gradient, in [0, 10].
+        batch_size: Samples B in a mini-batch, at least 1.
+        epochs: Passes over the client's training samples in a round, in (0, 10000]. Fractions are allowed.
+        drop_last: Whether the short last batch of an epoch is left out, so that an epoch has ⌊n/B⌋ batches. A
+            client with fewer than B samples still has one batch. Default False.
+        min_steps: Minimum number of local steps per client and round, at least 1.
+        clip_norm: Largest global norm of a gradient, in (0, 1e9]. Longer gradients are scaled down to it.
+            Default None: no clipping.
+        warmup_rounds: Number r of rounds over which the learning rate rises as η · min((t + 1)/r, 1), with t
+            counted from 0. Default 0: no warm-up.
     """
 
     lr: float = 0.03
@@ -26,14 +40,22 @@ class Local:
     warmup_rounds: int = 0
 
     def warmth(self, round: int) -> float:
-        """The share of the rate that a round has while it warms up: (round + 1)/warmup_rounds, at most 1."""
+        """Return the fraction of the learning rate that is used in a round, counted from 0; at most 1.
+
+        During warm-up it is (round + 1) / warmup_rounds.
+        """
         return min((round + 1) / self.warmup_rounds, 1.0) if self.warmup_rounds else 1.0
 
     def rate(self, round: int) -> float:
         return self.lr * self.warmth(round)
 
     def steps(self, n: int, epochs: float | None = None) -> int:
-        """Local steps of a client with n training samples."""
+        """Return the number of local steps of a client.
+
+        Args:
+            n: Training samples of the client.
+            epochs: Passes over these samples, or None for the run's `epochs`.
+        """
         per_epoch = (
             n // self.batch_size if self.drop_last and n >= self.batch_size else -(-n // self.batch_size)
         )

@@ -1,4 +1,7 @@
-"""What a client knows during a round, and one forward pass. Ingredients see these two and nothing else."""
+"""What an ingredient can know: a client's round, a forward pass, and the server's side of a round.
+
+Ingredients see these records and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,18 @@ NOTHING = Params({})
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A forward pass on a batch: inputs x, labels y [B], features z [B, D] (input of the head), logits [B,
-    C]; `w` live.
+    """One forward pass on a batch of B samples, as a term of the loss sees it.
 
-        `own`: the companion's live parameters. `through(w)`: (logits, z) of the same batch under other
-        weights, with gradient, in the same mode and with the same dropout; it leaves no trace in BatchNorm's
-        statistics nor in a random stream.
+    Attributes:
+        x: Inputs [B, ...].
+        y: Labels [B], int64.
+        z: Features [B, D], the input of the head.
+        logits: Logits [B, C] over all C classes.
+        w: The parameters that are being trained, with gradient history.
+        own: The live parameters of the companion (`Personal.companion`). Empty if there is no companion.
+        through: Function from parameters to (logits, z) of the same batch under these parameters, with
+            gradient. It runs in the same mode and with the same dropout. It changes neither BatchNorm's
+            statistics nor a random stream.
     """
 
     x: Tensor
@@ -39,7 +48,13 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class ClientData:
-    """A client's training part on its device: x [n, ...] prepared, y [n] int64, class_counts [C] int64."""
+    """A client's training samples, on the device on which the client trains.
+
+    Attributes:
+        x: Prepared inputs [n, ...].
+        y: Labels [n], int64.
+        class_counts: Number of samples of each class [C], int64.
+    """
 
     x: Tensor
     y: Tensor
@@ -52,16 +67,35 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Context:
-    """What client `client` knows in round `round`.
+    """What one client knows in one round, as one of its ingredients sees it.
 
-    `initial`: the run's initial model, which every client can derive; `start`: the model as downloaded and
-    joined with the client's own layers; `state`: the same after training; `private`: the result of private
-    training; `own`: the companion after shared training; `carried`: what the method's local solver ended
-    with; `mine`, `server`: this ingredient's own memory and the server's message to it, nobody else's;
-    `lr_sum` = Σ_j η_j over the shared steps as used, `steps` their number, `usual_steps` that of a client
-    with the mean number of samples; `momentum` and `weight_decay`: those of the first pass; `warmth`: the
-    share of its rate that this round has (Local.warmth); `drawn`: this term's random numbers for this step;
-    `noted`: after training, the sum over the steps of what this term noted, None where it notes nothing.
+    An ingredient gets its own memory and its own message from the server, and nobody else's.
+
+    Attributes:
+        spec: Sizes of the model and of the federation.
+        run_seed: Seed of the run.
+        round: Number of the round, counted from 0.
+        client: Number of the client, counted from 0.
+        class_counts: The client's training samples of each class [C], int64.
+        initial: The run's initial model, which every client can derive from the seed.
+        start: The model as downloaded, joined with the client's own layers.
+        state: The model after shared training. Before that it equals `start`.
+        net: Function from (model, inputs [B, ...]) to (logits [B, C], features [B, D]), without gradient.
+        features: Function from a model to batches (z [B, D], y [B]) of the client's training samples.
+        reestimate: Function from a model to the same model with BatchNorm statistics of the client's data.
+        mine: The memory of this ingredient on this client.
+        server: The message of this ingredient from the server.
+        private: The model after private training, or None if there was none.
+        own: The companion after shared training.
+        carried: What the method's local solver ended with.
+        steps: Number of steps of shared training.
+        usual_steps: Number of such steps of a client with the mean number of samples.
+        lr_sum: Sum of the learning rates over these steps, as they were used.
+        momentum: Momentum of the first pass.
+        weight_decay: Weight decay of the first pass.
+        warmth: Fraction of the learning rate that this round uses (`Local.warmth`).
+        drawn: Random numbers of this term for this step (`Term.draw`).
+        noted: Sum over the steps of what this term noted (`Term.note`), or None if it notes nothing.
     """
 
     spec: Spec
@@ -98,12 +132,15 @@ class Context:
         return self.state.w
 
     def ce(self, f: Forward) -> Tensor:
-        """Plain cross-entropy over all C classes, mean over the batch."""
+        """Return the cross-entropy over all C classes, as the mean over the batch."""
         return cross_entropy(f.logits, f.y)
 
     def chosen(self, share: float, purpose: seeds.Purpose) -> bool:
-        """Whether this client is among the fixed random round(share · N) clients of a purpose, drawn once
-        per run.
+        """Return whether this client is one of a fixed random set of clients, drawn once per run.
+
+        Args:
+            share: Fraction of clients in the set, in [0, 1]. The set has round(share · N) clients.
+            purpose: Which random stream draws the set.
         """
         count = round(share * self.spec.num_clients)
         order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(
@@ -112,8 +149,12 @@ class Context:
         return bool(self.client in order[:count])
 
     def replace(self, **changes: Any) -> Context:
-        """A copy with some fields replaced, several times a client's round: so not by __init__, field by
-        field.
+        """Return a copy with some fields replaced.
+
+        It is called several times in each client's round, so for speed it does not go through `__init__`.
+
+        Raises:
+            TypeError: A name in `changes` is not a field.
         """
         if not changes.keys() <= _FIELDS:
             raise TypeError(f"Context has no field {', '.join(sorted(changes.keys() - _FIELDS))}")
@@ -127,12 +168,21 @@ _FIELDS = {field.name for field in fields(Context)}
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """What the server knows when it makes w^{t+1} of round `round`: `count` participants, their `samples`
-    (training samples together), and what each slot `received`.
+    """What the server knows when it makes the model w^{t+1} at the end of a round.
 
-    b: the mean of BatchNorm's statistics; `net(state, x)`: (logits, z) in evaluation mode with gradient;
-    public [n, ...], labelled (x [m, ...], y [m] int64): prepared images that the server's rule asked for
-    (ServerRule.required_data).
+    Attributes:
+        spec: Sizes of the model and of the federation.
+        round: Number of the round, counted from 0.
+        count: Number of participants whose uploads count.
+        samples: Their training samples, all together.
+        received: Slot → what the participants sent for the ingredient in that slot.
+        run_seed: Seed of the run.
+        b: Mean of the uploaded BatchNorm statistics.
+        net: Function from (model, inputs [B, ...]) to (logits [B, C], features [B, D]), in evaluation mode
+            and with gradient.
+        public: Prepared images [n, ...] without labels, if the server's rule asked for them
+            (`ServerRule.required_data`).
+        labelled: Prepared images [m, ...] and their labels [m] int64, if the rule asked for them.
     """
 
     spec: Spec
@@ -149,20 +199,35 @@ class ServerContext:
 
 @dataclass(frozen=True)
 class Spec:
-    """What an ingredient may know of the model and the federation."""
+    """What an ingredient may know about the model and the federation.
+
+    Attributes:
+        num_classes: Number of classes C.
+        feature_dim: Length D of a feature vector.
+        num_clients: Number of clients N.
+        expected_visits: How often a client is expected to take part in the whole run: int(Q·T), at least 1.
+        rounds: Number of rounds T of the whole run.
+        samples: Training samples of all clients together.
+        turn: Number of rounds in which every stage is visited once: the number of stages if these take turns,
+            otherwise 1.
+    """
 
     num_classes: int
     feature_dim: int
     num_clients: int
-    expected_visits: int  # max(int(Q·T), 1): how often a client is expected to take part in the whole run
-    rounds: int = 1  # T, the rounds of the whole run
-    samples: int = 1  # training samples of all clients together
-    turn: int = 1  # rounds that visit every stage once: M where stages take turns, else 1
+    expected_visits: int  # max(int(Q·T), 1)
+    rounds: int = 1  # T
+    samples: int = 1  # of all clients together
+    turn: int = 1  # the number of stages if these take turns, otherwise 1
 
 
 class Received(Record):
-    """What the server got for one ingredient in one round: a sum of Summable Wires, or each Wire in
-    client order.
+    """What the server received for one ingredient in one round.
+
+    Attributes:
+        count: Number of clients that sent a message.
+        sum: The sum of the messages, if they are `Summable`.
+        each: The messages in client order, if they are not.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""What to do about a training that has diverged, by the arguments of the method that was used."""
+"""Advice for a training that has diverged, based on the arguments of the method that was used."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from raffed.errors import NumericsError
 
 @contextlib.contextmanager
 def explained(m: Method) -> Iterator[None]:
-    """In the body, an error of numbers that have become too large also names the method's own
-    coefficients.
-    """
+    """Add the method's own coefficients to the message of a NumericsError that is raised in the body."""
     try:
         yield
     except NumericsError as error:

@@ -1,5 +1,6 @@
-"""Small named losses and dense helpers. All run under vmap: no branch, index or shape depends on a
-tensor's value.
+"""Small named losses and dense helper functions.
+
+All of them run under vmap: no branch, index or shape depends on a tensor's value.
 """
 
 from __future__ import annotations
@@ -13,23 +14,34 @@ from raffed.core.params import Params
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """−(1/B) Σ_i log softmax(logits_i)[y_i]; logits [B, C], y [B] int64; nats. Of k clients [k], from [k,
-    B, C] and [k, B].
+    """Return the cross-entropy −(1/B) Σ_i log softmax(logits_i)[y_i] in nats.
+
+    Args:
+        logits: Logits [B, C], or [k, B, C] of k clients.
+        y: Labels [B] or [k, B], int64.
+
+    Returns:
+        A tensor without dimensions, or [k] with one value for each client.
     """
     if logits.dim() == 3 or _is_stacked(
         logits
-    ):  # under vmap torch's own would run as a Python decomposition, and import sympy
+    ):  # under vmap, torch's own would run as a Python decomposition and import sympy
         return mean_nll(F.log_softmax(logits, -1), y)
     return F.cross_entropy(logits, y)
 
 
 def mean_nll(scores: Tensor, y: Tensor) -> Tensor:
-    """−(1/B) Σ_i scores_i[y_i] of log-probabilities [..., B, C] and labels [..., B], one number a batch."""
+    """Return −(1/B) Σ_i scores_i[y_i], one number per batch.
+
+    Args:
+        scores: Log-probabilities [..., B, C].
+        y: Labels [..., B].
+    """
     return -scores.gather(-1, y[..., None]).squeeze(-1).mean(-1)
 
 
 def _is_stacked(x: Tensor) -> bool:
-    """Whether vmap holds this tensor, under whatever transforms."""
+    """Return whether vmap wraps this tensor, possibly below other transforms."""
     while _functorch.is_functorch_wrapped_tensor(x):
         if _functorch.is_batchedtensor(x):
             return True
@@ -38,25 +50,32 @@ def _is_stacked(x: Tensor) -> bool:
 
 
 def one_hot(y: Tensor, classes: int) -> Tensor:
-    """[B] int64 → [B, C] float32. A comparison: `F.one_hot` looks at values and fails under vmap."""
+    """Return labels [B] int64 as [B, C] float32.
+
+    It compares, because `F.one_hot` looks at values and therefore fails under vmap.
+    """
     return (y[:, None] == torch.arange(classes, device=y.device)).to(torch.float32)
 
 
 def smooth_pull(a: Params, b: Params) -> Tensor:
-    """Mean over tensors of the element-wise mean of smooth-L1(a − b), a 0-d tensor.
+    """Return the mean over tensors of the element-wise mean of smooth-L1(a − b), a tensor without dimensions.
 
-    MAP's released code has it in place of ½‖a − b‖²: its gradient is (a − b)/(numel · #tensors), 10² to 10⁷
-    times weaker.
+    MAP's released code uses it in place of ½‖a − b‖². Its gradient is (a − b)/(numel · number of tensors),
+    which is 10² to 10⁷ times weaker.
     """
     return torch.stack([F.smooth_l1_loss(a[name], b[name]) for name in a.names]).mean()
 
 
 def mmd(h: Tensor, g: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy of two samples [B, D] with five Gaussian bands  (docs/papers/map.md
-    §2.2, eq. 12).
+    """Return the squared maximum mean discrepancy of two samples, with five Gaussian kernels.
 
-        D_ij = ‖Z_i − Z_j‖² over Z = [h; g]; s = mean off-diagonal D, detached; bands s/4, s/2, s, 2s, 4s; the
-        biased V-statistic mean(K_hh + K_gg − K_hg − K_gh).
+    Source: docs/papers/map.md §2.2, eq. 12. With Z = [h; g], D_ij = ‖Z_i − Z_j‖² and s the mean of D off the
+    diagonal, detached, the bandwidths are s/4, s/2, s, 2s and 4s. The result is the biased V-statistic
+    mean(K_hh + K_gg − K_hg − K_gh).
+
+    Args:
+        h: First sample [B, D].
+        g: Second sample [B, D].
     """
     between = _square_distances(torch.cat([h, g]))
     rows = between.shape[0]
@@ -68,9 +87,9 @@ def mmd(h: Tensor, g: Tensor) -> Tensor:
 
 
 def _square_distances(z: Tensor) -> Tensor:
-    """‖z_i − z_j‖² [n, n] of rows [n, D] as |z_i|² + |z_j|² − 2 z_i·z_j, which needs no [n, n, D].
+    """Return ‖z_i − z_j‖² [n, n] of rows [n, D] as |z_i|² + |z_j|² − 2 z_i·z_j, which needs no [n, n, D].
 
-    Rows are centred first: a common offset, which no distance depends on, would cost digits.
+    Rows are centred first. No distance depends on a common offset, but it would cost digits.
     """
     centred = z - z.detach().mean(0)
     products = centred @ centred.T
@@ -79,12 +98,16 @@ def _square_distances(z: Tensor) -> Tensor:
 
 
 def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
-    """‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ): what τ steps with momentum ρ and a constant gradient g add up to,
-    in η·g.
+    """Return ‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ), the effective number of steps under momentum.
 
-        τ where ρ = 0. The velocity is empty at the start, without dampening and Nesterov
-        (docs/papers/baselines.md, FedNova). pull: ημ of a quadratic (μ/2) ‖w − w^t‖² whose gradient passes
-        through the velocity; the steps are counted out then.
+    It is what τ steps with momentum ρ and a constant gradient g add up to, in units of η·g. The velocity is
+    zero at the start, without dampening and Nesterov. Source: docs/papers/baselines.md, FedNova.
+
+    Args:
+        steps: Number of steps τ.
+        momentum: Momentum ρ. With ρ = 0 the result is τ.
+        pull: ημ of a quadratic term (μ/2) ‖w − w^t‖² whose gradient passes through the velocity. If it is not
+            0, the steps are simulated one by one.
     """
     if pull:
         gone = velocity = 0.0
@@ -98,5 +121,5 @@ def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
 
 
 def distance(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean distances [B, C] of rows a [B, D] and b [C, D], with a finite gradient at 0."""
+    """Return Euclidean distances [B, C] of rows a [B, D] and b [C, D], with a finite gradient at 0."""
     return ((a[:, None, :] - b[None, :, :]).square().sum(-1) + 1e-12).sqrt()

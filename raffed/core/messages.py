@@ -1,9 +1,8 @@
-"""What crosses between client and server, and what never does  (docs/design.md §9; the golden wire table
-lists the fields).
+"""What crosses between client and server, and what never does.
 
-A client keeps a `ClientState`; it receives a `Broadcast` and answers an `Upload`. Only `Wire`s fit into the
-latter two, and a `Private` refuses to be pickled, which is how Ray moves objects: private state cannot leave
-by accident.
+A client keeps a `ClientState`. It receives a `Broadcast` and answers with an `Upload`. Only a `Wire` fits
+into the latter two. A `Private` record refuses to be pickled, which is how Ray moves objects, so private
+state cannot leave by accident. See docs/design.md §9. The golden wire table lists the fields of all messages.
 """
 
 from __future__ import annotations
@@ -19,37 +18,49 @@ from raffed.errors import BoundaryError
 
 
 class Wire(Record):
-    """May cross the line, in either direction: named fields of tensors, points, numbers, text and other
-    Wires.
+    """A record that may cross between client and server, in either direction.
+
+    Its fields are tensors, points, numbers, text or other Wires.
+
+    Attributes:
+        labels: Names of fields that identify the message and are not counted as sent.
+
+    Raises:
+        BoundaryError: A field holds something else, or a tensor with gradient history.
     """
 
-    labels: ClassVar[tuple[str, ...]] = ()  # fields that name the message and are not counted as payload
+    labels: ClassVar[tuple[str, ...]] = ()  # fields that are not counted as sent
 
     def __post_init__(self) -> None:
         for name in self._names:
             value = getattr(self, name)
             if type(value) not in _PLAIN and not (
                 type(value) is Params and not value.requires_grad
-            ):  # most are, every round
+            ):  # a quick test, because most fields pass it in every round
                 _refuse(self, name, value)
 
     def numbers(self) -> dict[str, int]:
-        """Field path → how many numbers it sends."""
+        """Return how many numbers each field sends, by the path of the field."""
         return dict(_numbers("", self))
 
     def nbytes(self) -> int:
-        """Bytes on the wire: 4 for a number (float32, counts), 1 for a flag."""
+        """Return the number of bytes that are sent: 4 for a number (float32 or a count), 1 for a flag."""
         return _nbytes(self)
 
 
 class Summable(Wire):
-    """A Wire of which the server needs only the sum over clients; actors add theirs up before they answer.
+    """A `Wire` of which the server needs only the sum over clients.
 
-    `fraction_bits`: floats are added as integer multiples of 2^-fraction_bits within ±2^(62 - fraction_bits);
-    44 holds weights to beyond float32's last bit, sums over many samples want a wider range. `rows`: a field
-    [C] that is 0 for the classes of which this client says nothing; of every field only the rows of the
-    others are counted as sent, which is what a message of rows and class ids takes. Sums have all C rows, and
-    so have masked messages, which are counted alike.
+    Actors add up their clients' messages before they answer.
+
+    Attributes:
+        fraction_bits: Floats are added as integer multiples of 2^-fraction_bits, within ±2^(62 -
+            fraction_bits). The default 44 holds weights to beyond float32's last bit. Sums over many samples
+            need a wider range.
+        rows: Name of a field [C] that is 0 for the classes about which this client says nothing, or "". If it
+            is set, only the rows of the other classes are counted as sent in every field, which is what a
+            message of rows and class numbers takes. Sums have all C rows. So have masked messages, which are
+            nevertheless counted in the same way.
     """
 
     fraction_bits: ClassVar[int] = 44
@@ -57,7 +68,11 @@ class Summable(Wire):
 
 
 class Private(Record):
-    """Stays on the side that holds it. Pickling, copying by `copy`, and sending through Ray raise."""
+    """A record that stays on the side that holds it.
+
+    Raises:
+        BoundaryError: It was about to be pickled, copied with `copy`, or sent through Ray.
+    """
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise BoundaryError(
@@ -67,7 +82,7 @@ class Private(Record):
 
 
 class Broadcast(Wire):
-    """Server → client: the shared weights, the shared buffers, and each ingredient's message."""
+    """What the server sends: the shared weights, the shared buffers, and the message of each ingredient."""
 
     labels = ("round",)
 
@@ -78,8 +93,9 @@ class Broadcast(Wire):
 
 
 class Upload(Wire):
-    """Client → server: the shared names only. `n` (training samples) is None where the mean does not use
-    it.
+    """What a client sends: only the shared weights and buffers, and the message of each ingredient.
+
+    `n` is the number of training samples. It is None if the mean does not use it.
     """
 
     n: int | None
@@ -88,16 +104,14 @@ class Upload(Wire):
     slots: dict[str, Wire]
 
     def nbytes(self) -> int:
-        """As of any Wire, field by field, for every client of every round."""
+        """Return the same as `Wire.nbytes`, but faster: it is called for every client in every round."""
         return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(
             one.nbytes() for one in self.slots.values()
         )
 
 
 class ClientState(Private, stored="Vault"):
-    """What a client keeps between rounds: its personal layers v, its local buffers b, every ingredient's
-    memory.
-    """
+    """What a client keeps between rounds: own layers v, own buffers b, and ingredients' memories."""
 
     v: Params
     b: Params
@@ -105,12 +119,15 @@ class ClientState(Private, stored="Vault"):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to keep (FedAvg)."""
+        """Whether there is nothing to keep, as in FedAvg."""
         return not (len(self.v) or len(self.b) or self.slots)
 
 
 class ServerState(Private, stored="Server"):
-    """What the server keeps: its Wires are broadcast, its Privates (moments, FedDyn's h) are not."""
+    """What the server keeps between rounds.
+
+    Its Wires are broadcast. Its Private records, such as moments and FedDyn's h, are not.
+    """
 
     round: int
     w: Params
@@ -159,11 +176,11 @@ def _payload(value: Record) -> dict[str, Any]:
     told = int(torch.count_nonzero(getattr(value, value.rows)))
     return {
         name: each[:told] for name, each in fields.items()
-    }  # which rows they are does not change how many numbers
+    }  # the count does not depend on which rows are sent
 
 
 def count(value: Any) -> int:
-    """How many numbers a record, a point or a tensor holds."""
+    """Return how many numbers a record, a point or a tensor holds."""
     return sum(number for _, number in _numbers("", value))
 
 

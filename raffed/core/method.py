@@ -1,8 +1,9 @@
-"""A federated-learning algorithm as a recipe: a frozen record of named slots filled with ingredients
-(docs/design.md §9).
+"""A federated-learning algorithm as plain data: named slots filled with ingredients.
 
-Hooks are named after lines of the papers' algorithm boxes. What runs inside the training loop (`loss`,
-`logits`, `gradient`, `private_loss`) is a dense function of tensors, so that the same line runs for one
+See docs/design.md §9.
+
+Hooks of ingredients are named after lines of the papers' algorithm boxes. What runs inside the training loop
+(`loss`, `logits`, `gradient`, `private_loss`) is a dense function of tensors. Then the same line runs for one
 client and, under vmap, for many.
 """
 
@@ -20,7 +21,26 @@ from raffed.errors import UsageError
 
 @dataclass(frozen=True)
 class Method:
-    """A federated-learning algorithm as a recipe. Plain data: no tensor, no device, no Ray."""
+    """A federated-learning algorithm as plain data: it holds no tensor and knows no device and no Ray.
+
+    Attributes:
+        name: Name of the method, as in messages and metric rows.
+        terms: Terms that are added to the cross-entropy of the shared objective.
+        head: A change of the logits before the loss, or None.
+        correction: A change of the gradient before each step, or None.
+        solver: A rule that trains in place of SGD, or None for SGD.
+        message: An ingredient that only sends something, in addition to the trained weights or instead of
+            them. It does not change the objective. Default None.
+        split: Which parameters and BatchNorm statistics stay with the client. Default: all are shared.
+        passes: The passes of shared training in a round, in order.
+        personal: How the client's own model is made, or None if the trained model is evaluated instead.
+        mean: The weights with which uploads are averaged.
+        server: How the server makes its next model from the mean.
+        strengths: (argument, value) of coefficients that should be smaller if training diverges.
+
+    Raises:
+        UsageError: The ingredients do not fit together.
+    """
 
     name: str
     terms: tuple[Term, ...] = ()
@@ -28,7 +48,7 @@ class Method:
     correction: Correction | None = None
     solver: LocalSolver | None = None  # None: SGD
     message: Ingredient | None = (
-        None  # what is sent besides or in place of the trained weights; no part of the objective
+        None  # sends something in addition to the trained weights, or instead of them
     )
     split: ParameterSplit = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
@@ -37,7 +57,7 @@ class Method:
     server: ServerRule = field(default_factory=Assign)
     strengths: tuple[tuple[str, float], ...] = field(
         default=(), compare=False
-    )  # to be smaller where training diverges
+    )  # coefficients to lower if training diverges
 
     def __post_init__(self) -> None:
         names = [type(t).__name__ for t in self.terms]
@@ -62,21 +82,22 @@ class Method:
 
     @property
     def has_global(self) -> bool:
-        """Whether the server holds a whole model; without one there is no accuracy on the global test set."""
+        """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
         return self.split.personal == "none"
 
     @cached_property
     def keeps_state(self) -> bool:
-        """Whether clients keep anything between rounds: own layers, own buffers, or an ingredient's
-        memory.
-        """
+        """Whether clients keep own layers, own buffers, or the memory of an ingredient between rounds."""
         own = self.split.personal != "none" or self.split.buffers == "local"
         return own or any(
             type(one).client_init is not Ingredient.client_init for _, one in self.ingredients()
         )
 
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
-        """(slot name, ingredient); the slot name is the key of its memory and messages everywhere."""
+        """Return all ingredients as (slot name, ingredient).
+
+        The slot name is the key of an ingredient's memory and messages everywhere.
+        """
         return self._ingredients
 
     @cached_property

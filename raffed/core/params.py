@@ -1,5 +1,6 @@
-"""`Params`, a point in weight space, and `State`, a whole model: the vector arithmetic of the papers'
-equations.
+"""The vector arithmetic of the papers' equations.
+
+`Params` is a point in weight space, and `State` is a whole model.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.record import Record, fields_of
 
-_ALIGN = (
-    16  # floats: every tensor of a flat buffer starts on a 64-byte boundary, where CPU kernels are fastest
-)
+_ALIGN = 16  # floats; tensors start on 64-byte boundaries, where CPU kernels are fastest
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named tensor lies in one flat float32 buffer. Gaps between tensors hold zeros."""
+    """Where each named tensor lies in one flat float32 buffer. Gaps between tensors hold zeros.
+
+    Attributes:
+        names: Names of the tensors, in order.
+        shapes: Their shapes, in the same order.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -42,7 +46,7 @@ class Layout:
 
     @cached_property
     def numel(self) -> int:
-        """How many numbers, gaps not counted."""
+        """How many numbers the tensors have together, without gaps."""
         return sum(self.counts)
 
     @cached_property
@@ -55,20 +59,27 @@ class Layout:
 
     @cached_property
     def size(self) -> int:
-        """Length of the flat buffer, gaps included."""
+        """Length of the flat buffer, with gaps."""
         return self.offsets[-1] + -(-self.counts[-1] // _ALIGN) * _ALIGN if self.names else 0
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """The named tensors as views of `flat` [size]."""
+        """Return the named tensors as views of `flat` [size]."""
         where = zip(self.names, self.shapes, self.counts, self.offsets, strict=True)
         return {name: flat[at : at + count].view(shape) for name, shape, count, at in where}
 
 
 class Params:
-    """Name → tensor, immutable, with `+ - * /`. Unequal names raise.
+    """An immutable point in weight space: a mapping from names to tensors, with `+ - * /`.
 
-    Two backings behave alike: one flat buffer (what travels and is remembered: one operation per equation)
-    and separate tensors (what is being trained or stacked under vmap: autograd passes through).
+    There are two forms, which behave alike. One flat buffer is used for what is sent or remembered, and needs
+    one operation per equation. Separate tensors are used for what is being trained or stacked under vmap, so
+    that autograd passes through.
+
+    Args:
+        tensors: Name → tensor of any shape.
+
+    Raises:
+        ValueError: An operation was given two points with different names.
     """
 
     __slots__ = ("_flat", "_layout", "_tensors")
@@ -80,7 +91,12 @@ class Params:
 
     @classmethod
     def from_flat(cls, layout: Layout, flat: Tensor) -> Params:
-        """Wrap a flat buffer [layout.size] without copying; the caller gives it up."""
+        """Wrap a flat buffer without copying it. The caller must not use the buffer afterwards.
+
+        Args:
+            layout: Where each tensor lies in the buffer.
+            flat: The buffer [layout.size].
+        """
         if flat.shape != (layout.size,):
             raise ValueError(
                 f"Params: the buffer has {tuple(flat.shape)} numbers, the layout wants ({layout.size},)"
@@ -105,7 +121,7 @@ class Params:
 
     @property
     def flat(self) -> Tensor:
-        """The flat buffer [layout.size]; gathered from the tensors where there is none."""
+        """The flat buffer [layout.size]. It is put together from the tensors if there is none yet."""
         if self._flat is None:
             flat = torch.zeros(self.layout.size, dtype=self.dtype, device=self.device)
             for name, view in self.layout.views(flat).items():
@@ -133,7 +149,7 @@ class Params:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether any tensor of this point carries gradient history."""
+        """Whether any tensor of this point has gradient history."""
         if self._flat is not None:
             return self._flat.requires_grad
         return any(tensor.requires_grad for tensor in self.tensors.values())
@@ -147,7 +163,7 @@ class Params:
     def __len__(self) -> int:
         return len(self.names)
 
-    def __repr__(self) -> str:  # shapes only: private values never reach a log
+    def __repr__(self) -> str:  # only shapes, so that private values never reach a log
         return f"Params({', '.join(f'{n}{list(s)}' for n, s in zip(self.layout.names, self.layout.shapes, strict=True))})"  # noqa: E501
 
     @property
@@ -155,7 +171,7 @@ class Params:
         return self._layout.names if self._layout is not None else tuple(self.tensors)
 
     def numel(self) -> int:
-        """How many numbers this is (gaps of the buffer not counted)."""
+        """Return how many numbers this point has, without the gaps of its buffer."""
         return self.layout.numel
 
     def _map(self, op: Callable[[Tensor], Tensor]) -> Params:
@@ -191,40 +207,60 @@ class Params:
         return self._map(operator.neg)
 
     def where(self, condition: Tensor, other: Params) -> Params:
-        """self where the 0-d `condition` holds, else other; NaN in the part not taken does not matter."""
+        """Return this point if `condition` holds, and `other` if not.
+
+        Args:
+            condition: A boolean tensor without dimensions.
+            other: A point with the same names. NaN in the point that is not taken does not matter.
+        """
         return self._zip(other, lambda a, b: torch.where(condition, a, b))
 
     def zeros(self) -> Params:
         return self._map(torch.zeros_like)
 
     def sq_norm(self) -> Tensor:
-        """Σ of squares over all numbers, a 0-d tensor."""
+        """Return the sum of squares over all numbers, a tensor without dimensions."""
         if self._flat is not None:
             return self._flat.square().sum()
         return torch.stack([t.square().sum() for t in self.tensors.values()]).sum()
 
     def dot(self, other: Params) -> Tensor:
-        """Σ of products over all numbers, a 0-d tensor."""
+        """Return the sum of products over all numbers, a tensor without dimensions.
+
+        Args:
+            other: A point with the same names.
+        """
         products = self._zip(other, operator.mul)
         if products._flat is not None:
             return products._flat.sum()
         return torch.stack([t.sum() for t in products.tensors.values()]).sum()
 
     def clone(self) -> Params:
-        """An own copy in one flat buffer, without history."""
+        """Return an own copy in one flat buffer, without gradient history."""
         if not len(self):
             return self
         return Params.from_flat(self.layout, self.flat.detach().clone() if self.is_flat else self.flat)
 
     def only(self, names: Iterable[str]) -> Params:
-        """The part with these names, in this point's order; itself if that is everything."""
+        """Return the part with these names, in this point's order.
+
+        It is this point itself if that is everything.
+
+        Args:
+            names: Names to keep.
+        """
         wanted = set(names)
         if wanted >= set(self.names):
             return self
         return Params({n: t for n, t in self.tensors.items() if n in wanted}).clone()
 
     def joined(self, other: Params, order: Iterable[str]) -> Params:
-        """Both together, in the given order of names (other's value where both have one)."""
+        """Return this point and another one together.
+
+        Args:
+            other: The other point. Its value is used for a name that both have.
+            order: All names, in the order of the result.
+        """
         if not len(other):
             return self
         both = {**self.tensors, **other.tensors}
@@ -234,17 +270,20 @@ class Params:
         return self if self.device == device else Params.from_flat(self.layout, self.flat.to(device))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # One numpy buffer: Ray keeps it out of the pickle and every actor of a node reads it without a copy.
+        # Ray keeps one NumPy buffer out of the pickle, and every actor of a node reads it without a copy.
         return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """A record with its tensors on `device`; itself where that is the CPU, whose records never left it."""
+    """Return a record with its tensors on `device`.
+
+    If that is the CPU, the record itself is returned, because such a record has never left the CPU.
+    """
     return value if device.type == "cpu" else _moved(value, device)
 
 
 def brought_back(value: Any) -> Any:
-    """A record with its tensors on the CPU, where the server is."""
+    """Return a record with its tensors on the CPU, where the server is."""
     return _moved(value, torch.device("cpu"))
 
 
@@ -259,12 +298,14 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:
-    with warnings.catch_warnings():  # read-only memory of the object store; Params are never written to
+    with (
+        warnings.catch_warnings()
+    ):  # memory of the object store is read-only, and Params are never written to
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(np.asarray(array))
     if flat.data_ptr() % (
         4 * _ALIGN
-    ):  # out of the middle of a message; kernels may choose by alignment, and bits with them
+    ):  # memory from inside a message may be unaligned; kernels and thus bits may depend on that
         flat = flat.clone()
     return Params.from_flat(Layout(names, shapes), flat)
 
@@ -282,8 +323,11 @@ pytree.register_pytree_node(
 
 
 class State(Record):
-    """A whole model: trainable parameters `w` and floating-point buffers `b` (BatchNorm's running
-    statistics).
+    """A whole model.
+
+    Attributes:
+        w: The trainable parameters.
+        b: The floating-point buffers, which are BatchNorm's running statistics.
     """
 
     w: Params

@@ -1,6 +1,4 @@
-"""The parts of a network: which of its parameters stay with the client, and which of them a stretch of
-training moves.
-"""
+"""The parts of a network: which parameters stay with the client, and which ones a training phase changes."""
 
 from __future__ import annotations
 
@@ -14,10 +12,12 @@ TOP = ("head.", "body.projection.")
 
 
 def in_part(name: str, part: Part) -> bool:
-    """Whether a parameter belongs to a part of the network; names start with `body.` or `head.`.
+    """Return whether a parameter belongs to a part of the network.
 
-    top: the head and the projection before it, if there is one; base: all below, so the body if there is
-    none.
+    Args:
+        name: Name of the parameter, which starts with `body.` or `head.`.
+        part: "all", "body", "head", "top" (the head and the projection before it, if there is one), "base"
+            (everything below the top, which is the whole body if there is no projection), or "none".
     """
     if part in ("base", "top"):
         return name.startswith(TOP) == (part == "top")
@@ -26,10 +26,16 @@ def in_part(name: str, part: Part) -> bool:
 
 @dataclass(frozen=True)
 class ParameterSplit:
-    """Which parameters are personal (stay in the vault) and what becomes of BatchNorm's running statistics.
+    """Which parameters are personal, and what happens to BatchNorm's running statistics.
 
-    `buffers`: "average": sent and averaged like the weights; "local": kept by the client. Integer counters
-    are never sent.
+    Integer counters are never sent. `shared(w)` returns the parameters that are sent, and `own(w)` returns
+    those that stay.
+
+    Attributes:
+        personal: The part of the network that stays in the client state. Default "none": everything is
+            shared.
+        buffers: "average" (the default) means that BatchNorm's statistics are sent and averaged like the
+            weights. "local" means that the client keeps them.
     """
 
     personal: Part = "none"
@@ -49,10 +55,17 @@ SHARE_ALL = ParameterSplit()
 
 @dataclass(frozen=True)
 class Pass:
-    """One stretch of local training: what moves, for how long, with which solver (None: as the run says).
-    cross_entropy_only: by the cross-entropy alone, without terms and without the personal ingredient's
-    addition. keep_singleton_batch: whether a last batch of one sample is trained on; if not, a network with
-    BatchNorm leaves it out of its epochs, unless it is a client's only one.
+    """One pass of shared training: what is trained, for how long, and with which settings of SGD.
+
+    Attributes:
+        part: The part of the network that is trained. Default "all".
+        epochs: Passes over the client's samples. Default None: as the run says.
+        momentum: Momentum of SGD. Default None: as the run says.
+        weight_decay: Weight decay. Default None: as the run says.
+        cross_entropy_only: Whether the objective is the cross-entropy alone, without terms and without the
+            addition of the personal ingredient. Default False.
+        keep_singleton_batch: Whether a last batch of one sample is trained on. If not, a network with
+            BatchNorm leaves it out of its epochs, unless it is a client's only batch. Default True.
     """
 
     part: Part = "all"
@@ -65,12 +78,18 @@ class Pass:
 
 @dataclass(frozen=True)
 class Budget:
-    """Private training after the shared one: how long, what moves, and what it changes in the run's solver
-    (None: nothing).
+    """How long private training lasts, what it trains, and which settings of SGD it changes.
 
-        steps, or epochs over the client's data if given. lr: a rate of its own, not lr_scale times the
-        round's. shared_batches: the batches (and dropout, augmentation) of the first shared pass instead of
-        its own.
+    Attributes:
+        steps: Number of steps. It is not used if `epochs` is given.
+        lr_scale: Factor of the round's learning rate. Default 1.
+        momentum: Momentum of SGD. Default None: as the run says.
+        epochs: Passes over the client's samples. Default None: `steps` counts.
+        lr: Learning rate in place of the round's rate times `lr_scale`. Default None.
+        weight_decay: Weight decay. Default None: as the run says.
+        part: The part of the network that is trained. Default "all".
+        shared_batches: Whether the batches, dropout and augmentation of the first shared pass are used again,
+            instead of own random streams. Default False.
     """
 
     steps: int = 0

@@ -1,5 +1,6 @@
-"""Immutable records of tensors that torch.func can stack: the base of everything that ingredients
-remember or send.
+"""Immutable records of tensors that torch.func can stack.
+
+They are the base of everything that ingredients remember or send.
 """
 
 from __future__ import annotations
@@ -11,23 +12,29 @@ from torch.utils import _pytree as pytree
 from typing_extensions import Self, dataclass_transform
 
 REGISTRY: dict[str, type[Record]] = {}
-"""Every record class by its stored name: what a checkpoint may name when it is read (nothing is ever
-unpickled).
+"""Every record class by its stored name.
+
+A checkpoint can only refer to these classes when it is read. Nothing is ever unpickled.
 """
 
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """Each subclass is a frozen dataclass and a pytree node, so `vmap` and `grad` see the tensors inside.
+    """Base class of records. Each subclass is a frozen dataclass and a pytree node.
+
+    So `vmap` and `grad` see the tensors inside a record.
 
     A subclass has a stored name, by which a checkpoint refers to it. For raffed's own classes this is the
-    name of the class, or the name that it had when the first checkpoints were written (`class
-    ClientState(Private, stored="Vault")`), so that a class can be renamed without changing a file or a hash.
-    For classes of other packages it is `module:Class`, so that two packages can have a record of the same
-    name.
+    name of the class, or the name that it had when the first checkpoints were written, as in `class
+    ClientState(Private, stored="Vault")`. So a class can be renamed without changing a file or a hash. For
+    classes of other packages the stored name is `module:Class`, so that two packages can have a record of the
+    same name.
+
+    Raises:
+        TypeError: Another class is already stored under the name of a new subclass.
     """
 
-    _compare: ClassVar[bool] = False  # tensors have no single truth value; recipes (Ingredient) turn this on
+    _compare: ClassVar[bool] = False  # off, since tensors have no single truth value; ingredients turn it on
 
     _names: ClassVar[tuple[str, ...]] = ()
     _stored: ClassVar[str] = ""
@@ -41,7 +48,7 @@ class Record:
             return [getattr(value, name) for name in names], None
 
         def unflatten(children: Any, _: None) -> Any:
-            made = object.__new__(cls)  # not __init__: inside vmap the leaves may be placeholders
+            made = object.__new__(cls)  # without __init__, because inside vmap the leaves may be placeholders
             for name, child in zip(names, children, strict=True):
                 object.__setattr__(made, name, child)
             return made
@@ -60,17 +67,17 @@ class Record:
         REGISTRY[cls._stored] = cls
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields replaced."""
+        """Return a copy with some fields replaced."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
 
 def stored_name(kind: type[Record]) -> str:
-    """The name by which checkpoints refer to a record class."""
+    """Return the name by which checkpoints refer to a record class."""
     return kind._stored
 
 
 def fields_of(value: Record) -> dict[str, Any]:
-    """Field name → value, in the order of declaration."""
+    """Return the fields of a record by name, in the order of declaration."""
     return {name: getattr(value, name) for name in value._names}
 
 

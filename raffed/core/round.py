@@ -1,4 +1,4 @@
-"""The algorithm box that every method shares: one client's round, one server's round."""
+"""The steps that every method shares: one client's round, and one round of the server."""
 
 from __future__ import annotations
 
@@ -20,33 +20,40 @@ from raffed.core.training.sgd import Trained
 from raffed.core.training.task import Views
 
 EVAL_CHUNK = (
-    500  # samples per forward pass without gradient; fixed, so that the bits do not depend on the machine
+    500  # samples per forward pass without gradient; fixed, so that bits do not depend on the machine
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientModels:
-    """A client with its models. `trained`: its copy of the shared model; `views`: what its ingredients
-    know.
+    """A client with its models.
+
+    Attributes:
+        trained: Its copy of the shared model.
+        views: What each of its ingredients knows, by slot.
     """
 
     trained: State
     views: Views
 
     def personal_state(self, m: Method) -> State:
-        """The personalised model of this client after this round: the trained one where the method has no
-        other.
+        """Return the client's personalised model after this round.
+
+        It is the trained model if the method does not make another one.
         """
         return self.trained if m.personal is None else m.personal.model(self.views["personal"])
 
     def personal_logits(self, personal: Personal, x: Tensor) -> Tensor:
-        """Logits [B, C] of the personalised model after this round, also where it is more than one state."""
+        """Return logits [B, C] of the personalised model, which may consist of several models."""
         return personal.predict(x, self.views["personal"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRound(ClientModels):
-    """What a client's round leaves on its side, and the upload. `start`: the model before local training."""
+    """The result of a client's round: what stays on its side, and its upload.
+
+    `start` is the model before local training.
+    """
 
     upload: Upload
     vault: ClientState
@@ -63,14 +70,17 @@ def client_round(
     session: TrainingSession,
     client: int,
 ) -> ClientRound:
-    """w_i ← w^t; train; what to keep goes to the vault, what to send to the upload  (docs/design.md §9)."""
+    """Train one client for a round, starting from the server's model w^t (docs/design.md §9).
+
+    What the client keeps goes to its client state, and what it sends goes to the upload.
+    """
     return client_rounds(m, b, [Participant(client, vault, data)], session)[0]
 
 
 def client_rounds(
     m: Method, b: Broadcast, guests: Sequence[Participant], session: TrainingSession
 ) -> list[ClientRound]:
-    """The rounds of several clients, trained by `session.execute`: one after the other, or as one stack."""
+    """Train several clients for a round by `session.execute`, one after the other or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     contexts = [_begin(m, b, guest, session) for guest in guests]
     views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
@@ -100,10 +110,12 @@ def client_rounds(
 
 
 def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
-    """What a client keeps and what it sends; called without gradient."""
+    """Return what a client keeps and what it sends. It is called without gradient."""
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
     sent = m.split.shared(k.w)
-    sent = sent.clone() if m.keeps_state else sent  # an upload shares no storage with the vault
+    sent = (
+        sent.clone() if m.keeps_state else sent
+    )  # so that an upload shares no storage with the client state
     for slot, one in m.ingredients():
         sent = one.outgoing(sent, views[slot])
     local_buffers = m.split.buffers == "local"
@@ -129,11 +141,10 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
 
 
 def between_rounds(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> ClientModels:
-    """A client between rounds: the server's new model joined with what the client kept when it last took
-    part.
+    """Return a client's models between rounds.
 
-        Where its personalised model cannot be had from these alone (`Personal.between`), it is trained, and
-        nothing is kept.
+    The server's new model is joined with what the client kept when it last took part. If its personalised
+    model needs more than that (`Personal.between`), it is trained, and nothing of that training is kept.
     """
     if m.personal is not None and m.personal.between == "round":
         return client_round(m, b, guest.vault, guest.data, session, guest.client)
@@ -144,15 +155,16 @@ def between_rounds(m: Method, b: Broadcast, guest: Participant, session: Trainin
 
 
 def begun(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> tuple[Context, Views]:
-    """What a client knows as its round begins."""
+    """Return what a client and its ingredients know at the beginning of its round."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
     k = _begin(m, b, guest, session)
     return k, _views(m, b, guest.vault, k)
 
 
 def joined(m: Method, b: Broadcast, vault: ClientState | None, net: Network) -> State:
-    """The broadcast model completed by the client's own layers and buffers (the initial ones before its
-    first visit).
+    """Return the broadcast model completed by the client's own layers and buffers.
+
+    Before the client's first participation these are the initial ones.
     """
     w, buffers = b.w, b.b
     if m.split.personal != "none":
@@ -163,7 +175,7 @@ def joined(m: Method, b: Broadcast, vault: ClientState | None, net: Network) -> 
 
 
 def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
-    """The server before round 0."""
+    """Return the server's state before the first round."""
     w = m.split.shared(initial.w)
     slots: dict[str, Wire | Private] = {}
     for slot, one in m.ingredients():
@@ -177,7 +189,11 @@ def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
 
 
 def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: ServerContext) -> ServerState:
-    """w^{t+1} from the mean of the uploads, and every ingredient's server memory from what it received."""
+    """Return the server's state after a round.
+
+    The next weights w^{t+1} are made from the mean of the uploads. The server memory of every ingredient is
+    made from what it received.
+    """
     nothing = Received(0)
     slots: dict[str, Wire | Private | None] = {
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec)
@@ -194,8 +210,9 @@ def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: S
 
 
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
-    """What is evaluated as the global model: the broadcast, with the weights that the server's rule wants
-    scored.
+    """Return what is evaluated as the global model.
+
+    It is the broadcast, with the weights for evaluation that the server's rule chooses.
     """
     return s.replace(w=m.server.evaluation_weights(s.slots.get("server"), s.w)).broadcast()
 
@@ -229,7 +246,7 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
 
 
 def _views(m: Method, b: Broadcast, vault: ClientState | None, k: Context) -> Views:
-    """For every ingredient the context with its own memory and its own message, nobody else's."""
+    """Return, for every ingredient, the context with its own memory and message and nobody else's."""
     kept, device = vault.slots if vault else {}, k.w0.device
     return {
         slot: k.replace(

@@ -1,8 +1,8 @@
-"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client)
-(docs/design.md §2).
+"""Derived randomness: every draw has its own generator, made of (seed, purpose, round, client).
 
-No method changes another method's stream: the method is not part of the key, so with one seed all methods see
-the same split, the same participants and the same batches. The purposes are listed once, here.
+See docs/design.md §2. The method is not part of the key, so no method changes another method's random
+numbers. With one seed, all methods see the same split, the same participants and the same batches. All
+purposes are listed once, in this module.
 """
 
 from __future__ import annotations
@@ -43,16 +43,23 @@ PURPOSES: tuple[str, ...] = get_args(Purpose)
 
 
 def seed(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> int:
-    """A 63-bit seed for one purpose of one client in one round; `more` separates streams inside (a stage,
-    a step).
+    """Return a 63-bit seed for one purpose of one client in one round.
+
+    Args:
+        run: Seed of the run.
+        purpose: What the random numbers are for.
+        round: Number of the round, counted from 0.
+        client: Number of the client, counted from 0.
+        more: Further numbers that separate streams, such as a stage or a step.
     """
     key = struct.pack(f"<{3 + len(more)}q", run, round, client, *more) + purpose.encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
 
 def generator(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> torch.Generator:
-    """A CPU generator for `seed(...)`. Draws are made on the CPU on every device, so the bits do not
-    depend on it.
+    """Return a CPU generator for the same arguments as `seed`.
+
+    Numbers are drawn on the CPU for every device, so that bits do not depend on the device.
     """
     return torch.Generator().manual_seed(seed(run, purpose, round, client, *more))
 
@@ -60,20 +67,23 @@ def generator(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more
 def generator_on(
     device: torch.device, run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int
 ) -> torch.Generator:
-    """A generator on a device, for numbers too many to be drawn on the CPU and moved: dropout's."""
+    """Return a generator on a device.
+
+    Only dropout uses it, because it needs too many numbers to draw them on the CPU and move them.
+    """
     return torch.Generator(device).manual_seed(seed(run, purpose, round, client, *more))
 
 
 def rng(run: int, purpose: Purpose, round: int = 0, client: int = 0, *more: int) -> np.random.Generator:
-    """The same for NumPy: client sampling, sharers."""
+    """Return a NumPy generator for the same arguments as `seed`, for example for drawing participants."""
     return np.random.Generator(np.random.PCG64(seed(run, purpose, round, client, *more)))
 
 
 class _FromOneStream(TorchDispatchMode):
-    """Gives torch's operations that draw random numbers a generator of their own, where they were given none.
+    """Give a generator to those of torch's random operations that were called without one.
 
-    It is entered without the base class's `__enter__`, which also sets flags of the whole process: two
-    threads that came and went crosswise would leave them set.
+    It is entered without the base class's `__enter__`, which also sets flags of the whole process. If two
+    threads entered and left at overlapping times, these flags would stay set.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -102,8 +112,9 @@ class _FromOneStream(TorchDispatchMode):
 
 @functools.cache
 def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The form of a drawing operation that has an argument for the generator: torch.rand has two,
-    `Tensor.normal_` has one.
+    """Return the form of a random operation that has an argument for the generator.
+
+    For example, torch.rand has two forms, and `Tensor.normal_` has one.
     """
     if "generator" in _arguments(func):
         return func
@@ -126,12 +137,11 @@ def _arguments(func: torch._ops.OpOverload) -> list[str]:
 
 @contextlib.contextmanager
 def forked(value: int) -> Iterator[None]:
-    """In the body, and in this thread alone, torch draws from a CPU generator of its own that was seeded with
-    `value`.
+    """Make torch draw from its own CPU generator, seeded with `value`, in the body and in this thread only.
 
-        For code that has no argument for a generator, such as the constructors of torch's layers. The numbers
-        are those that `torch.manual_seed(value)` would give. The global generator is neither read nor moved:
-        it belongs to the whole process, and another thread may draw from it, or seed it, at any moment.
+    It is meant for code that has no argument for a generator, such as the constructors of torch's layers. The
+    numbers are those that `torch.manual_seed(value)` would give. The global generator is neither read nor
+    changed, because it belongs to the whole process, and another thread may use or seed it at any time.
     """
     with _FromOneStream(torch.Generator().manual_seed(value)):
         yield

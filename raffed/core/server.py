@@ -1,4 +1,4 @@
-"""How uploads become one point, and what the server makes of it."""
+"""How uploads are averaged, and how the server makes its next model from the mean."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mean:
-    """How uploads become one point: p_i = n_i / Σ n ("samples") or 1 / |S| ("clients").
+    """The weights p_i with which uploads are averaged.
 
-    fixed: the method counts on these weights elsewhere too, so that a run cannot ask for others.
+    Attributes:
+        by: "samples" for p_i = n_i / Σ n, or "clients" for p_i = 1 / |S|.
+        fixed: Whether the method relies on these weights elsewhere too, so that a run cannot choose others.
+            Default False.
     """
 
     by: Literal["samples", "clients"] = "samples"
     fixed: bool = False
 
     def weights(self, samples: Sequence[int]) -> list[float]:
-        """p_i in float64 from the integer counts of this round's participants."""
+        """Return the weights p_i, which add up to 1, in float64.
+
+        Args:
+            samples: Training samples n_i of each participant of the round.
+        """
         if self.by == "clients":
             return [1.0 / len(samples)] * len(samples)
         total = sum(samples)
@@ -34,19 +41,25 @@ class Mean:
 
 
 def mean_of(preset: str) -> Mean:
-    """FedAvg's p_k, or uniform means with preset "authors", as in all baselines of MAP's released code
-    (docs/papers/map.md §7 no. 3).
+    """Return the weights of the mean for a preset.
+
+    "original" gives FedAvg's p_k = n_k / Σ n. "authors" gives uniform weights, as in all baselines of MAP's
+    released code (docs/papers/map.md §7 no. 3).
+
+    Raises:
+        UnknownNameError: `preset` is any other name.
     """
     return Mean(by="clients" if by_authors(preset) else "samples")
 
 
 @dataclass(frozen=True)
 class ServerData:
-    """What a server's rule wants to have of data.
+    """The data that a server's rule needs.
 
-    images: how many without labels, at most, drawn from the global test set. labelled: how many of every
-    class with labels; they leave the training pool before it is split, in the runs of this rule's method
-    alone.
+    Attributes:
+        images: Largest number of images without labels, drawn from the global test set. Default 0.
+        labelled: Number of labelled images of every class. They are removed from the training pool before it
+            is split, and only in the runs of this rule's method. Default 0.
     """
 
     images: int = 0
@@ -54,16 +67,23 @@ class ServerData:
 
 
 class ServerRule(Record):
-    """(its own memory, w^t, the mean of the uploads) → (memory, w^{t+1})."""
+    """How the server makes its next model from the mean of the uploads.
+
+    A subclass implements `step(own, w, mean, k)`. It gets the rule's memory `own`, the server's weights `w` =
+    w^t, the mean of the uploaded weights and the server's context `k`. It returns (memory, w^{t+1}).
+    `init(w)` returns the memory before the first round, made from the initial weights, or None.
+
+    Attributes:
+        each: Whether the rule needs every single upload and not only their mean. If so, it finds them in
+            `k.received["server"].each`.
+    """
 
     _compare = True
 
-    each: ClassVar[bool] = (
-        False  # whether it needs every upload and not only their mean: `k.received["server"].each`
-    )
+    each: ClassVar[bool] = False  # it needs every upload, not only their mean
 
     def required_data(self) -> ServerData:
-        """The data that this rule asks for: `k.public` and `k.labelled`."""
+        """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""
         return ServerData()
 
     def init(self, w: Params) -> Private | None:
@@ -73,35 +93,55 @@ class ServerRule(Record):
         raise NotImplementedError
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
-        """BatchNorm's statistics of round t + 1 from those of round t and the mean of the uploaded ones."""
+        """Return BatchNorm's statistics for the next round.
+
+        By default they are the mean of the uploaded ones.
+
+        Args:
+            b: The statistics of this round.
+            mean: The mean of the uploaded statistics.
+            k: What the server knows.
+        """
         return mean
 
     def extra_broadcast(self, own: Any) -> dict[str, Wire]:
-        """Slot → what this rule's memory has the server broadcast to that slot's ingredient (CReFF's
-        retrained head).
+        """Return messages to broadcast in addition, by the slot of the ingredient that gets them.
+
+        For example, CReFF broadcasts a retrained head in this way.
+
+        Args:
+            own: The rule's memory after the round.
         """
         return {}
 
     def evaluation_weights(self, own: Any, w: Params) -> Params:
-        """The weights that are evaluated as the global model, where they are not those that are broadcast
-        (FedDyn).
+        """Return the weights that are evaluated as the global model.
+
+        By default they are the weights that are broadcast. FedDyn evaluates others.
+
+        Args:
+            own: The rule's memory.
+            w: The weights that are broadcast.
         """
         return w
 
 
 class Assign(ServerRule):
-    """w^{t+1} = mean."""
+    """The mean of the uploads becomes the next model: w^{t+1} = mean."""
 
     def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
         return None, mean
 
 
 class ServerSGD(ServerRule):
-    """w^{t+1} = (1 − η_g) w^t + η_g · mean, the step of rate η_g along mean − w^t; η_g = 1 is Assign, bit for
-    bit.
+    """A step from w^t towards the mean: w^{t+1} = (1 − η_g) w^t + η_g · mean.
 
-        all_state: BatchNorm's statistics take the same step, as in MAP's released code; otherwise they are
-        their mean.
+    With η_g = 1 it equals `Assign` bit for bit.
+
+    Attributes:
+        lr: Server learning rate η_g.
+        all_state: Whether BatchNorm's statistics take the same step, as in MAP's released code. Default
+            False: they become their mean.
     """
 
     lr: float

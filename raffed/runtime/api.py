@@ -1,6 +1,4 @@
-"""What a federation asks of whoever carries it out: train these clients, evaluate this model, keep the
-vaults.
-"""
+"""What the round loop asks of a backend: train these clients, evaluate this model, keep the client states."""
 
 from __future__ import annotations
 
@@ -19,11 +17,21 @@ from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 
 T = TypeVar("T")
 Asked = Callable[[], T]
-"""Work that was asked for: it may go on by itself, and calling this once waits for what comes of it."""
+"""Work that was requested.
+
+It may already be running in the background. Calling this once waits for the result and returns it.
+"""
 
 
 class ParticipantOrder(NamedTuple):
-    """A client in a job. weight: p_i, 0 if its upload does not count; version: of its vault."""
+    """One client in the work of a round.
+
+    Attributes:
+        client: Number of the client.
+        weight: Its weight p_i, or 0 if its upload does not count.
+        version: Version of its client state.
+        fate: What happens to it by the plan of faults.
+    """
 
     client: int
     weight: float
@@ -33,14 +41,20 @@ class ParticipantOrder(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundOrder:
-    """One round's work.
+    """The work of one round.
 
-    `weights`: p_i of each participant. `versions`: the version of each participant's vault, which is the
-    number of rounds that were done when it last took part, 0 for never. `measure`: score the participants'
-    models as well. `stacks`: the participants in groups that are trained together, the same wherever they are
-    trained; of one client each unless the run says cohort. `fates`: of each participant, none of them
-    dropped; empty where nothing goes wrong. `peers`: the clients that agree on masks, all whose uploads
-    count; empty without masks.
+    Attributes:
+        broadcast: What the server sends.
+        participants: Numbers of the clients that train.
+        weights: Weight p_i of each participant.
+        versions: Version of each participant's client state. It is the number of rounds that were done when
+            the client last took part, and 0 if it never did.
+        measure: Whether the participants' models are scored as well.
+        stacks: The participants in groups that are trained together. The groups are the same wherever they
+            are trained. Each holds one client unless the run sets a cohort.
+        fates: What happens to each participant by the plan of faults. Nobody here is "dropped". Empty if
+            there are no faults.
+        peers: The clients that agree on masks, which are all whose uploads count. Empty without masks.
     """
 
     broadcast: Broadcast
@@ -57,7 +71,7 @@ class RoundOrder:
         return self.broadcast.round
 
     def share(self, stacks: Sequence[tuple[int, ...]]) -> ActorShare:
-        """The part of the job with these stacks; the broadcast travels on its own."""
+        """Return the part of the work with these stacks. The broadcast is sent separately."""
         entries = self._entries
         return ActorShare(
             tuple(tuple(entries[client] for client in stack) for stack in stacks), self.measure, self.peers
@@ -72,8 +86,10 @@ class RoundOrder:
 
 @dataclass(frozen=True)
 class ActorShare:
-    """One actor's part of a job. Travels as plain tuples: entries of their own class take Ray's pickler
-    twenty times as long.
+    """The part of a round's work that one actor gets.
+
+    It is sent as plain tuples, because Ray's pickler needs twenty times as long for entries of their own
+    class.
     """
 
     stacks: tuple[tuple[ParticipantOrder, ...], ...]
@@ -100,36 +116,45 @@ def _share(stacks: tuple[tuple[Any, ...], ...], measure: bool, peers: tuple[int,
 
 
 class Backend(Protocol):
-    """Serial, or Ray. Every implementation gives the same bits."""
+    """What carries out the rounds: the serial backend, or the Ray one. All backends give the same bits."""
 
     def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
-        """Train the participants; partial sums, and the reports in the order of the participants."""
+        """Train the participants.
+
+        Returns:
+            The partial sums, and the reports in the order of the participants.
+        """
         ...
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
-        """Score the global model on the global test set, or with `part="val"` on all clients' validation
-        parts.
+        """Score the global model on the global test set.
+
+        With `part="val"` it is scored on all clients' validation parts.
         """
         ...
 
     def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
-        """Score the job's participants between rounds, in their order, and `whole`, the server's model
-        with all its layers.
+        """Score the participants between rounds, in their order.
+
+        Args:
+            job: The clients to score.
+            whole: The server's model with all its layers, or None if the server does not have all of them.
         """
         ...
 
     def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
-        """Exact sums whose total is Σ p_i v_i over the layers that the participants keep: for the
-        simulator's eyes alone.
+        """Return exact sums whose total is Σ p_i v_i over the layers that the participants keep.
+
+        Only the simulator may look at them.
         """
         ...
 
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
-        """Client → SHA-256 of its vault of that version, for every client that keeps anything."""
+        """Return client → SHA-256 of its state of the given version, if it keeps anything."""
         ...
 
     def placement(self) -> dict[str, object]:
-        """How the work is placed, for run.json."""
+        """Return how the work is placed, for run.json."""
         ...
 
     def close(self) -> None: ...

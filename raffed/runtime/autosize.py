@@ -1,8 +1,8 @@
-"""What one client of a run costs on this machine, and how to place the run accordingly.
+"""Measure what one client of a run costs on this machine, and place the run accordingly.
 
-The probe trains a few clients of the first round for a few steps, one by one and as stacks of growing size.
-It measures; nothing it trains is kept. What was chosen is written into the run, so that resuming and
-verifying choose nothing.
+The probe trains a few clients of the first round for a few steps, one by one and in stacks of growing size.
+It only measures: nothing that it trains is kept. The choice is written into the run, so that resuming and
+verifying do not choose again.
 """
 
 from __future__ import annotations
@@ -23,39 +23,46 @@ from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import ClientWorker
 
-STEPS = 4  # local steps of a probed client
+STEPS = 4  # local steps of each client in the probe
 COHORTS = (8, 32, 100)
-BUDGET = 20.0  # seconds a probe may take before it stops growing stacks
-RAY_START = 12.0  # seconds until Ray and its actors are up (measured: 9 to 16 here)
+BUDGET = 20.0  # seconds after which a probe stops trying larger stacks
+RAY_START = 12.0  # seconds until Ray and its actors are ready (measured: 9 to 16)
 CALLS, SENT_BYTE = (
     1e-3,
     4.5e-9,
-)  # seconds they add to a round on two actors (measured: 0.7 to 1.3 ms, 5 at 0.46 MB, 12 at 2.7)
-WORTH = 0.85  # a stack must be faster than this share of one by one, or the reference execution is kept
+)  # seconds per call and byte in a round on two actors (measured: 0.7 to 1.3 ms, 5 at 0.46 MB, 12 at 2.7)
+WORTH = 0.85  # a stack must take less than this share of the time of one by one
 
 
 @dataclass(frozen=True)
 class Probe:
-    """seconds: of one local step of one client, by stack size (1: one by one). client_bytes: what one client
-    of this model adds at its peak, vault and data included. sent: bytes of a broadcast, of which a call to
-    actors takes longer.
+    """What the probe measured.
+
+    Attributes:
+        seconds: Size of a stack (1: one by one) → seconds of one local step of one client.
+        client_bytes: Bytes that one client of this model adds at its peak, with its client state and data.
+        steps: Local steps of a client of mean size in a round.
+        sent: Bytes of a broadcast, by which calls to actors take longer.
     """
 
     seconds: dict[int, float]
     client_bytes: int
-    steps: int  # of a whole client of mean size
+    steps: int  # of a client of mean size in a round
     sent: int = 0
 
     @property
     def worthwhile(self) -> list[int]:
-        """The first size measured (one by one), and the stack sizes that are clearly faster than that."""
+        """The first size measured (one by one), and the sizes of stacks that are clearly faster."""
         first = next(iter(self.seconds.values()))
         return [size for size, seconds in self.seconds.items() if seconds == first or seconds < WORTH * first]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How a run is carried out, and why. seconds: expected, for the whole run, start-up included."""
+    """How a run is carried out, and why.
+
+    `seconds` is the expected duration of the whole run, with its start.
+    """
 
     execution: str
     cohort: int
@@ -64,7 +71,7 @@ class Choice:
     why: str
 
     def describe(self, probe: Probe) -> dict[str, Any]:
-        """For run.json."""
+        """Return the choice and the measurements for run.json."""
         return {
             **asdict(self),
             "probe": {str(k): s for k, s in probe.seconds.items()},
@@ -73,13 +80,17 @@ class Choice:
 
 
 def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = None) -> Probe:
-    """Train clients for `STEPS` steps each, in stacks of the given sizes (None: one by one and all of COHORTS
-    that fit).
+    """Train clients for `STEPS` steps each, in stacks of several sizes, and return the measurements.
 
-        Takes a few seconds; stops growing stacks after some 20.
+    It takes a few seconds, and stops trying larger stacks after about 20 seconds.
+
+    Args:
+        setup: The run.
+        device: Where to train.
+        sizes: Sizes of the stacks. None means one by one, and all of `COHORTS` that fit.
     """
     local = setup.config.local
-    samples = setup.sizes_at(0)  # the probe is a round 0
+    samples = setup.sizes_at(0)  # the probe trains as in round 0
     short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(samples))))
     probed = replace(
         setup,
@@ -104,10 +115,16 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
 
 
 def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float | None = None) -> Choice:
-    """Serial or Ray, one by one or in stacks: whatever ends first by the probe's figures.
+    """Choose between serial and Ray, and between one by one and stacks, by the shortest expected duration.
 
-    As many actors as the run says, or as `cores` (None: of this machine) and `memory` in bytes (None: what is
-    free here) hold, each with a process and one stack of the clients that were measured.
+    The number of actors is that of the run's settings. Otherwise it is as many as the cores and the memory
+    allow, where each actor has a process and one stack of the measured clients.
+
+    Args:
+        setup: The run.
+        probe: The measurements.
+        cores: Number of cores, or None for those of this machine.
+        memory: Bytes of memory, or None for what is free here.
     """
     federation, runtime = setup.config.federation, setup.config.runtime
     count = federation.participants(setup.partition.num_clients)
@@ -132,8 +149,9 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
 
 
 def decided(config: RunConfig, choice: Choice) -> RunConfig:
-    """The configuration with `execution = auto` replaced by what was chosen; a GPU's share or clients an
-    actor, if given, say themselves how many actors there are.
+    """Return the configuration with `execution = auto` replaced by the choice.
+
+    If the configuration sets a share of a GPU or the clients per actor, these determine the number of actors.
     """
     runtime = replace(config.runtime, execution=choice.execution)
     if choice.execution == "ray" and not (runtime.gpu_fraction or runtime.clients_per_actor):
@@ -142,7 +160,7 @@ def decided(config: RunConfig, choice: Choice) -> RunConfig:
 
 
 def repeats(config: RunConfig) -> str:
-    """The options by which a run is carried out as a decided one."""
+    """Return the command-line options that carry out a run in the way that was chosen."""
     runtime, cohort = config.runtime, config.numerics.cohort
     actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
     return f"--execution {runtime.execution}{actors}" + (f" --cohort {cohort}" if cohort else "")
@@ -163,14 +181,15 @@ def _timed(
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
     job = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()
-    host.train(
-        broadcast, job.share(stacks)
-    )  # its sums are on the CPU: nothing is left to be waited for on a GPU
+    host.train(broadcast, job.share(stacks))  # the sums are on the CPU, so the GPU has finished
     return time.perf_counter() - began
 
 
 def _peak(device: str) -> int:
-    """Highest bytes of this process so far: on the GPU where it trains there, else resident memory."""
+    """Return the highest memory use of this process so far, in bytes.
+
+    It is the GPU's memory if training runs there, and otherwise resident memory.
+    """
     if device != "cpu":
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

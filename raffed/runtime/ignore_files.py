@@ -1,4 +1,4 @@
-"""What .gitignore and .rayignore name, by git's rules."""
+"""What .gitignore and .rayignore exclude, by git's rules."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ class _Pattern(NamedTuple):
 
 
 def ignore_rules(folder: Path) -> dict[str, Callable[[str], bool]]:
-    """Name of an ignore file that lies in this folder → whether it names a path below the folder ("a/b", a
-    folder as "a/").
+    """Return, for each ignore file in this folder, a function that says whether it excludes a path.
 
-        As in git, nothing below a folder that is named can be taken back; whoever asks does not go into it.
+    The path is relative to the folder, such as "a/b", or "a/" for a folder. As in git, nothing below an
+    excluded folder can be included again, so the caller does not enter such a folder.
+
+    Raises:
+        UsageError: An ignore file cannot be read.
     """
     found: dict[str, Callable[[str], bool]] = {}
     for name in IGNORE_FILES:

@@ -1,8 +1,7 @@
-"""Which files of a folder travel with a job, and which stay here and why; the archive that Ray is given holds
-exactly the former.
+"""Decide which files of a folder are sent with a job, and pack these into an archive.
 
-Ray's own packaging follows links, sends hidden files and decides by patterns alone. So the folder is walked
-here, every file is decided on by one rule, and the result is written into a zip, which Ray sends as it is.
+Ray's own packaging follows links, sends hidden files, and decides by patterns alone. So the folder is walked
+here, and one rule decides about every file. The result is written into a zip file, which Ray sends unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from raffed.errors import UsageError
 from raffed.runtime.ignore_files import ignore_rules
 from raffed.runtime.secret_files import SNIFFED, hidden_or_secret_name, is_login_folder, secret_contents
 
-LARGE = 50_000_000  # bytes in all; more travels only if it is asked for
+LARGE = 50_000_000  # bytes in total; more is sent only if the user asks for it
 PACKAGE = "working_dir.zip"
 DATA = "data or results: they lie on the shared storage"
 _AT_THE_TOP = {"data", "datasets", "shared", "runs", "sweeps", "reproduce", "report", "bench", "demo"}
@@ -35,7 +34,7 @@ _RESULTS = {
     "lightning_logs",
     "ray_results",
 }
-_MARKS = {  # a file in a folder that says what the folder is
+_MARKS = {  # a file whose presence shows what its folder is
     "pyvenv.cfg": "a virtual environment",
     "conda-meta": "a virtual environment",
     "CACHEDIR.TAG": "a cache",
@@ -81,8 +80,12 @@ _DATA = (
 
 
 class Sent(NamedTuple):
-    """A file that travels. name: its path below the folder, with slashes. source: the file whose bytes
-    are sent.
+    """A file that is sent.
+
+    Attributes:
+        name: Its path below the folder, with slashes.
+        source: The file whose bytes are sent.
+        size: Number of these bytes.
     """
 
     name: str
@@ -91,7 +94,7 @@ class Sent(NamedTuple):
 
 
 class Withheld(NamedTuple):
-    """What stays here: a file, or a folder with all that is in it (its name ends in a slash)."""
+    """What is not sent: a file, or a folder with everything in it (then its name ends in a slash)."""
 
     name: str
     reason: str
@@ -106,11 +109,11 @@ class Parcel:
 
     @property
     def size(self) -> int:
-        """Bytes of all files that travel."""
+        """Bytes of all files that are sent."""
         return sum(one.size for one in self.sent)
 
     def reason_against(self, name: str) -> str:
-        """Why a path below the folder does not travel; an empty text if it does."""
+        """Return why a path below the folder is not sent, or an empty text if it is sent."""
         if any(one.name == name for one in self.sent):
             return ""
         above = [
@@ -122,8 +125,9 @@ class Parcel:
 
 
 def parcel_of(root: Path) -> Parcel:
-    """Decide about everything below a folder. Links are never followed out of it; nothing but regular
-    files is opened.
+    """Decide about everything below a folder.
+
+    Links are never followed out of the folder, and only regular files are opened.
     """
     found = Parcel()
     top = Path(os.path.realpath(root))
@@ -136,8 +140,10 @@ def parcel_of(root: Path) -> Parcel:
 
 
 def check_root(working_dir: Path) -> Path:
-    """The folder as it really is. Raises UsageError where there is none, or where it is a place of logins
-    itself.
+    """Return the folder with all links resolved.
+
+    Raises:
+        UsageError: There is no such folder, or it lies in a folder that holds logins.
     """
     root = Path(os.path.realpath(working_dir))
     if not root.is_dir():
@@ -150,8 +156,10 @@ def check_root(working_dir: Path) -> Path:
 
 
 def files_alone(files: dict[str, Path]) -> Parcel:
-    """Named files, whatever they are called. Raises UsageError for one that holds a secret or cannot be
-    read.
+    """Return a parcel of the named files, whatever they are called.
+
+    Raises:
+        UsageError: A file holds a secret or cannot be read.
     """
     found = Parcel()
     for name, path in files.items():
@@ -164,10 +172,12 @@ def files_alone(files: dict[str, Path]) -> Parcel:
 
 
 def packed(parcel: Parcel, folder: Path) -> Path:
-    """The archive of what travels, written into a folder. Equal files give equal bytes, which Ray does not
-    send twice.
+    """Write an archive of the files that are sent into a folder, and return its path.
 
-        Raises UsageError if a file is not what it was when it was listed.
+    Equal files give equal bytes, which Ray does not send twice.
+
+    Raises:
+        UsageError: A file has changed since it was listed.
     """
     target = folder / PACKAGE
     with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
@@ -181,7 +191,7 @@ def packed(parcel: Parcel, folder: Path) -> Path:
 
 
 def _read(one: Sent) -> tuple[bytes, int]:
-    """The bytes and the mode of a file, which must still be the one that was listed."""
+    """Return the bytes and the mode of a file, after checking that it is still the one that was listed."""
     try:
         handle = os.open(
             one.source, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -201,14 +211,14 @@ def _read(one: Sent) -> tuple[bytes, int]:
 
 
 class _Walk:
-    """One pass over a folder; links are decided on at its end, when it is known what else travels."""
+    """One pass over a folder. Links are decided at its end, when it is known what else is sent."""
 
     def __init__(self, top: Path, found: Parcel) -> None:
         self.top, self.found = top, found
         self.links: list[tuple[str, Path]] = []
 
     def enter(self, folder: Path, name: str, ignored: list[_Ignore]) -> None:
-        """Everything in a folder that is called `name` (empty, or with a slash at its end)."""
+        """Decide about everything in a folder with the path `name` (empty, or with a slash at its end)."""
         try:
             entries = sorted(os.scandir(folder), key=lambda one: one.name)
             ignored = [*ignored, *(_Ignore(name, file, rule) for file, rule in ignore_rules(folder).items())]
@@ -232,9 +242,7 @@ class _Walk:
                 self.found.sent.append(Sent(path, source, entry.stat(follow_symlinks=False).st_size))
 
     def follow_links(self) -> None:
-        """A link sends again, under its own name, what travels of the file or folder that it leads to:
-        nothing else.
-        """
+        """Send the target of each link again under the link's own name, if the target itself is sent."""
         there = list(self.found.sent)
         for path, target in self.links:
             if not target.is_relative_to(self.top):
@@ -260,12 +268,15 @@ class _Walk:
 
 
 def _refused(entry: os.DirEntry[str]) -> str:
-    """Only files are opened: a pipe would wait for ever."""
+    """Return why an entry that is not a folder is not sent.
+
+    Only files are opened, because a pipe would wait for ever.
+    """
     return "" if entry.is_symlink() or entry.is_file(follow_symlinks=False) else "no regular file"
 
 
 def _against(path: str, source: Path, is_folder: bool, ignored: list[_Ignore]) -> str:
-    """Why a path stays here, by its name, by what it is, and last by what is in it."""
+    """Return why a path is not sent: because of its name, its kind, or its contents."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -279,7 +290,7 @@ def _against(path: str, source: Path, is_folder: bool, ignored: list[_Ignore]) -
 
 
 class _Ignore(NamedTuple):
-    """An ignore file in the folder called `folder`, and whether it names a path below that."""
+    """An ignore file in the folder called `folder`, and whether it excludes a path below that."""
 
     folder: str
     file: str
@@ -315,8 +326,9 @@ def _contents(path: Path, name: str) -> str:
 
 
 def gathered(withheld: list[Withheld], several: int = 6) -> Iterator[tuple[str, str]]:
-    """What stays here, in fewer lines: many data files or runs of one folder are one line; anything else
-    keeps its own.
+    """Yield what is not sent, in fewer lines.
+
+    Many data files or runs in one folder become one line. Everything else has its own line.
     """
 
     def place(one: Withheld) -> str:

@@ -1,6 +1,4 @@
-"""Log records as JSON lines with the run's id, for whatever collects the logs of a cluster:
-RAFFED_LOG=json.
-"""
+"""Log records as JSON lines with the run's id, for systems that collect logs: RAFFED_LOG=json."""
 
 from __future__ import annotations
 
@@ -15,28 +13,28 @@ from typing import Any
 from raffed.errors import UsageError
 
 VARIABLE = "RAFFED_LOG"
-_mine = threading.local()  # of a thread: a process may have several runs at once, one a thread
-_all: set[str] = set()  # of this process
+_mine = threading.local()  # per thread, because a process may execute several runs at once, each in a thread
+_all: set[str] = set()  # ids of all runs of this process
 
 
 def of_run(run_id: str) -> None:
-    """From now on this thread's records are about this run. The conductor of a run says so before its
-    first round.
-    """
+    """Mark this thread's log records as records of this run, before its first round."""
     _mine.run_id = run_id
     _all.add(run_id)
 
 
 def run_id() -> str:
-    """Of the run that this thread serves, or this process if it has served one run only; empty before it
-    is known.
+    """Return the id of the run that this thread serves.
+
+    If the thread has none, it is the id of the only run that this process has served. Otherwise it is empty.
     """
     return getattr(_mine, "run_id", next(iter(_all)) if len(_all) == 1 else "")
 
 
 class JsonFormatter(logging.Formatter):
-    """time (UTC, ISO 8601), level, logger, message, run_id where there is one, pid, what
-    `extra={"fields": …}` brought, error.
+    """Format records with these keys: time (UTC, ISO 8601), level, logger, message and pid.
+
+    If there are any, run_id, the fields of `extra={"fields": …}` and error are added.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -59,9 +57,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Send raffed's records to stderr as JSON if RAFFED_LOG says json; called in every process, does it once.
+    """Send raffed's records to stderr as JSON if RAFFED_LOG=json.
 
-    Raises UsageError if it says anything else."""
+    Every process calls it, and only the first call has an effect.
+
+    Raises:
+        UsageError: RAFFED_LOG has any other value.
+    """
     logger, wanted = logging.getLogger("raffed"), os.environ.get(VARIABLE, "")
     if wanted not in ("", "json"):
         raise UsageError(
@@ -77,5 +79,5 @@ def configure() -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
+    """Return a value that JSON can hold, since JSON has neither NaN nor infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

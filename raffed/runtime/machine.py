@@ -1,4 +1,4 @@
-"""What a process that trains has of its machine, and sets for itself."""
+"""What a training process learns about its machine, and which settings it makes for itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-KEPT = 1 << 30  # bytes of freed memory that a process keeps
+KEPT = 1 << 30  # bytes of freed memory that a process keeps for itself
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
-LARGEST = 32 << 20  # bytes; glibc takes no larger threshold
+LARGEST = 32 << 20  # bytes; the largest threshold that glibc accepts
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
-# Of versions 2 and 1: the limit, what is used, and under which name of which file the cache in it is
+# For cgroup versions 2 and 1: files of the limit and of the use, then file and entry of the cache in it
 CGROUPS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     (
@@ -31,26 +31,28 @@ OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def usable_cores() -> int:
-    """The cores that this process may use, where the system says; else all there are."""
+    """Return the number of cores that this process may use, or of all cores if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def bf16_in_hardware(cpuinfo: str = "/proc/cpuinfo") -> bool | None:
-    """Whether this machine's processor multiplies in bf16 itself; None where the system does not say (not
-    Linux).
+    """Return whether this machine's processor can multiply in bf16, or None if the system does not say.
 
-        Without, torch emulates it: a round of LeNet took 9 times as long as in fp32 on one without AVX-512.
+    Only Linux says it. Without hardware support, torch emulates bf16: a round of LeNet took 9 times as long
+    as in fp32 on a processor without AVX-512.
     """
     text = _text(cpuinfo)
     return None if text is None else not set(text.split()).isdisjoint(BF16_FLAGS)
 
 
 def bf16_gain() -> float:
-    """How many times as fast as in float32 a product of 64 x 512 x 512 is in bf16, on one core of this
-    processor, now.
+    """Measure how many times faster a product of 64 x 512 x 512 is in bf16 than in float32.
 
-        Instructions for it do not settle that: a Xeon with avx512_bf16 whose AMX the hypervisor hides takes
-        1.7 times as long. For words alone, never for a choice: it is a clock that says so.
+    The product is computed on one core of this processor, now.
+
+    The processor's instructions are not enough to know: a Xeon with avx512_bf16 whose AMX is hidden by the
+    hypervisor takes 1.7 times as long in bf16. Use it only in messages. It is a timing, so it must never
+    select an implementation.
     """
     import torch
 
@@ -70,7 +72,10 @@ def bf16_gain() -> float:
 
 
 def _seconds(a: Tensor, b: Tensor) -> float:
-    """The least of five products, after one that chooses its kernel: others on the machine only add."""
+    """Return the least of five timings, after one product that lets torch choose its kernel.
+
+    The least is taken, because other work on the machine can only add time.
+    """
     took = []
     for _ in range(6):
         began = time.perf_counter()
@@ -80,9 +85,10 @@ def _seconds(a: Tensor, b: Tensor) -> float:
 
 
 def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Whether large float32 products are faster by oneDNN than by MKL, torch's library for them: MKL uses
-    half of the vectors of AVX-512 on processors that are not Intel's. By the machine alone, so that its bits
-    stay the same.
+    """Return whether large float32 products are faster by oneDNN than by MKL, which torch uses for them.
+
+    MKL uses only half of AVX-512's vectors on processors that are not made by Intel. Only the machine
+    decides, so that results stay reproducible bit for bit on it.
     """
     import torch
 
@@ -95,20 +101,20 @@ def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
 
 
 def processor(cpuinfo: str = "/proc/cpuinfo") -> str:
-    """The processor's name, "" where the system does not say (not Linux; ARM's cores have none there)."""
+    """Return the processor's name, or "" if the system does not say (other than Linux, and on ARM)."""
     lines = (line.partition(":") for line in (_text(cpuinfo) or "").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == "model name"), "")
 
 
 def gpu_of(device: torch.device) -> dict[str, str]:
-    """The name of a GPU that a process trains on, for run.json; nothing for the CPU."""
+    """Return the name of the GPU on which a process trains, for run.json, or nothing for the CPU."""
     import torch
 
     return {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
 
 
 def _text(path: str) -> str | None:
-    """What a file of the system says; None where there is none."""
+    """Return the contents of a system file, or None if there is no such file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -116,9 +122,10 @@ def _text(path: str) -> str | None:
 
 
 def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
-    """Bytes of memory that this process can still take: what the machine has available, within the limit of
-    its container (cgroup version 2 or 1), whose file cache counts as free. None where it cannot be told (not
-    Linux).
+    """Return how many bytes of memory this process can still take, or None if it cannot be found out.
+
+    It is what the machine has available, within the limit of the container (cgroup version 2 or 1). The
+    container's file cache counts as free. Only Linux says it.
     """
     free = _entry(Path(meminfo), "MemAvailable:")
     if free is None:
@@ -134,12 +141,12 @@ def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") 
 def _number(path: Path) -> float | None:
     try:
         return float(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no such limit, or "max"
+    except (OSError, ValueError):  # there is no such limit, or it is "max"
         return None
 
 
 def _entry(path: Path, name: str) -> float | None:
-    """The number behind `name` in a file of lines "name number ..."."""
+    """Return the number behind `name` in a file of lines "name number ..."."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -148,8 +155,9 @@ def _entry(path: Path, name: str) -> float | None:
 
 
 def begin_training(threads: int) -> None:
-    """`threads` for torch in this process and in this thread, whose own number may be another, and freed
-    memory kept.
+    """Set torch's number of threads in this process and this thread, and keep freed memory.
+
+    A thread can have a number of its own, so both are set.
     """
     import torch
 
@@ -158,32 +166,33 @@ def begin_training(threads: int) -> None:
 
 
 def deterministic_kernels() -> None:
-    """Let a GPU compute the same bits every time, in this process, for good: cuDNN's and cuBLAS's kernels
-    without atomic sums, and torch's own where it has both kinds; where it has one only, torch warns. To be
-    called before the first product there.
+    """Make a GPU compute the same bits every time, for the rest of this process.
+
+    cuDNN and cuBLAS then use kernels without atomic sums. torch uses its deterministic kernels where it has
+    some, and otherwise warns. It must be called before the first product on the GPU.
     """
     import torch
 
     os.environ.setdefault(
         "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # of the sizes with which cuBLAS is deterministic, the faster
+    )  # the faster of the two sizes with which cuBLAS is deterministic
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads any
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # uninitialised memory is never read here
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to 1 GiB of freed memory in this process, for good, where its allocator is glibc's; whether
-    that was done.
+    """Keep up to 1 GiB of freed memory for the rest of this process, and return whether that was possible.
 
-        By itself glibc gives the activations of a step back to the kernel and faults them in again in the
-        next: 4,000 to 7,000 page faults a step of TFCNN at batch 64, a fifth of its time (56.8 ms instead of
-        71.0). The peak stays what it was. Whoever has set glibc's variables keeps them.
+    It is possible with glibc's allocator. By default glibc returns the memory of a step's activations to the
+    kernel and has to fault it in again in the next step. That costs 4,000 to 7,000 page faults per step of
+    TFCNN at batch 64, a fifth of its time (71.0 ms instead of 56.8 ms). The peak memory does not change. If
+    the user has set glibc's variables, they are respected.
     """
     if sys.platform != "linux" or any(name in os.environ for name in OWN):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:  # musl
+    except AttributeError:  # musl has no mallopt
         return False
     return bool(mallopt(MMAP_THRESHOLD, LARGEST)) and bool(mallopt(TRIM_THRESHOLD, KEPT))

@@ -1,6 +1,4 @@
-"""Too little memory for this process to load what it needs: said in a line, before Ray is started beside
-it.
-"""
+"""Report in one line that there is too little memory for this process, before Ray is started."""
 
 from __future__ import annotations
 
@@ -9,15 +7,13 @@ import sys
 
 from raffed.errors import UsageError
 
-# Of loader and libraries
+# Words of the loader and of libraries
 UNMAPPED = r"failed to map segment|cannot allocate memory|out of memory|can't allocate memory"
 ADVICE = "free some memory or ask for more of it; a batch system has an option for it (Slurm: --mem)"
 
 
 def address_limit() -> int | None:
-    """How many bytes this process may map, set by `ulimit -v` or a batch system; None if as many as it
-    likes.
-    """
+    """Return how many bytes this process may map (`ulimit -v`, or a batch system), or None if unlimited."""
     if sys.platform == "win32":
         return None
     import resource
@@ -27,8 +23,12 @@ def address_limit() -> int | None:
 
 
 def check_room() -> None:
-    """Where a limit is set: that torch can be loaded. A UsageError if not; Ray's actors would find out
-    half a minute later.
+    """If a limit is set, check that torch can be loaded.
+
+    Ray's actors would only find out half a minute later.
+
+    Raises:
+        UsageError: There is too little memory to load torch.
     """
     if address_limit() is None:
         return
@@ -41,7 +41,7 @@ def check_room() -> None:
 
 
 def no_memory(error: BaseException) -> str | None:
-    """What to say of an error that comes from want of memory; None of any other."""
+    """Return a message if an error was caused by a lack of memory, or None for other errors."""
     if not isinstance(error, MemoryError) and not re.search(UNMAPPED, str(error), re.IGNORECASE):
         return None
     limit = address_limit()

@@ -1,6 +1,4 @@
-"""Who lives where: clients on actors, actors on cores or GPUs. Plain arithmetic; changes no bit of any
-result.
-"""
+"""Where clients live: clients on actors, and actors on cores or GPUs. It changes no bit of any result."""
 
 from __future__ import annotations
 
@@ -12,15 +10,15 @@ from raffed.config.run import RunConfig
 from raffed.errors import UsageError
 
 Stack = tuple[int, ...]  # clients trained together
-INLINE_BYTES = 100_000  # below Ray's inline limit a plain argument is faster than the object store
+INLINE_BYTES = 100_000  # up to Ray's inline limit, a plain argument is faster than the object store
 ACTOR_BYTES = (
     450 * 2**20
-)  # a process with torch and a small network: measured 315 MB of its own, plus data and room
+)  # a process with torch and a small network (measured: 315 MB), plus data and reserve
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the machine or cluster offers: cores, GPUs, bytes of memory that are free for actors."""
+    """What the machine or cluster offers: cores, GPUs, and bytes of memory that are free for actors."""
 
     cores: float
     gpus: float
@@ -29,12 +27,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """homes[a]: the clients of actor a. num_cpus, num_gpus: what each actor reserves (logical, Ray's
-    accounting).
+    """Which actor trains which clients.
 
-        `sticky`: a client is trained by its home only (one actor a client); otherwise a round's clients may
-        be lent to another actor of the plan so that none idles; their vaults follow through the vault store,
-        not through the driver.
+    Attributes:
+        homes: `homes[a]` are the clients of actor a.
+        num_cpus: Cores that each actor reserves in Ray's accounting.
+        num_gpus: GPUs, or the share of one, that each actor reserves in Ray's accounting.
+        sticky: Whether a client is trained only by its own actor, as with one actor per client. Otherwise a
+            round's clients may be lent to another actor, so that none is idle. Their client states follow
+            through the store of client states and not through the driver.
     """
 
     homes: tuple[tuple[int, ...], ...]
@@ -43,7 +44,7 @@ class PlacementPlan:
     sticky: bool
 
     def describe(self) -> dict[str, object]:
-        """For run.json."""
+        """Return the plan for run.json."""
         return {
             "execution": "ray",
             "actors": len(self.homes),
@@ -55,11 +56,16 @@ class PlacementPlan:
     def shares(
         self, stacks: Sequence[Stack], work: Sequence[int], without: Collection[int] = ()
     ) -> list[list[Stack]]:
-        """Actor → this round's stacks. `work`: steps of each; the largest first, each goes home while there
-        is room, else to whoever has least.
+        """Return the stacks of this round for each actor.
 
-        A stack is at home where its first client is. No actor exceeds the mean by more than one stack's work,
-        unless the plan is sticky. `without`: actors that get nothing.
+        The largest stacks are placed first. Each goes to its home actor while that has room, and otherwise to
+        the actor with the least work. A stack's home is the home of its first client. No actor exceeds the
+        mean by more than one stack's work, unless the plan is sticky.
+
+        Args:
+            stacks: The stacks of the round.
+            work: Number of steps of each stack.
+            without: Actors that get nothing.
         """
         home = {client: actor for actor, clients in enumerate(self.homes) for client in clients}
         shares: list[list[Stack]] = [[] for _ in self.homes]
@@ -75,11 +81,13 @@ class PlacementPlan:
 
 
 def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) -> tuple[Stack, ...]:
-    """The participants in stacks of at most `cohort` clients (0: of one), those of similar size together.
+    """Divide the participants into stacks of at most `cohort` clients of similar size.
 
-    By decreasing training size, equal sizes by number; the last stack is what is left. A function of the
-    round's participants alone, never of who happens to share an actor, so the bits are the same for any
-    placement.
+    With cohort 0, every stack has one client.
+
+    Clients are sorted by decreasing number of training samples, and by number if these are equal. The last
+    stack takes what is left. The stacks depend only on the round's participants and never on who shares an
+    actor, so the bits are the same for any placement.
     """
     if cohort < 2:
         return tuple((client,) for client in participants)
@@ -88,10 +96,13 @@ def make_stacks(participants: Sequence[int], sizes: Sequence[int], cohort: int) 
 
 
 def make_plan(config: RunConfig, clients: int, resources: Resources) -> PlacementPlan:
-    """The plan for a run; raises UsageError if what the configuration asks for does not fit.
+    """Return the plan for a run.
 
-    auto on CPUs: as many actors as cores, a round's participants and memory allow (more actors than cores are
-    slower, benchmarks.md); on GPUs: 1/gpu_fraction actors on each.
+    On CPUs, "auto" uses as many actors as cores, participants of a round and memory allow. More actors than
+    cores are slower. On GPUs it uses 1/gpu_fraction actors on each.
+
+    Raises:
+        UsageError: What the configuration asks for does not fit the resources.
     """
     runtime = config.runtime
     share = runtime.gpu_fraction

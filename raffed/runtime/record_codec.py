@@ -1,6 +1,6 @@
 """Records as files: safetensors plus a JSON outline, never a pickle.
 
-The outline names record classes and fields; reading one builds only classes that the kernel registered, from
+The outline names record classes and fields. Reading an outline only builds registered record classes, from
 checked tensors.
 """
 
@@ -29,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def outline(value: Any, path: str, arrays: Arrays) -> Any:
-    """The JSON outline of a record; its tensors go to `arrays` under their paths."""
+    """Return the JSON outline of a record. Its tensors are put into `arrays` under their paths."""
     if isinstance(value, Params):
         for name, tensor in value.tensors.items():
             arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
@@ -48,7 +48,11 @@ def outline(value: Any, path: str, arrays: Arrays) -> Any:
 
 
 def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
-    """The record that `outline` described; KeyError, TypeError or ValueError if the two do not fit."""
+    """Return the record that `outline` described.
+
+    Raises:
+        KeyError, TypeError, ValueError: The outline and the arrays do not fit together.
+    """
     if "params" in shape:
         return Params({name: torch.from_numpy(arrays[f"{path}/{name}"]) for name in shape["params"]}).clone()
     if "tensor" in shape:
@@ -65,7 +69,7 @@ _KINDS = {"Params": Params, "State": State, "Tensor": Tensor, "int": int}
 
 
 def _checked(record: Record) -> Record:
-    """The record if its fields are of the kinds that its class declares."""
+    """Return the record if its fields are of the kinds that its class declares."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
         if not isinstance(getattr(record, field.name), kind):
@@ -74,7 +78,10 @@ def _checked(record: Record) -> Record:
 
 
 def digest(record: Private) -> str:
-    """SHA-256 of a vault or server: outline, then every tensor's name, type, shape and bytes."""
+    """Return the SHA-256 of a client state or server state.
+
+    It covers the outline, and the name, type, shape and bytes of every tensor.
+    """
     arrays: Arrays = {}
     text = json.dumps(outline(record, "", arrays), sort_keys=True)
     total = hashlib.sha256(text.encode())
@@ -85,21 +92,21 @@ def digest(record: Private) -> str:
 
 
 def save_record(record: Private, path: Path) -> None:
-    """Write atomically: a temporary file beside it, then a rename."""
+    """Write a record atomically: into a temporary file beside the target, which is then renamed."""
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
     for folder in (
         path.parent.parent,
         path.parent,
-    ):  # none above: a run's folder that was removed is not made again
+    ):  # parents are not made, because a run's folder that was removed must not come back
         folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
-        part.open("xb").close()  # a new file: a link of that name is not followed
+        part.open("xb").close()  # only a new file, so that a link of that name is not followed
         part.write_bytes(
             save(arrays, metadata={"outline": shape})
-        )  # not save_file: its errors have no errno, its files mode 600
+        )  # not save_file, whose errors lack errno and whose files have mode 600
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -107,8 +114,10 @@ def save_record(record: Private, path: Path) -> None:
 
 
 def load_record(path: Path, kind: type[Any]) -> Any:
-    """Read what `save_record` wrote; a RunFolderError names a file that is damaged or holds something
-    else.
+    """Read what `save_record` wrote.
+
+    Raises:
+        RunFolderError: The file is damaged or holds another kind of record.
     """
     try:
         with safe_open(path, framework="np") as stream:

@@ -1,4 +1,4 @@
-"""What clients report after training and evaluation: counts per class, losses, times."""
+"""What clients report after training and evaluation: counts per class, losses and times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class ScoreCounts:
-    """core.evaluate.Score as plain numbers, so that it travels cheaply; parts of a test set add up."""
+    """A `Score` (core/measures/accuracy.py) as plain numbers, which are cheap to send.
+
+    The counts of parts of a test set can be added.
+    """
 
     correct: tuple[int, ...]
     total: tuple[int, ...]
@@ -27,13 +30,14 @@ class ScoreCounts:
 
     @property
     def accuracy_observed(self) -> float:
-        """The fraction when only classes of the client's training data may be the answer."""
+        """Fraction of correct answers if only classes of the client's training data may be the answer."""
         return self.observed / self.n if self.n else float("nan")
 
     @property
     def macro_f1(self) -> float:
-        """Mean of 2·correct / (predicted + total) over the classes that are present or were predicted;
-        NaN without samples.
+        """Mean of 2·correct / (predicted + total) over classes that occur or were predicted.
+
+        It is NaN without samples.
         """
         sums = [p + t for p, t in zip(self.predicted, self.total, strict=True)]
         scores = [2 * c / both for c, both in zip(self.correct, sums, strict=True) if both]
@@ -52,7 +56,7 @@ class ScoreCounts:
         )
 
     def __sub__(self, part: ScoreCounts) -> ScoreCounts:
-        """What is left of a test set without a part of it."""
+        """Return the counts of a test set without one of its parts."""
 
         def left(mine: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(a - b for a, b in zip(mine, theirs, strict=True))
@@ -67,9 +71,7 @@ class ScoreCounts:
 
 
 class ExtraMeasure(NamedTuple):
-    """A number that a run was asked to measure besides (`federation.measures`), and how many it is the
-    mean of.
-    """
+    """An additional measurement (`federation.measures`), and the number of values that it is the mean of."""
 
     value: float
     n: int
@@ -89,13 +91,24 @@ NO_SCORES = ClientScores({}, None, (), {})
 
 @dataclass(frozen=True)
 class Report:
-    """What a client tells of its round besides the upload: metrics only. Bytes are what the *method* sends.
+    """What a client reports about its round, in addition to its upload. These are metrics only.
 
-    `scores`: on its local test part, of the downloaded ("global"), trained ("local") and "personal" model,
-    and of the privately trained one where that is yet another ("private"). `validation`: of the personal
-    model on its validation part, None where there is none. `stages`: where the data come in stages, of the
-    personal model on the test part of each stage so far. `extra`: metric → number, of the trained model.
-    `seconds`: of its local round alone, without scoring, keeping and sending; of a stack an equal share.
+    Attributes:
+        client: Number of the client.
+        n: Its number of training samples.
+        loss: Mean loss over the samples seen in shared training.
+        steps: Number of steps of shared training.
+        bytes_up: Bytes that the method sends to the server.
+        bytes_down: Bytes that the method sends to the client.
+        seconds: Duration of its local round, without scoring, keeping and sending. Clients of a stack have
+            equal shares.
+        scores: Scores on its local test part, of the downloaded model ("global"), the trained model
+            ("local"), and the personalised model ("personal"). If the privately trained model differs from
+            these, it is scored too ("private").
+        validation: Score of the personalised model on its validation part, or None if it has none.
+        stages: If data come in stages, scores of the personalised model on the test part of each stage so
+            far.
+        extra: Additional measurements of the trained model, by metric.
     """
 
     client: int
@@ -112,7 +125,7 @@ class Report:
 
 
 class Reports(list[Report]):
-    """Reports that travel as plain tuples, for the reason that a Share does."""
+    """Reports that are sent as plain tuples, for the same reason as an `ActorShare`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return as_reports, (list(map(_FIELDS, self)),)
@@ -127,8 +140,10 @@ def as_reports(rows: list[tuple[Any, ...]]) -> Reports:
 
 @dataclass(frozen=True)
 class SurveyedClient:
-    """A client between rounds: `scores` on its local test part of "global", the server's model with all its
-    layers, and of "personal", its own (core/round.py, `resting`).
+    """A client that was scored between rounds.
+
+    `scores` are on its local test part: "global" for the server's model with all its layers, and "personal"
+    for the client's own model (`between_rounds` in core/round.py).
     """
 
     client: int

@@ -16,22 +16,23 @@ from raffed.runtime.reports import ScoreCounts
 
 
 class ModelScorer:
-    """Counts what the models of a method get right. observed [C] bool: the classes of the client's
-    training data.
+    """Counts the correct answers of a method's models.
+
+    In all methods of this class, `observed` [C] bool marks the classes of the client's training data.
     """
 
     def __init__(self, method: Method, net: Network, num_classes: int) -> None:
         self._method, self._net, self._classes = method, net, num_classes
         self._answers = (
             method.personal is not None and method.personal.predicts
-        )  # in place of a model's argmax
+        )  # the scores come from `predict` instead of one model
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
-        """One state on samples x [n, ...], y [n]."""
+        """Score one model on samples x [n, ...] and y [n]."""
         return as_counts(evaluate(self._net, state, x, y, self._classes, EVAL_CHUNK, observed))
 
     def personal(self, held: ClientModels, x: Tensor, y: Tensor, observed: Tensor) -> ScoreCounts:
-        """The client's personalised model."""
+        """Score the client's personalised model."""
         personal = self._method.personal
         if personal is None or not self._answers:
             return self.of(held.personal_state(self._method), x, y, observed)
@@ -42,10 +43,18 @@ class ModelScorer:
     def after(
         self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
     ) -> tuple[dict[str, ScoreCounts], tuple[ScoreCounts, ...]]:
-        """After a round: the downloaded, the trained, the personal and perhaps the privately trained model;
-        and the personal one on each stage's samples.
+        """Score a client's models after a round.
 
-        lengths: how many of the samples belong to each stage so far; empty without stages.
+        Args:
+            done: The client's round.
+            x: Samples [n, ...].
+            y: Labels [n].
+            observed: Classes of the client's training data [C] bool.
+            lengths: How many of the samples belong to each stage so far. Empty without stages.
+
+        Returns:
+            The scores of the downloaded, the trained, the personalised and perhaps the privately trained
+            model, and the personalised model's scores on each stage's samples.
         """
         scores = {
             "global": self.of(done.start, x, y, observed),
@@ -68,7 +77,7 @@ class ModelScorer:
     def standing(
         self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor
     ) -> dict[str, ScoreCounts]:
-        """Between rounds: the server's model where it is whole, and the client's own."""
+        """Score a client between rounds: the server's model, if it has all layers, and the client's own."""
         own = self.personal(held, x, y, observed)
         if whole is None:
             return {"personal": own}
@@ -77,12 +86,12 @@ class ModelScorer:
 
 
 def same_bits(a: State, b: State) -> bool:
-    """Whether two states are the same weights and buffers."""
+    """Return whether two models have exactly equal weights and buffers."""
     return torch.equal(a.w.flat, b.w.flat) and torch.equal(a.b.flat, b.b.flat)
 
 
 def as_counts(score: Score) -> ScoreCounts:
-    """A score as plain numbers."""
+    """Return a score as plain numbers."""
     correct, total, predicted = (
         tuple(each.tolist()) for each in (score.correct, score.total, score.predicted)
     )

@@ -1,8 +1,7 @@
-"""What looks like a secret, by the name of a file and by its contents: such a file does not travel with a
-job.
+"""Recognise files that look like secrets, by their name and contents. Such files are not sent with a job.
 
-Names are compared without regard to case, and without the endings that copies and backups get. Every rule
-errs on the side of keeping a file here: whoever needs it there gives it another name or puts it on the shared
+Names are compared without regard to case, and without the endings of copies and backups. In case of doubt
+every rule keeps a file here. A user who needs the file in the job can rename it, or put it on the shared
 storage.
 """
 
@@ -15,7 +14,7 @@ from itertools import pairwise
 HIDDEN_THAT_TRAVEL = {".gitignore", ".rayignore", ".gitattributes", ".editorconfig", ".python-version"}
 SNIFFED = 1 << 20  # bytes at the beginning of a file that are searched for secrets
 
-_FOLDERS = {  # where programs keep logins; hidden folders stay here anyway, by one of the other reasons
+_FOLDERS = {  # where programs keep logins; other hidden folders are not sent either, for another reason
     ".git",
     ".hg",
     ".svn",
@@ -112,7 +111,7 @@ _FILES = (
     "client_secret*",
     "application_default_credentials*",
 )
-# Words that make a secret of a file of settings or text, but not of a program: credentials.json, not
+# Words that mark a file of settings or text as secret, but not a program: credentials.json, not
 # credentials.py.
 _WORDS = {
     "secret",
@@ -201,7 +200,7 @@ _SETTING_FILES = {
 
 
 def hidden_or_secret_name(name: str, folder: bool = False) -> str:
-    """Why a file or folder of this name stays here; an empty text where its name says nothing against it."""
+    """Return why a file or folder with this name is not sent, or an empty text if the name is harmless."""
     plain = _without_copy(name.casefold())
     if is_login_folder(name) if folder else _names_secret(plain):
         return "looks like a secret by its name"
@@ -211,13 +210,14 @@ def hidden_or_secret_name(name: str, folder: bool = False) -> str:
 
 
 def is_login_folder(name: str) -> bool:
-    """Whether programs keep logins or histories in a folder of this name."""
+    """Return whether programs keep logins or histories in a folder of this name."""
     return _without_copy(name.casefold()) in _FOLDERS
 
 
 def secret_contents(data: bytes, name: str = "") -> str:
-    """Which secret the beginning of a file holds (never the secret itself); an empty text where none is
-    seen.
+    """Return which kind of secret the beginning of a file holds, or an empty text if none is found.
+
+    The secret itself is never returned.
     """
     text = data[:SNIFFED].replace(b"\0", b"")  # UTF-16 is then read as ASCII
     for what, pattern in _CONTENTS:
@@ -237,7 +237,7 @@ def _names_secret(plain: str) -> bool:
     if ending not in _SETTINGS:
         return False
     words = re.findall(r"[a-z0-9]+", plain.removesuffix(f".{ending}"))
-    if plain.startswith("id_") and ending == "":  # ssh's own names for keys; id_map.py is none
+    if plain.startswith("id_") and ending == "":  # ssh's names for keys; id_map.py is not one
         return True
     return words[-1:] == ["token"] or not _WORDS.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
 
@@ -247,7 +247,7 @@ def _ending(plain: str) -> str:
 
 
 def _without_copy(plain: str) -> str:
-    """The name that a copy or backup was made of: `.env` for `.env.bak`, `id_rsa` for `id_rsa (1)`."""
+    """Return the name of the original of a copy or backup: `.env` for `.env.bak`."""
     while (shorter := _COPY.sub("", plain)) != plain and shorter:
         plain = shorter
     return plain

@@ -1,4 +1,7 @@
-"""The reference: one process, one client after the other, for tests, debugging and very small work."""
+"""The serial backend: one process, and one client after the other.
+
+It is the reference for tests and debugging, and fast enough for very small runs.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from raffed.runtime.worker import ClientWorker, chunks, total
 
 
 class SerialBackend:
-    """A `Backend` in this process: it does what it was asked for once the answer is wanted.
+    """A `Backend` in this process. Work is done when its result is requested.
 
-    The thread that calls works with the run's number of torch's threads and gets its own back on `close`;
-    other threads of the program keep theirs. Freed memory is kept (runtime/machine.py).
+    The calling thread uses the run's number of torch threads, and gets its own number back on `close`. Other
+    threads of the program keep theirs. Freed memory is kept (runtime/machine.py).
     """
 
     def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
@@ -34,7 +37,7 @@ class SerialBackend:
 
     def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         def trained() -> tuple[PartialSum, list[Report]]:
-            set_threads(self._threads)  # whoever watches the run may have changed it
+            set_threads(self._threads)  # the caller may have changed it between rounds
             return self._host.train(job.broadcast, job.share(job.stacks))
 
         return trained

@@ -1,4 +1,4 @@
-"""From a configuration to everything a federation needs, checked before anything starts."""
+"""From a configuration to everything that a run needs, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """A checked run: the data set, the partition and the recipe. Arrays only, so that it travels without
-    a copy.
+    """A checked run: the data set, the partition and the configuration.
+
+    It holds only arrays, so it can be sent without a copy.
     """
 
     config: RunConfig
     dataset: Dataset
     partition: Partition
-    choice: Mapping[str, Any] | None = None  # what `execution = auto` decided, for run.json
+    choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
 
     @property
     def method(self) -> Method:
@@ -53,16 +54,19 @@ class Setup:
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """Training samples of every client, of all its stages."""
+        """Training samples of every client, over all its stages."""
         return [len(part) for part in self.partition.train]
 
     def stage(self, round: int) -> int | None:
-        """The stage, from 0, in which every client is in round `round` (from 0); None without stages."""
+        """Return the stage in which all clients are in a round, or None without stages.
+
+        Stages and rounds are counted from 0.
+        """
         stages = self.partition.stages
         return None if stages is None else stages.at(round, self.config.federation.rounds)
 
     def sizes_at(self, round: int) -> list[int]:
-        """Training samples of every client in the stage of this round."""
+        """Return the training samples of every client in the stage of this round."""
         stage = self.stage(round)
         if stage is None:
             return self.sizes
@@ -70,21 +74,19 @@ class Setup:
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """What a global model is scored on, "test" and "val": the pool, "test" or "train", and the rows of
-        it.
+        """The samples on which a global model is scored: "test" and "val" → (pool, rows in it).
 
-                test: the benchmark's own test set, or where there is none the union of the local test parts;
-                val: the validation parts of all clients together, by client, no rows where nothing was held
-                out.
+        The pool is "test" or "train".
+
+        "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
+        is the validation parts of all clients, in client order. It has no rows if nothing was held out.
         """
         own = len(self.dataset.y_test)
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
         return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
 
     def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The images and labels of the global test set, a copy of them where they are the local test
-        parts.
-        """
+        """The images and labels of the global test set. They are copied if they are the local test parts."""
         if len(self.dataset.y_test):
             return self.dataset.x_test, self.dataset.y_test
         _, rows = self.scored_rows["test"]
@@ -92,7 +94,7 @@ class Setup:
 
 
 def method_of(config: RunConfig) -> Method:
-    """The run's method, with the weights of the mean that the run asks for."""
+    """Return the run's method, with the weights of the mean that the run asks for."""
     from raffed.core.server import Mean
 
     made, by = build_method(config.method, config.args), config.federation.weighting
@@ -106,9 +108,15 @@ def method_of(config: RunConfig) -> Method:
 
 
 def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
-    """Load the data, draw the split and check every name, range and combination; raises UsageError.
+    """Load the data, draw the split, and check every name, range and combination.
 
-    checked: called once all is checked that can be before the data are read, which may take minutes.
+    Args:
+        config: The run's configuration.
+        checked: Called when everything is checked that can be checked before the data are read. Reading may
+            take minutes.
+
+    Raises:
+        UsageError: Something in the configuration is invalid.
     """
     from raffed.data.datasets import fewer, load_dataset
     from raffed.data.partition import held_out
@@ -139,7 +147,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     )
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
-    setup.stage(0)  # raises where the rounds do not fit the stages
+    setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
     if setup.dataset.x_train.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
@@ -147,7 +155,11 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
 
 
 def check_before_reading(config: RunConfig, split: Split) -> None:
-    """What the configuration and the catalogue's word on the data set are enough for; raises UsageError."""
+    """Check what can be checked from the configuration and the catalogue entry of the data set.
+
+    Raises:
+        UsageError: Something is invalid.
+    """
     from raffed.data.partition import Partition
     from raffed.data.transforms import transform_for
 
@@ -186,8 +198,9 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
 
 
 def check_new(setup: Setup) -> None:
-    """What a run that begins is refused for, and one of before these checks goes on with: parts of it
-    have no effect.
+    """Reject settings that would have no effect.
+
+    It is applied to new runs only, so that older runs can still be resumed.
     """
     config, clients = setup.config, setup.partition.num_clients
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
@@ -204,8 +217,9 @@ def check_new(setup: Setup) -> None:
 
 
 def check_model(setup: Setup) -> None:
-    """Build the network once: an unknown name, keyword or an input it cannot take is an error now, not in
-    an actor.
+    """Build the network once, so that errors of its settings are reported before actors start.
+
+    These are an unknown name or argument, and inputs that it cannot take.
     """
     _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
 
@@ -217,7 +231,7 @@ def _check_network(config: RunConfig, shape: tuple[int, int, int], classes: int)
 
 
 def _check_gpu(config: RunConfig) -> None:
-    """A GPU that this machine lacks; what another cluster has, only Ray can tell."""
+    """Check that this machine has the requested GPU. For other clusters, only Ray can find out."""
     runtime = config.runtime
     if not runtime.gpu_fraction or (runtime.execution == "ray" and runtime.address is not None):
         return
@@ -242,7 +256,7 @@ def _check_clients(setup: Setup) -> None:
 
 
 def _check_numbers(config: RunConfig, clients: int) -> None:
-    """What is asked for with a number of clients, or of one of them."""
+    """Check the options that contain a number of clients or the number of a client."""
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Torch's settings, of which some belong to a thread and some to the whole process, and a run beside a
-program that has others.
+"""Keep a run's torch settings apart from those of the program around it.
 
-A run gives the same bits whatever the program around it does with torch. What belongs to a thread is set for
-the steps of the run and put back. What belongs to the process is left alone, since other threads use it: a
-run is refused if it is not as it should be, and ends in an error if it is changed meanwhile.
+A run gives the same bits whatever the program around it does with torch. Settings of a thread are set for the
+steps of the run and then restored. Settings of the whole process are not touched, because other threads use
+them. If they are not as needed, the run is refused. If they are changed during the run, it ends with an
+error.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from raffed.errors import RaffedError, UsageError
 
 T = TypeVar("T")
 _one_at_a_time = threading.Lock()
-TINY = 1e-42  # a float32 below the smallest normal one, 0 for a thread that flushes those
+TINY = 1e-42  # a denormal float32, which becomes 0 in a thread that flushes these
 
 
 def set_threads(threads: int) -> None:
-    """Torch's number of threads in the calling thread alone.
+    """Set torch's number of threads in the calling thread only.
 
-    `torch.set_num_threads` sets the caller's number and the one that threads begin with. The second is put
-    back, by a thread that ends at once, so that neither the program's other threads nor other runs notice.
+    `torch.set_num_threads` sets the caller's number, and also the number with which new threads begin. The
+    second one is restored by a thread that ends at once. So neither the program's other threads nor other
+    runs notice.
     """
     import torch
 
-    if (
-        torch.get_num_threads() == threads
-    ):  # it also makes this thread take its first number now, and not later
+    if torch.get_num_threads() == threads:  # the call also makes this thread fix its number now and not later
         return
     with _one_at_a_time:
         usual = _in_another_thread(torch.get_num_threads)
@@ -47,12 +46,13 @@ def _in_another_thread(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def of_a_run() -> Iterator[None]:
-    """In the body, what torch keeps for each thread is as a run needs it, whatever the caller has set:
-    gradients are recorded, outside inference mode and autocast, on the CPU unless said otherwise, and small
+    """In the body, give torch's per-thread settings the values that a run needs.
+
+    Gradients are recorded, outside inference mode and autocast. The default device is the CPU, and small
     numbers are not flushed to 0.
     """
     torch = sys.modules.get("torch")
-    if torch is None:  # nobody has set anything
+    if torch is None:  # torch is not loaded, so nothing can be set
         yield
         return
     with contextlib.ExitStack() as stack:
@@ -70,8 +70,9 @@ def of_a_run() -> Iterator[None]:
 
 
 def steps_of_a_run(events: Generator[T, None, None]) -> Generator[T, None, None]:
-    """The events of a run, each worked out under `of_a_run`; whoever takes an event has the settings of
-    before.
+    """Yield the events of a run, computing each one under `of_a_run`.
+
+    Between two events, the caller has its own settings.
     """
     with contextlib.closing(events):
         while True:
@@ -84,7 +85,11 @@ def steps_of_a_run(events: Generator[T, None, None]) -> Generator[T, None, None]
 
 
 def check_switches() -> None:
-    """Raise a UsageError where what belongs to the whole process is not as a run needs it."""
+    """Check the settings of the whole process that a run needs.
+
+    Raises:
+        UsageError: A setting is not as a run needs it.
+    """
     for name, (found, wanted) in _switches().items():
         if found != wanted:
             raise UsageError(
@@ -95,8 +100,10 @@ def check_switches() -> None:
 
 
 def check_unchanged() -> None:
-    """Raise a RaffedError where that was changed while a run was going on: the round that is being
-    computed may be another.
+    """Check that these settings were not changed during the run, which could change the round being computed.
+
+    Raises:
+        RaffedError: A setting was changed.
     """
     for name, (found, wanted) in _switches().items():
         if found != wanted:
@@ -108,8 +115,9 @@ def check_unchanged() -> None:
 
 
 def _switches() -> dict[str, tuple[str, str]]:
-    """What belongs to the whole process and decides on bits: how one asks for it → what it is, and what a
-    run needs.
+    """Return the settings of the whole process that affect bits, with the values that are needed.
+
+    Each is given as the expression that reads it → (its value, the value that a run needs).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What becomes of uploads between the client that made them and the partial sum they are folded into."""
+"""What happens to uploads between the client that made them and the partial sum to which they are added."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from raffed.runtime.setup import Setup
 
 
 class UploadPipeline:
-    """Hands over the uploads of a host's clients: clipped, noisy and masked as the run says, each
-    according to its fate.
-    """
+    """Adds up the uploads of a worker's clients, with clipping, noise, masks and faults as the run says."""
 
     def __init__(self, setup: Setup) -> None:
         self._seed, self._damage, self._keep = (
@@ -36,8 +34,13 @@ class UploadPipeline:
         broadcast: Broadcast,
         where: str,
     ) -> None:
-        """Fold the uploads that count; see to it that a damaged one is refused. `where` opens the message
-        of an error.
+        """Add up the uploads that count, and check that damaged ones are refused.
+
+        Args:
+            fold: The partial sum.
+            made: Clients with their uploads.
+            broadcast: What the server sent.
+            where: Beginning of an error message.
         """
         counted = []
         for entry, plain in made:
@@ -51,9 +54,7 @@ class UploadPipeline:
             fold.add_all(clients, weights, sent, where)
 
     def add_mask(self, fold: UploadAccumulator, share: ActorShare, round: int) -> None:
-        """Once everything is folded: the masks of the share's clients over every sum, if the run has
-        masks.
-        """
+        """Add the masks of these clients to every sum, after all uploads were added, if the run has masks."""
         if share.peers:
             for entry in itertools.chain.from_iterable(share.stacks):
                 if entry.fate.outcome == "counted":

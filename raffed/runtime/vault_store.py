@@ -1,8 +1,8 @@
-"""The one place that writes vaults and servers to disk: safetensors plus a JSON outline, never a pickle.
+"""The one place that writes client states to disk: safetensors plus a JSON outline, never a pickle.
 
-A vault file is written when a client ends a round and named by the rounds done, so that a round can be redone
-from the version before it. The outline names record classes and fields; reading one builds only classes that
-the kernel registered, from checked tensors.
+A file is written when a client ends a round, and is named by the number of rounds done. So a round can be
+repeated from the version before it. The outline names record classes and fields. Reading it only builds
+registered record classes, from checked tensors.
 """
 
 from __future__ import annotations
@@ -21,39 +21,43 @@ from raffed.core.messages import ClientState
 from raffed.errors import RunFolderError
 from raffed.runtime.record_codec import digest, load_record, save_record
 
-KEPT_VERSIONS = 3  # of a client's vault on disk
+KEPT_VERSIONS = 3  # of a client's state on disk
 UNREADABLE = "unreadable"
-HELD_BYTES = 512 * 2**20  # of vaults a host keeps in memory beside their files
+HELD_BYTES = 512 * 2**20  # of client states that a worker keeps in memory in addition to their files
 
 
 def vault_file(store: Path, client: int, version: int) -> Path:
-    """Where a store keeps a client's vault of a version."""
+    """Return where a store keeps a client's state of a version."""
     return store / f"client-{client:06d}" / f"{version:06d}.safetensors"
 
 
 class VaultStore:
-    """The vaults of the clients of one host: in memory, and, given a folder, on disk by version.
+    """The states of the clients of one worker: in memory and, if a folder is given, on disk by version.
 
-    With a folder, memory holds the vaults used last, up to `limit` bytes; the others are read back when they
-    are wanted. A folder keeps every client's newest version and the two before it: while a round trains, the
-    one before it is being scored, and if that fails the run goes back to the one before that. `keeps`:
-    whether the method keeps anything; with a method that does, a version that is gone is an error, not a
-    fresh start.
+    With a folder, memory holds the states used last, and the others are read back when they are needed. A
+    folder keeps every client's newest version and the two before it. While a round trains, the round before
+    it is being scored. If that fails, the run goes back to the version before.
+
+    Args:
+        folder: Where states are written, or None to keep all of them in memory.
+        keeps: Whether the method keeps anything. If it does, a missing version is an error and not a fresh
+            start.
+        limit: Bytes of states that are held in memory if there is a folder.
     """
 
     def __init__(self, folder: Path | None, *, keeps: bool = True, limit: int = HELD_BYTES) -> None:
         self.folder, self.keeps, self.limit = folder, keeps, limit
         self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
             OrderedDict()
-        )  # client → version, vault, bytes; oldest first
+        )  # client → version, state, bytes; oldest first
         self.held_bytes = 0
 
     def get(self, client: int, version: int) -> ClientState | None:
-        """The vault a client had after its part in round version − 1; None for version 0, or if the method
-        keeps nothing.
+        """Return the state that a client had after its part in round version − 1.
 
-                What is in memory is used if it is that version; otherwise another host trained the client
-                since, or the round is being redone, and the version is read from disk.
+        It is None for version 0, or if the method keeps nothing. The state in memory is used if it has that
+        version. Otherwise another worker has trained the client since, or the round is being repeated, and
+        the version is read from disk.
         """
         if version == 0 or not self.keeps:
             return None
@@ -71,7 +75,7 @@ class VaultStore:
         return vault
 
     def put(self, client: int, done: int, vault: ClientState) -> None:
-        """Keep a client's vault after its part in round done − 1."""
+        """Keep a client's state after its part in round done − 1."""
         if vault.empty:
             return
         self._hold(client, done, vault)
@@ -82,7 +86,7 @@ class VaultStore:
                 path.unlink(missing_ok=True)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
-        """Client → digest of its vault of the given version."""
+        """Return the digest of each client's state of the given version."""
         vaults = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
         return {client: digest(vault) for client, vault in vaults if vault is not None}
 
@@ -103,10 +107,20 @@ class VaultStore:
 def freeze_vaults(
     store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Put the vaults of these clients, client → version, into a checkpoint: hard links where the file system
-    has them, else copies. File → SHA-256 of its bytes, for all of them; `known` are those of the checkpoint
-    before, which are not read again: a version of a vault is written once. A RunFolderError if one is
-    missing: a checkpoint without it could not be resumed.
+    """Put client states into a checkpoint, as hard links if possible, and otherwise as copies.
+
+    Args:
+        store: Folder of the states.
+        versions: Client → version.
+        target: Folder in the checkpoint.
+        known: Hashes of the checkpoint before. Files that are in it are not read again, because a version is
+            written only once.
+
+    Returns:
+        File → SHA-256 of its bytes.
+
+    Raises:
+        RunFolderError: A state is missing, so the checkpoint could not be resumed.
     """
     target.mkdir(parents=True)
     hashes = {}
@@ -123,12 +137,12 @@ def freeze_vaults(
 
 
 def frozen_vaults(folder: Path) -> list[Path]:
-    """The vaults' files in a checkpoint."""
+    """Return the files of client states in a checkpoint."""
     return sorted(folder.glob("client-*@*.safetensors"))
 
 
 def frozen_hashes(folder: Path) -> dict[str, str]:
-    """File → SHA-256 of its bytes, or UNREADABLE, of the vaults in a checkpoint."""
+    """Return file → SHA-256 of its bytes, or UNREADABLE, for the client states in a checkpoint."""
     hashes = {}
     for path in frozen_vaults(folder):
         try:
@@ -143,7 +157,7 @@ def _file_sha256(path: Path) -> str:
 
 
 def thaw_vaults(source: Path, store: Path) -> None:
-    """Make a checkpoint's vaults the only ones in the store."""
+    """Make a checkpoint's client states the only ones in the store."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     for path in frozen_vaults(source):
@@ -155,5 +169,5 @@ def thaw_vaults(source: Path, store: Path) -> None:
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # another file system, or one without hard links
+    except OSError:  # the target is on another file system, or hard links are not supported
         shutil.copy2(source, target)

@@ -1,5 +1,6 @@
-"""Clients hosted in one process: their data, their vaults, one scratch network. The body of every actor,
-without Ray.
+"""The clients in one process: their data, their states, and one scratch network.
+
+It is the body of every actor, without Ray.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ from raffed.runtime.vault_store import VaultStore
 
 DATA_BYTES = (
     1024 * 2**20
-)  # prepared data a host keeps; beyond, a client's are prepared again whenever it takes part
+)  # prepared data that a worker keeps; other clients' data are prepared in every round they take part in
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
-    """What ingredients may know; expected visits Q·T by integer arithmetic (0.29 · 100 would lose one)."""
+    """Return what ingredients may know.
+
+    The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
+    """
     clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
     turn = 1 if stages is None else stages.turn
@@ -64,7 +68,7 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
 
 
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
-    """The run's network with its initial weights, the same on every host."""
+    """Return the run's network with its initial weights, which are the same in every process."""
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
@@ -72,13 +76,15 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
-    """z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+    """Return features z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
     return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
 
 
 class ClientWorker:
-    """Trains and scores clients. Clients' prepared data are kept up to DATA_BYTES, those of the clients at
-    `home` (default: all) first; of the test set, the chunks that are scored here.
+    """Trains and scores clients.
+
+    Prepared data of clients are kept up to DATA_BYTES, first those of the clients in `home` (default: all).
+    Of the test set, the chunks that are scored here are kept.
     """
 
     def __init__(
@@ -116,10 +122,10 @@ class ClientWorker:
         self._stage: int | None = None
 
     def warm_up(self) -> None:
-        """Load the home clients' data, and let torch do what it does only once, before the first round
-        waits for it.
-        """
-        if self.setup.partition.stages is None:  # else the round decides which part of them is there
+        """Load the home clients' data and let torch do its one-time work, before the first round."""
+        if (
+            self.setup.partition.stages is None
+        ):  # with stages, the round decides which part of the data exists
             for client in sorted(self._home):
                 if self._kept_bytes < DATA_BYTES // 2:
                     self._client(client)
@@ -130,13 +136,13 @@ class ClientWorker:
         self.net.load(self.net.initial)
 
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
-        """A round of these clients, folded; their reports in order of client."""
+        """Train these clients for a round, and return their sums and, in client order, their reports."""
         self._enter(self.setup.stage(broadcast.round))
         fold, reports = UploadAccumulator(self.method.server.each), []
         waiting: list[
             tuple[ParticipantOrder, Upload]
-        ] = []  # small uploads are folded together: an operation costs more than its numbers
-        where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the rows
+        ] = []  # small uploads are added up together, because an operation costs more than its numbers
+        where = f"{self.method.name}, round {broadcast.round + 1}"  # counted from 1, as in the metric rows
         at_once = together(self.net.w_layout.size)
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
@@ -145,10 +151,12 @@ class ClientWorker:
             with explained(self.method):
                 rounds = client_rounds(self.method, here, guests, self.session)
             if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)  # what is still queued there is training too
+                torch.cuda.synchronize(
+                    self.device
+                )  # work that is still queued on the GPU belongs to training
             spent = (time.perf_counter() - began) / len(
                 stack
-            )  # scoring, keeping and sending are not what Fig. 4 of FedMR times
+            )  # without scoring, keeping and sending, as in Fig. 4 of FedMR
             pairs = list(zip(guests, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             marks = [self._marks(guest, done, last) if share.measure else NO_SCORES for guest, done in pairs]
@@ -170,15 +178,19 @@ class ClientWorker:
         return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
-        """Chunk → tally of the global model on these chunks (see `chunks`)."""
+        """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
 
     def survey(
         self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
     ) -> list[SurveyedClient]:
-        """Clients between rounds, on their local test parts. whole: the server's model with all its
-        layers, if it has one.
+        """Score clients between rounds on their local test parts.
+
+        Args:
+            broadcast: What the server sends.
+            whole: The server's model with all its layers, or None if it does not have all of them.
+            share: The clients.
         """
         self._enter(self.setup.stage(broadcast.round - 1))
         here = moved(broadcast, self.device)
@@ -196,11 +208,11 @@ class ClientWorker:
         return found
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
-        """Σ p_i v_i of the layers that these clients keep, as an exact sum."""
+        """Return Σ p_i v_i of the layers that these clients keep, as an exact sum."""
         total = PointSum()
         for entry in itertools.chain.from_iterable(share.stacks):
             vault = self.store.get(entry.client, entry.version)
-            if vault is not None:  # on this device, or read back from disk
+            if vault is not None:  # it may be on this device, or was read from disk to the CPU
                 total.add(vault.v.to(self.device), entry.weight, f"own layers of client {entry.client}")
         return total.export()
 
@@ -213,7 +225,10 @@ class ClientWorker:
         )
 
     def _marks(self, guest: Participant, done: ClientRound, last: bool) -> ClientScores:
-        """The scores of a client's models after its round, in the last one with what is measured besides."""
+        """Return the scores of a client's models after its round.
+
+        In the last round, additional measurements are made as well.
+        """
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
         scores: dict[str, ScoreCounts] = {}
         by_stage: tuple[ScoreCounts, ...] = ()
@@ -235,15 +250,16 @@ class ClientWorker:
         return self.setup.config.federation.asks(name)
 
     def _spectrum(self, guest: Participant, done: ClientRound) -> ExtraMeasure:
-        """Of the trained model's features of the client's training data."""
+        """Measure the feature spectrum of the trained model on the client's training data."""
         data = guest.data
         order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
         return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
 
     def _enter(self, stage: int | None) -> None:
-        """All clients go to a stage: what they hold of another one is gone, for good once `outer` order
-        has left it behind.
+        """Move all clients to a stage, and drop the data that they hold of another stage.
+
+        In `outer` order a stage that has passed never comes back.
         """
         stages, before = self.setup.partition.stages, self._stage
         if stage is None or stages is None or stage == before:
@@ -267,7 +283,7 @@ class ClientWorker:
         return made
 
     def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
-        """A client's local test part, or its validation part ("val")."""
+        """Return a client's local test part, or its validation part ("val")."""
         if (role, client) in self._parts:
             return self._parts[role, client]
         partition = self.setup.partition
@@ -280,7 +296,10 @@ class ClientWorker:
         return made
 
     def _keeps(self, client: int, x: Tensor) -> bool:
-        """Whether prepared data stay here: while there is room, of which guests get half."""
+        """Return whether prepared data are kept.
+
+        They are kept while there is room. Clients whose home is elsewhere may use half of it.
+        """
         size = x.numel() * x.element_size()
         if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
             return False
@@ -288,7 +307,7 @@ class ClientWorker:
         return True
 
     def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Prepared images and labels from the training pool or the benchmark's test set."""
+        """Return prepared images and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
         images, labels = (
             (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
@@ -306,13 +325,14 @@ class ClientWorker:
 
 
 def chunks(setup: Setup, part: str = "test") -> range:
-    """The numbers of the chunks of the global test set, or those after them, of the clients' validation
-    parts ("val").
+    """Return the numbers of the chunks of the global test set, or of the clients' validation parts ("val").
+
+    The chunks of the validation parts are numbered after those of the test set.
     """
     tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
     return range(tests) if part == "test" else range(tests, tests + held)
 
 
 def total(tallies: dict[int, ScoreCounts]) -> ScoreCounts:
-    """The chunks' tallies added in chunk order, whoever counted them."""
+    """Add the chunks' counts in chunk order, so that it does not matter who counted them."""
     return functools.reduce(operator.add, (tallies[chunk] for chunk in sorted(tallies)))

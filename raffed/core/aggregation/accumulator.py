@@ -1,6 +1,4 @@
-"""Uploads folded into partial sums: what an actor returns for all its clients, and how the driver joins
-them.
-"""
+"""Partial sums of uploads: what an actor returns for all its clients, and how the driver merges them."""
 
 from __future__ import annotations
 
@@ -21,11 +19,13 @@ from raffed.errors import UsageError
 
 @dataclass
 class PartialSum:
-    """One actor's partial sums of one round, ready to travel: int64 buffers, summed messages, and single
-    messages.
+    """The partial sums of one actor in one round, ready to be sent: int64 buffers and messages.
 
-        `each`: slot → [(client, message)] of the Wires that are not Summable (rules that truly need every
-        client).
+    Attributes:
+        w: Σ p_i · w_i in fixed point, or None.
+        b: The same of the buffers.
+        sums: Slot → sum of the `Summable` messages.
+        each: Slot → [(client, message)] of the other messages, for rules that need every client.
     """
 
     w: NDArray[np.int64] | None = None
@@ -35,10 +35,11 @@ class PartialSum:
 
 
 class UploadAccumulator:
-    """Σ over clients of one round; the result has the same bits for any order and any grouping.
+    """Sum over the clients of one round, with the same bits for any order and any grouping.
 
-    `keep`: keep the uploads themselves as well, for a server rule that needs each (ServerRule.each); slot
-    "server".
+    Args:
+        keep: Whether the uploads themselves are kept as well, in the slot "server". A server rule that needs
+            every upload (`ServerRule.each`) asks for it.
     """
 
     def __init__(self, keep: bool = False) -> None:
@@ -48,15 +49,20 @@ class UploadAccumulator:
         self._each: dict[str, list[tuple[int, Wire]]] = {}
 
     def add(self, client: int, weight: float, upload: Upload, where: str) -> None:
-        """Add p_i · (w_i, b_i) and the messages of one client. `where` opens the message of a
-        NumericsError.
+        """Add p_i · (w_i, b_i) and the messages of one client.
+
+        Args:
+            client: Number of the client.
+            weight: Its weight p_i.
+            upload: What it sent.
+            where: Beginning of the message of a NumericsError.
         """
         self.add_all([client], [weight], [upload], where)
 
     def add_all(
         self, clients: Sequence[int], weights: Sequence[float], uploads: Sequence[Upload], where: str
     ) -> None:
-        """Several clients at once; the same sums as one by one."""
+        """Add several clients at once. The sums are the same as if they were added one by one."""
         whos = [f"{where}, client {client}" for client in clients]
         self._w.add_all([one.w for one in uploads], weights, whos)
         self._b.add_all([one.b for one in uploads], weights, [f"{who}, buffers" for who in whos])
@@ -70,7 +76,11 @@ class UploadAccumulator:
                     self._each.setdefault(slot, []).append((client, brought_back(wire)))
 
     def add_mask(self, mask: Mask) -> None:
-        """Put the mask of a client that was added over every sum; a UsageError if something else was sent."""
+        """Add the mask of a client that was added before to every sum.
+
+        Raises:
+            UsageError: Something else than sums was sent, which masks cannot hide.
+        """
         if self._each:
             raise UsageError(
                 f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, masks hide "
@@ -83,7 +93,7 @@ class UploadAccumulator:
             total.add_mask(mask, slot)
 
     def merge(self, partial: PartialSum) -> None:
-        """Add what another actor folded."""
+        """Add the partial sums of another actor."""
         self._w.merge(partial.w)
         self._b.merge(partial.b)
         for slot, theirs in partial.sums.items():
@@ -96,7 +106,7 @@ class UploadAccumulator:
         return PartialSum(self._w.export(), self._b.export(), sums, self._each)
 
     def finish(self, like: ServerState) -> tuple[Params, Params, dict[str, Received]]:
-        """(mean weights, mean buffers, what each slot received)."""
+        """Return (mean weights, mean buffers, what each slot received)."""
         received: dict[str, Received] = {}
         for slot, total in self._sums.items():
             received[slot] = Received(total.count, sum=total.value())

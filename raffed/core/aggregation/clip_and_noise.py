@@ -1,4 +1,4 @@
-"""Clipped updates, noise and pairwise masks: what config/privacy.py asks for, as functions of uploads."""
+"""Clipped updates and noise for differential privacy (config/privacy.py), as functions of uploads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from raffed.core.params import Params
 
 
 def clip_update(w: Params, start: Params, limit: float) -> Params:
-    """w^t + Δ · min(1, S / ‖Δ‖) with Δ = w − w^t, the norm over all numbers together; w itself if it is
-    short enough.
+    """Return w^t + Δ · min(1, S / ‖Δ‖) for the update Δ = w − w^t.
+
+    The norm is taken over all numbers together. If the update is short enough, `w` itself is returned.
+
+    Args:
+        w: The trained weights.
+        start: The weights w^t that the client received.
+        limit: The largest allowed norm S.
     """
     update = w.flat.to(torch.float64) - start.flat.to(torch.float64)
     norm = float(update.norm())
-    if not norm > limit:  # NaN is left to the check of the sums
+    if not norm > limit:  # NaN is refused later, by the exact sums
         return w
     return Params.from_flat(
         w.layout, (start.flat.to(torch.float64) + update * (limit / norm)).to(torch.float32)
@@ -22,7 +28,7 @@ def clip_update(w: Params, start: Params, limit: float) -> Params:
 
 
 def add_noise(w: Params, deviation: float, generator: torch.Generator) -> Params:
-    """w + N(0, deviation²) on every number, drawn on the CPU; deviation 0 draws nothing."""
+    """Return w + N(0, deviation²) on every number. Noise is drawn on the CPU, and none is drawn for 0."""
     if not deviation:
         return w
 

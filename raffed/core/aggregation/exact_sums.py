@@ -1,10 +1,9 @@
-"""Exact sums over clients: the same bits for any order, any grouping and any number of actors
-(docs/design.md §3).
+"""Exact sums over clients: the same bits for any order, any grouping and any number of actors.
 
-Float addition depends on order, so it is not used between clients. A contribution `p_i · w_i` is rounded once
-to an integer multiple of 2^-bits and added as int64, which is exact and associative. Against a float64 sum
-the error is at most 2^-(bits+1) per client, below float32's last bit for weights above 2^-20. It is the
-arithmetic of secure aggregation as well.
+See docs/design.md §3. The result of adding floats depends on their order, so floats are not added between
+clients. A contribution p_i · w_i is rounded once to an integer multiple of 2^-bits and added as int64, which
+is exact and associative. Compared with a float64 sum, the error is at most 2^-(bits+1) per client. That is
+below float32's last bit for weights above 2^-20. The same arithmetic is used by secure aggregation.
 """
 
 from __future__ import annotations
@@ -24,44 +23,53 @@ from raffed.core.params import Params
 from raffed.errors import NumericsError
 
 BITS = 44
-BLOCK = 1 << 18  # numbers of small points rounded at a time: fewer, and operations cost more than they do
+BLOCK = (
+    1 << 18
+)  # numbers of small points that are rounded at a time; with fewer, calling costs more than computing
 SLICE = (
     1 << 16
-)  # numbers of a large point rounded at a time: with more, their float64 leaves the cache between operations
+)  # numbers of a large point that are rounded at a time; with more, they leave the processor's cache
 REACH = 2.0 ** (
     52 - BITS
-)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, and room for the roundings
+)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, with room for rounding
 
 
 def together(size: int) -> int:
-    """How many points of `size` numbers `PointSum.add_all` rounds and adds in one operation."""
+    """Return how many points of `size` numbers `PointSum.add_all` rounds and adds in one operation."""
     return max(1, BLOCK // size)
 
 
 def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
-    """round(weight · values · 2^bits) as int64, same shape; `weight` in [0, 1], or float64 weights that
-    broadcast.
+    """Return round(weight · values · 2^bits) as int64, in the shape of `values`.
 
-        Raises `NumericsError` naming `what` if a value is not finite or outside ±2^(62-bits). The values are
-        checked, not the products: means of values inside the range stay inside it, so weights that add up to
-        1 cannot make a sum wrap round.
+    The values are checked and not the products. Means of values inside the range stay inside it, so weights
+    that add up to 1 cannot make a sum overflow.
+
+    Args:
+        values: Numbers of any shape.
+        weight: A number in [0, 1], or float64 weights that broadcast to `values`.
+        bits: Number of fractional bits.
+        what: Name of the values in the message.
+
+    Raises:
+        NumericsError: A value is not finite or outside ±2^(62-bits).
     """
     _largest(values.detach(), bits, what)
     return _rounded(values.detach(), weight, bits).to(torch.int64)
 
 
 def _largest(values: Tensor, bits: int, what: str) -> float:
-    """max |values|, 0 if there are none; NumericsError as in `to_fixed`."""
+    """Return max |values|, or 0 if there are no values. Raises NumericsError as `to_fixed` does."""
     if not values.numel():
         return 0.0
     low, high = (float(end) for end in torch.aminmax(values))
-    if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both
+    if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both comparisons
         raise _outside(what, bits)
     return max(-low, high)
 
 
 def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
-    """weight · values in whole multiples of 2^-bits, as float64."""
+    """Return weight · values in whole multiples of 2^-bits, as float64."""
     return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()
 
 
@@ -73,33 +81,34 @@ def _outside(what: str, bits: int) -> NumericsError:
 
 
 def from_fixed(total: Tensor, bits: int) -> Tensor:
-    """The float32 value of an integer total: int64 → float64 (exact scaling) → float32."""
+    """Return the float32 value of an integer total: int64, exactly scaled in float64, then float32."""
     return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
 
 
 Exported = tuple[
     Summable, list[NDArray[np.int64]], int, bool
-]  # message without numbers, totals, how many, hidden
+]  # message without numbers, totals, number of messages, whether masked
 
 
 class PointSum:
-    """Σ p_i · w_i of flat buffers, for weights and buffers.
+    """Σ p_i · w_i of flat buffers, used for weights and for BatchNorm buffers.
 
-    The whole multiples of 2^-BITS are gathered in float64, which is exact while Σ p_i · max|w_i| stays within
-    REACH and a third of the work, then added to int64; a point that is larger is added to int64 by itself.
+    Whole multiples of 2^-BITS are added up in float64 first, which takes a third of the time. This is exact
+    while Σ p_i · max|w_i| stays below REACH. Before that limit is passed, the float64 sum is added to the
+    int64 total. A point that is larger is added to the int64 total directly.
     """
 
     def __init__(self) -> None:
         self._total: Tensor | None = None  # int64
         self._gathered: Tensor | None = None  # float64
-        self._reach = 0.0  # no |number| of `_gathered` is larger
+        self._reach = 0.0  # bound of every |number| in `_gathered`
 
     def add(self, point: Params, weight: float, what: str) -> None:
         flat = point.flat.detach()
         try:
             reach = weight * _largest(flat, BITS, what)
         except NumericsError:
-            for name in point.names:  # again, tensor by tensor, so that the message names the one
+            for name in point.names:  # again, tensor by tensor, so that the message names the tensor
                 _largest(point[name], BITS, f"{what}, tensor {name}")
             raise
         if reach > REACH:
@@ -110,7 +119,7 @@ class PointSum:
             into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
 
     def _room(self, like: Tensor, reach: float) -> Tensor:
-        """Where float64 multiples of up to `reach` can be added."""
+        """Return the float64 buffer, once multiples of up to `reach` can be added to it exactly."""
         if self._reach + reach > REACH:
             self._settle()
         if self._gathered is None:
@@ -119,7 +128,7 @@ class PointSum:
         return self._gathered
 
     def _settle(self, more: Tensor | None = None) -> Tensor | None:
-        """The int64 total, on the CPU, with all that was gathered, and `more`."""
+        """Move the float64 buffer into the int64 total on the CPU, add `more`, and return the total."""
         gathered = None if self._gathered is None else self._gathered.to(torch.int64)
         self._gathered, self._reach = None, 0.0
         for part in (gathered, more):
@@ -128,11 +137,12 @@ class PointSum:
         return self._total
 
     def add_all(self, points: Sequence[Params], weights: Sequence[float], whats: Sequence[str]) -> None:
-        """Add several points: the same integers as one by one, in few operations where the points are
-        small.
+        """Add several points.
+
+        The integers are the same as one by one. Small points are added in few operations.
         """
         per_point = points[0].layout.size
-        if not per_point:  # no buffers
+        if not per_point:  # the network has no buffers
             self._settle(torch.zeros(0, dtype=torch.int64))
             return
         at_once = together(per_point)
@@ -157,14 +167,15 @@ class PointSum:
                 self._room(flats[0], reach).add_(_rounded(flats, p[:, None], BITS).sum(0))
 
     def add_mask(self, mask: Mask, part: str) -> None:
-        """Add a client's mask, mod 2^64."""
+        """Add a client's mask, modulo 2^64."""
         total = self._settle()
         assert total is not None
         total.add_(mask.of(part, total))
 
     def merge(self, other: NDArray[np.int64] | None) -> None:
-        """Add another partial sum, as it came from an actor: read where it lies, copied only if it is the
-        first.
+        """Add another partial sum as it came from an actor.
+
+        It is read in place, and copied only if it is the first one.
         """
         if other is None:
             return
@@ -187,11 +198,11 @@ class PointSum:
 
 
 class WireSum:
-    """Σ of Summable messages of one class, field by field; integer fields are added as integers."""
+    """Σ of `Summable` messages of one class, field by field. Integer fields are added as integers."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.hidden = False  # under masks: its range can be told of the whole sum alone
+        self.hidden = False  # masked: the range can only be checked for the whole sum
         self._like: Summable | None = None
         self._totals: list[Tensor] = []
 
@@ -205,7 +216,7 @@ class WireSum:
         self._add(wire, [x.cpu() for x in fixed], 1, where)
 
     def add_mask(self, mask: Mask, part: str) -> None:
-        """Add a client's mask, mod 2^64."""
+        """Add a client's mask, modulo 2^64."""
         self.hidden = True
         self._totals = [total + mask.of(f"{part}.{i}", total) for i, total in enumerate(self._totals)]
 
@@ -222,7 +233,7 @@ class WireSum:
             if not self.hidden and _excess(fixed):
                 raise _outside(
                     where, wire.fraction_bits
-                )  # two in range cannot wrap round, so this sees every excess
+                )  # two sums in range cannot overflow, so every excess is seen here
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count
@@ -232,7 +243,7 @@ class WireSum:
         return self._like, [t.numpy() for t in self._totals], self.count, self.hidden
 
     def value(self) -> Summable:
-        """The sum, as a message of the same class."""
+        """Return the sum as a message of the same class."""
         assert self._like is not None
         if self.hidden and _excess(self._totals):
             raise _outside(f"the sum of {type(self._like).__name__}", self._like.fraction_bits)
@@ -248,9 +259,7 @@ def _excess(totals: Sequence[Tensor]) -> bool:
 
 
 def _template(wire: Summable) -> Summable:
-    """The message without its numbers: types and names, so that a partial sum shows no single client's
-    message.
-    """
+    """Return the message without its numbers, so that a partial sum does not reveal one client's message."""
     emptied: Summable = pytree.tree_map(
         lambda x: torch.empty(0, dtype=x.dtype) if isinstance(x, Tensor) else type(x)(0), wire
     )

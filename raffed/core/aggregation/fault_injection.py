@@ -1,6 +1,4 @@
-"""A plan of faults carried out: who is struck, what a damaged upload looks like, and that the server
-refuses it.
-"""
+"""Carry out a plan of faults: who is affected, what a damaged upload looks like, and that it is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from raffed.errors import NumericsError
 
 
 def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> dict[int, ParticipantFault]:
-    """Drawn client → its fate, each from its own stream of (seed, round, client)."""
+    """Return what happens to each drawn client, each from its own stream of (seed, round, client)."""
     if not plan.any:
         return dict.fromkeys(clients, NO_FAULT)
     found = {}
@@ -29,7 +27,10 @@ def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> 
 
 
 def damaged(upload: Upload, how: str, seed: int, round: int, client: int) -> Upload:
-    """The upload with one of its float numbers spoilt; which one is drawn. One without any stays as it is."""
+    """Return the upload with one of its floats replaced by a bad value.
+
+    Which float is drawn at random. An upload without floats stays as it is.
+    """
     leaves, spec = pytree.tree_flatten(upload)
     wounded = [
         i
@@ -48,7 +49,10 @@ def damaged(upload: Upload, how: str, seed: int, round: int, client: int) -> Upl
 
 
 def is_refused(upload: Upload, keep: bool) -> bool:
-    """Whether the exact sums refuse an upload: the server's own check, on sums that are thrown away."""
+    """Return whether the exact sums refuse an upload.
+
+    This is the server's own check, applied to sums that are thrown away afterwards.
+    """
     try:
         UploadAccumulator(keep).add(0, 1.0, upload, "an upload")
     except NumericsError:

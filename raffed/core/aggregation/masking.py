@@ -13,10 +13,10 @@ from raffed.core import seeds
 
 
 class Mask:
-    """One client's masks of a round: Σ_{j>i} m_ij − Σ_{j<i} m_ij mod 2^64, m_ij uniform, from the stream of
-    the pair.
+    """The masks of one client in one round: Σ_{j>i} m_ij − Σ_{j<i} m_ij modulo 2^64.
 
-        Over all `peers` (the clients whose uploads count) they add up to 0.
+    Each m_ij is uniform and comes from the random stream of the pair. Over all `peers`, which are the clients
+    whose uploads count, the masks add up to 0.
     """
 
     def __init__(self, seed: int, round: int, client: int, peers: Sequence[int]) -> None:
@@ -27,7 +27,10 @@ class Mask:
         )
 
     def of(self, part: str, like: Tensor) -> Tensor:
-        """The mask of one buffer: int64, shape and device of `like`; `part` names it."""
+        """Return the mask of one buffer, int64 with the shape and device of `like`.
+
+        `part` is the name of the buffer.
+        """
         (seed, round), me, where = self._key, self._client, zlib.crc32(part.encode())
         total = np.zeros(like.numel(), np.uint64)
         for peer in self._others:

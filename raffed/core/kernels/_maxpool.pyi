@@ -1,4 +1,4 @@
-"""The kernel in _maxpool.c. Tensors are addresses, images [n, h, w, c] in memory; nothing is checked here."""
+"""The kernel in _maxpool.c. Tensors are given as addresses, images as [n, h, w, c]. Nothing is checked."""
 
 def usable() -> bool: ...
 def forward(

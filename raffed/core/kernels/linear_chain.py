@@ -1,10 +1,10 @@
-"""Networks of linear layers without torch's modules around them: one client at a time, or k clients by
-batched products.
+"""Networks of linear layers, computed without torch's modules around them.
 
-vmap makes the same products, but every operation goes through torch.func, which for small layers takes longer
-than the product: a step of 50 clients with an MLP of 4,810 weights takes 1.8 ms under vmap, 0.9 so. For the
-same reason the gradients of the cross-entropy alone are written out, without autograd's graph: a batch of 16
-takes 77 µs instead of 142 (an AMD EPYC).
+One client is computed at a time, or k clients by batched products. vmap makes the same products, but every
+operation goes through torch.func, which takes longer than the product if layers are small. A step of 50
+clients with an MLP of 4,810 weights takes 1.8 ms under vmap and 0.9 ms here. For the same reason the
+gradients of the cross-entropy are written out without autograd's graph. A batch of 16 then takes 77 µs
+instead of 142 µs (on an AMD EPYC).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from raffed.core.kernels.relu_after_pool import hooked
 from raffed.core.losses import mean_nll
 
 Make = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-Slope = Callable[[Tensor, Tensor], Tensor]  # ∂output, output → ∂input
-Wanted = Sequence[bool]  # whether the gradients by a layer's input, weight and bias are
+Slope = Callable[[Tensor, Tensor], Tensor]  # (gradient of the output, output) → gradient of the input
+Wanted = Sequence[bool]  # which of the gradients of input, weight and bias are wanted
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """A layer that works number by number, and its derivative, told by its output."""
+    """A layer that works number by number, and its derivative as a function of its output."""
 
     of: Callable[[Tensor], Tensor]
     slope: Slope
@@ -43,8 +43,10 @@ ELEMENTWISE: dict[type[nn.Module], Elementwise] = {
 
 @dataclass(frozen=True)
 class Product:
-    """How a linear layer's x, W and b (or None) become y. gradients: (∂y, x, W, wanted) → the gradients by x,
-    W and b that are wanted, in the bits of autograd's.
+    """How a linear layer computes y from x, W and b (or None), and the gradients of that.
+
+    `gradients` maps (∂y, x, W, wanted) to the gradients of x, W and b that are wanted. They equal autograd's
+    bit for bit.
     """
 
     of: Make
@@ -52,8 +54,9 @@ class Product:
 
 
 def _stacked(columns: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Columns [g, I, B] of g clients → [g, O, B], so that the gradient of a weight [g, O, I] comes in the
-    weight's own order.
+    """Map columns [g, I, B] of g clients to [g, O, B].
+
+    In this form the gradient of a weight [g, O, I] comes in the weight's own memory order.
     """
     return torch.bmm(weight, columns) if bias is None else torch.baddbmm(bias[..., None], weight, columns)
 
@@ -77,10 +80,11 @@ STACKED = Product(_stacked, _stacked_gradients)
 
 
 class LinearChain:
-    """A body that flattens its input and is linear and element-wise layers from there on; then the head,
-    which is linear.
+    """A body that flattens its input and consists of linear and element-wise layers, and a linear head.
 
-        `layers`: of the body, the name of a linear one, or an element-wise one.
+    Args:
+        layers: The layers of the body, each the name of a linear layer or an element-wise layer.
+        product: How linear layers are computed.
     """
 
     def __init__(self, layers: tuple[str | Elementwise, ...], product: Product) -> None:
@@ -88,15 +92,14 @@ class LinearChain:
         self._product = product
 
     def alone(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits [B, C], z [B, D]) of a batch x [B, ...]: the operations of the modules, so the same
-        bits.
-        """
+        """Return (logits [B, C], z [B, D]) of a batch x [B, ...], with the bits of the modules."""
         *_, z, logits = self._values(self._product, w, x.flatten(1))
         return logits, z
 
     def stacked(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] under their weights, each
-        [g, ...].
+        """Return (logits [g, B, C], z [g, B, D]) of g clients.
+
+        Their batches are x [g, B, ...], and each weight has the shape [g, ...].
         """
         *_, z, logits = self._values(STACKED, w, x.flatten(2).mT)
         return logits.mT, z.mT
@@ -105,8 +108,9 @@ class LinearChain:
     def gradients(
         self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The cross-entropy of a batch x [B, ...], y [B], and its gradients by the weights `names`, in their
-        order: the bits of autograd's.
+        """Return the cross-entropy of a batch and its gradients with respect to the weights `names`.
+
+        The batch is x [B, ...] and y [B]. The gradients equal autograd's bit for bit.
         """
         values = self._values(self._product, w, x.flatten(1))
         loss, g = _cross_entropy(values[-1], y)
@@ -116,13 +120,13 @@ class LinearChain:
     def stacked_gradients(
         self, w: Mapping[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The same of g clients: cross-entropies [g], and each one's gradients by its own weights."""
+        """Return cross-entropies [g] of g clients, and gradients with respect to each one's weights."""
         values = self._values(STACKED, w, x.flatten(2).mT)
         losses, g = _cross_entropy(values[-1].mT, y)
         return losses, self._descended(STACKED, w, values, g.mT, names)
 
     def _values(self, product: Product, w: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
-        """x, and what every layer makes of what is before it."""
+        """Return x and the output of every layer."""
         values = [x]
         for layer in self._layers:
             if isinstance(layer, str):
@@ -139,7 +143,7 @@ class LinearChain:
         g: Tensor,
         names: Collection[str],
     ) -> list[Tensor]:
-        """The gradients by `names`, from the one by the logits, layer by layer down to the lowest of them."""
+        """Return the gradients of `names`, from the logits down to the lowest of these layers."""
         found: dict[str, Tensor] = {}
         for place in reversed(range(len(self._layers))):
             layer, missing = self._layers[place], len(names) - len(found)
@@ -157,8 +161,9 @@ class LinearChain:
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """maths.cross_entropy of logits [..., B, C], and its gradient by them: −1/B at the label, through
-    log_softmax.
+    """Return the cross-entropy of logits [..., B, C] (core/losses.py) and its gradient.
+
+    The gradient is −1/B at the label, passed back through log_softmax.
     """
     scores = torch.log_softmax(logits, -1)
     loss = F.nll_loss(scores, y) if scores.dim() == 2 else mean_nll(scores, y)
@@ -167,8 +172,9 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def chain_of(module: nn.Module) -> LinearChain | None:
-    """The network as a chain; None if it has any other layer, or one with hooks. Exact types: a subclass
-    may do else.
+    """Return the network as a chain, or None if it has another kind of layer or a layer with hooks.
+
+    Types are compared exactly, because a subclass may compute something else.
     """
     body, head = list(_leaves("body", module.get_submodule("body"))), type(module.get_submodule("head"))
     if not body or not _flattens(body[0][1]) or head not in PRODUCTS or hooked(*module.modules()):
@@ -179,7 +185,7 @@ def chain_of(module: nn.Module) -> LinearChain | None:
 
 
 def _leaves(name: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of nested Sequentials in order; whatever is none counts as one layer."""
+    """Yield the layers of nested Sequentials in order. Any other module counts as one layer."""
     if type(layer) is not nn.Sequential:
         yield name, layer
         return

@@ -1,5 +1,6 @@
-"""Large linear layers by oneDNN's products, for processors on which those of torch's own library take
-twice as long.
+"""Large linear layers computed by oneDNN.
+
+Some processors need twice as long for the products of torch's own library.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ from torch import Tensor, nn
 
 from raffed.core.kernels.relu_after_pool import hooked
 
-WORTH = 3 << 19  # multiplications of one product; below, calling takes longer than the faster kernel saves
+WORTH = 3 << 19  # multiplications of one product; for smaller ones, calling costs more than the kernel saves
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x [B, I] Wᵀ + b, W [O, I]: F.linear up to rounding, by oneDNN where that is worth it.
+    """Return x Wᵀ + b, computed by oneDNN if that pays. The result equals F.linear up to rounding.
 
-    On one core of an AMD EPYC with AVX-512, 64 samples, forwards and backwards: 784 x 512 0.70 ms instead of
-    1.45, 512 x 512 0.51 instead of 0.98. Sizes alone decide, never a clock, so that bits stay.
+    Measured on one core of an AMD EPYC with AVX-512, 64 samples, forward and backward: 784 x 512 takes 0.70
+    ms instead of 1.45 ms, and 512 x 512 takes 0.51 ms instead of 0.98 ms. Only sizes decide, never a timing,
+    so that results stay reproducible bit for bit.
+
+    Args:
+        x: Inputs [B, I].
+        weight: W [O, I].
+        bias: b [O], or None.
     """
     if worthwhile(x, weight):
         made: Tensor = _Product.apply(x, weight, bias)
@@ -29,20 +36,21 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def worthwhile(x: Tensor, weight: Tensor) -> bool:
-    """Whether `linear` takes oneDNN for x [B, I] and W [O, I]."""
+    """Return whether `linear` uses oneDNN for x [B, I] and W [O, I]."""
     return len(x) * weight.numel() >= WORTH and _plain(x, weight)
 
 
 class Linear(nn.Linear):
-    """An nn.Linear that works by `linear`."""
+    """An nn.Linear that computes with `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
 
 
 def choose_products(module: nn.Module) -> int:
-    """Let every plain nn.Linear without hooks work by `linear`; how many there are. Parameters stay those
-    that they were.
+    """Let every plain nn.Linear without hooks compute with `linear`, and return how many there are.
+
+    The parameters stay the same objects.
     """
     found = 0
     for parent in list(module.modules()):
@@ -56,16 +64,15 @@ def choose_products(module: nn.Module) -> int:
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a bᵀ + bias, whatever the strides, by the operation that torch.compile makes of linear layers on a
-    CPU.
-    """
+    """Return a bᵀ + bias for any strides, by the operation that torch.compile uses on a CPU."""
     made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return made
 
 
 class _Product(torch.autograd.Function):
-    """`product`, which torch has no gradient of, with that of F.linear; where the gradient is itself to be
-    differentiated, by operations that can be.
+    """`product` with the gradient of F.linear, because torch has no gradient for it.
+
+    If the gradient is itself differentiated, operations that can be differentiated are used.
     """
 
     @staticmethod
@@ -82,8 +89,14 @@ class _Product(torch.autograd.Function):
 def gradients(
     g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool], *, onednn: bool
 ) -> tuple[Tensor | None, ...]:
-    """∂x = g W, ∂W = gᵀ x and ∂b = Σ g of y = x Wᵀ + b, from g = ∂y [B, O]; None where not wanted. Without
-    oneDNN these are the products of F.linear's own backward pass.
+    """Return ∂x = g W, ∂W = gᵀ x and ∂b = Σ g of y = x Wᵀ + b, or None for those that are not wanted.
+
+    Args:
+        g: Gradient ∂y [B, O].
+        x: Inputs [B, I].
+        weight: W [O, I].
+        wanted: Which of the three gradients are wanted.
+        onednn: Whether oneDNN computes the products. Otherwise they are those of F.linear's backward pass.
     """
     of_x, of_weight, of_bias = wanted
     return (
@@ -94,7 +107,10 @@ def gradients(
 
 
 def _plain(*tensors: Tensor) -> bool:
-    """Float32 matrices on the CPU that no autocast and no transform of torch.func stands over."""
+    """Return whether all tensors are plain float32 matrices on the CPU.
+
+    This means that neither autocast nor a transform of torch.func is active.
+    """
     if torch.is_autocast_enabled("cpu"):
         return False
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor

@@ -1,6 +1,4 @@
-"""Counting what a model gets right: integers per class, so that shares of a test set add up exactly
-anywhere.
-"""
+"""Counting correct answers as integers per class, so that parts of a test set add up exactly."""
 
 from __future__ import annotations
 
@@ -17,9 +15,15 @@ from raffed.core.training.network import Network
 
 @dataclass(frozen=True)
 class Score:
-    """Per class: correct, total and predicted (how often it was the answer) [C] int64 on the CPU; loss: Σ
-    cross-entropy over the samples in nats, of a chunk in float32 and over chunks in float64; observed:
-    correct answers when only observed classes may be the answer.
+    """How well a model answered.
+
+    Attributes:
+        correct: Number of correct answers of each class [C], int64 on the CPU.
+        total: Number of samples of each class [C].
+        predicted: How often each class was the answer [C].
+        loss: Sum of the cross-entropy over the samples, in nats. A chunk is summed in float32, and chunks in
+            float64.
+        observed: Number of correct answers if only observed classes may be the answer.
     """
 
     correct: Tensor
@@ -34,7 +38,7 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """Fraction in [0, 1]; NaN without samples."""
+        """Fraction of correct answers in [0, 1], or NaN without samples."""
         return int(self.correct.sum()) / self.n if self.n else float("nan")
 
 
@@ -47,8 +51,16 @@ def evaluate(
     chunk: int,
     observed: Tensor | None = None,
 ) -> Score:
-    """Plain logits over all C classes, argmax; evaluation mode; changes nothing. observed [C] bool: see
-    `count`.
+    """Score a model in evaluation mode, by the largest of its logits over all C classes.
+
+    Args:
+        net: The network. It is not changed.
+        state: The model.
+        x: Prepared inputs [n, ...].
+        y: Labels [n], int64.
+        num_classes: Number of classes C.
+        chunk: Samples per forward pass.
+        observed: Classes for the second count [C] bool, see `count`.
     """
     return count(
         ((logits, labels) for logits, _, labels in net.chunks(state, x, y, chunk)), y, num_classes, observed
@@ -58,9 +70,14 @@ def evaluate(
 def count(
     batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int, observed: Tensor | None = None
 ) -> Score:
-    """The score of any predictor: (logits [B, C], labels [B]) batch by batch, y [n] all labels together.
+    """Score any predictor.
 
-    observed [C] bool: the classes that the second count (`Score.observed`) chooses among; None: all.
+    Args:
+        batches: (logits [B, C], labels [B]) batch by batch.
+        y: All labels together [n].
+        num_classes: Number of classes C.
+        observed: The classes [C] bool among which the second count (`Score.observed`) chooses, or None for
+            all.
     """
     correct = torch.zeros(num_classes, dtype=torch.int64)
     predicted = torch.zeros(num_classes, dtype=torch.int64)

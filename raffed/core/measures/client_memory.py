@@ -1,6 +1,4 @@
-"""How many numbers a client holds: read off the recipe by watching one step of it, not kept in a table by
-hand.
-"""
+"""How many numbers a client holds, found by observing one step of training instead of a table."""
 
 from __future__ import annotations
 
@@ -21,10 +19,15 @@ COPIES = {"start": "model", "state": "model", "initial": "initial", "w0": "weigh
 
 @dataclass(frozen=True)
 class Footprint:
-    """Numbers (not bytes) of one client. model: P, trainable weights and BatchNorm's statistics. training: P
-    and what the shared objective reads besides while it is trained: the downloaded model, this client's
-    memories, the server's messages, a companion. kept: from one round to the next. Batches, activations,
-    gradients and momentum are left out: alike for all.
+    """How many numbers (not bytes) one client holds.
+
+    Batches, activations, gradients and momentum are not counted, because they are the same for all methods.
+
+    Attributes:
+        model: P, the trainable weights and BatchNorm's statistics.
+        training: P and what else the shared objective reads during training: the downloaded model, this
+            client's memories, the server's messages, and a companion.
+        kept: What is kept from one round to the next.
     """
 
     model: int
@@ -33,7 +36,7 @@ class Footprint:
 
 
 class _Watched:
-    """A Context that notes which of its fields are asked for."""
+    """A Context that records which of its fields are read."""
 
     def __init__(self, context: Context, asked: set[str]) -> None:
         self._context, self._asked = context, asked
@@ -46,8 +49,13 @@ class _Watched:
 
 
 def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession) -> Footprint:
-    """Of a client at its first visit; x: a few of its inputs [n, ...], labelled 0, 1, 0, … for one step
-    of training.
+    """Return the footprint of a client at its first participation.
+
+    Args:
+        m: The method.
+        b: What the server broadcasts.
+        x: A few of the client's inputs [n, ...]. They are labelled 0, 1, 0, … for one step of training.
+        session: How clients train.
     """
     y = torch.arange(len(x)) % 2
     classes = session.spec.num_classes
@@ -68,7 +76,7 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     for slot, view in views.items():
         memory = (
             0 if slot == "personal" and beside else count(view.mine)
-        )  # a companion begins as the memory and replaces it
+        )  # a companion starts as the memory and replaces it
         training += memory * ("mine" in asked[slot]) + count(view.server) * ("server" in asked[slot])
     vault = client_round(m, b, None, guest.data, session, 0).vault
     return Footprint(model, training, count(vault) if m.keeps_state else 0)

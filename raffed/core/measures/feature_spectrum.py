@@ -1,5 +1,6 @@
-"""How unevenly features fill their space: the variance of a batch's top eigenvalues (Fan et al. 2023,
-FedMR, Table 7).
+"""How unevenly features fill their space: the variance of the top eigenvalues of a batch.
+
+Source: Fan et al. 2023 (FedMR), Table 7.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ import math
 import torch
 from torch import Tensor
 
-BATCH = 128  # samples of a mini-batch, and the paper's constant 1/128
+BATCH = 128  # samples in a batch, and the paper's constant 1/128
 TOP = 50
 
 
 def eigenvalue_variance(z: Tensor, standardised: bool = True) -> float:
-    """V = (1/128) Σ_{i ≤ 50} (λ_i − λ̄)² of features z [B, D]: λ the 50 largest eigenvalues of M = ẐᵀẐ/(B −
-    1), λ̄ their mean.
+    """Return V = (1/128) Σ_{i ≤ 50} (λ_i − λ̄)² of a batch of features.
 
-        Ẑ is z less its mean over the batch, each feature divided by its (unbiased) standard deviation; one
-        that does not vary becomes a column of zeros. standardised False: the covariance as it is. From the B
-        x B Gram matrix, which has the same eigenvalues and zeros, in float64. Below 50 features all of them
-        count. V of 512 standardised features lies in [0, 2007.04].
+    λ_i are the 50 largest eigenvalues of M = ẐᵀẐ/(B − 1), and λ̄ is their mean. If there are fewer than 50
+    features, all eigenvalues count. Ẑ is z minus its mean over the batch, with each feature divided by its
+    (unbiased) standard deviation. A constant feature becomes a column of zeros. The eigenvalues are computed
+    in float64 from the B x B Gram matrix, which has the same eigenvalues except for zeros. V of 512
+    standardised features lies in [0, 2007.04].
+
+    Args:
+        z: Features [B, D].
+        standardised: Whether features are divided by their standard deviation.
     """
     centred = z.double() - z.double().mean(0)
     if standardised:
@@ -32,8 +37,14 @@ def eigenvalue_variance(z: Tensor, standardised: bool = True) -> float:
 
 
 def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float, int]:
-    """Mean V over the full batches of 128 samples of z [n, D], taken in `order` [n], and how many; NaN
-    without one.
+    """Return (mean V over full batches of 128 samples, number of batches).
+
+    The mean is NaN if there is no full batch.
+
+    Args:
+        z: Features [n, D].
+        order: Order [n] in which samples are put into batches.
+        standardised: Whether features are divided by their standard deviation.
     """
     found = [
         eigenvalue_variance(z[index], standardised)
@@ -44,8 +55,14 @@ def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float
 
 
 def by_class(z: Tensor, y: Tensor, order: Tensor) -> tuple[float, int]:
-    """Mean over classes of the mean V over batches of one class, and how many batches; y [n]; classes
-    below 128 are left out.
+    """Return (mean over classes of the mean V over batches of one class, number of batches).
+
+    Classes with fewer than 128 samples are left out.
+
+    Args:
+        z: Features [n, D].
+        y: Labels [n].
+        order: Order [n] in which samples are put into batches.
     """
     labels = y[order]
     found = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]

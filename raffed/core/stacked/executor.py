@@ -1,16 +1,20 @@
-"""Cohort execution: k clients of one network stacked and stepped together with `torch.func.vmap`
-(docs/design.md §1).
+"""Stacked execution: k clients with the same network are stepped together by `torch.func.vmap`.
 
-Equal to `one_by_one` up to the rounding of batched kernels, from the same random streams. Clients of unequal
-size are not padded: every tick advances the largest group of clients whose next batches have equal size. So
-no ingredient has to know of a mask, BatchNorm sees no padding and no arithmetic is wasted; a client waits
-while its batch size is rare. Which clients step together depends on their sizes alone, so a stack has the
-same bits wherever it is computed.
+See docs/design.md §1. The results equal those of `one_by_one` up to the rounding of batched kernels, and come
+from the same random streams.
 
-Forward runs under vmap, or where the network is one of linear layers (`chain.py`) outside it; backward is
-plain autograd of the summed losses, whose gradient by a client's weights is that client's own, or for such a
-network's cross-entropy written out. Weights lie in one block [k, ...] a tensor, so that clients still running
-are a prefix: a view, not a copy.
+Clients of unequal size are not padded. Every stacked step advances the largest group of clients whose next
+batches have equal size. So ingredients need no masks, BatchNorm sees no padding, and no arithmetic is wasted.
+A client waits while its batch size is rare. Which clients step together depends only on their sizes, so a
+stack gives the same bits wherever it is computed.
+
+The forward pass runs under vmap. A network of linear layers (core/kernels/linear_chain.py) is computed
+outside vmap. The backward pass is plain autograd of the sum of the losses, whose gradient with respect to a
+client's weights is that client's own gradient. For the cross-entropy of a network of linear layers, it is
+written out.
+
+Each tensor's weights lie in one block [k, ...], and the clients that still run are the first ones of it. So
+they are selected by a view and not by a copy.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained, fused_step
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
 
-Batch = tuple[Tensor, Tensor]  # x, y of a batch
+Batch = tuple[Tensor, Tensor]  # inputs and labels
 Leaves = list[Any]
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
@@ -49,10 +53,10 @@ Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 def stacked(
     net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
-    """All stretches as one stack; the results in the order given."""
+    """Train all phases as one stack, and return the results in the given order."""
     order = sorted(
         range(len(stretches)), key=lambda i: -len(stretches[i].batches)
-    )  # those still running are a prefix
+    )  # so that the clients that still run come first
     members = [stretches[i] for i in order]
     batches = Batches(net, members, 1 if task.rule is None else task.rule.batches(), augmentation)
     stack: SgdStack | RuleStack
@@ -67,13 +71,13 @@ def stacked(
 
 
 class SgdStack:
-    """Weights, companions, velocities, buffers and memories of k clients, stepped by SGD."""
+    """Weights, companions, velocities, buffers and memories of k clients that are stepped by SGD."""
 
     def __init__(
         self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
     ) -> None:
         self.net, self.task, self.members, self.batches = net, task, members, batches
-        names = net.leaves(task.part)  # also stands BatchNorm still where the body rests
+        names = net.leaves(task.part)  # also freezes BatchNorm if the body is not trained
         self.entrance = batches.rest(task.part)
         w = stacked_params([one.start.w for one in members])
         self.b = stacked_params([one.start.b for one in members])
@@ -88,7 +92,11 @@ class SgdStack:
         self.noted: Tensors = {}  # slot → [k, ...]
 
     def step(self, tick: StackedStep) -> None:
-        """One tick: gather, forward under vmap, one backward, one update."""
+        """Make one stacked step.
+
+        It selects the members, makes one forward pass under vmap and one backward pass, and updates the
+        weights.
+        """
         pick = pick_of(tick.members, tick.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         velocity = [t[pick] for t in self.velocity]
@@ -107,7 +115,7 @@ class SgdStack:
         self.loss[pick] += losses.detach().double() * tick.batch[0]
 
     def results(self) -> list[Trained]:
-        """Each member's own state, companion and mean loss."""
+        """Return each member's own model, companion and mean loss."""
         k = len(self.members)
         weights = unstacked({**self.live, **self.rest}, self.net.w_layout, k)
         buffers = unstacked(self.b, self.net.b_layout, k)
@@ -125,7 +133,7 @@ class SgdStack:
     def _gradients(
         self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep
     ) -> tuple[Tensor, Tensors, Tensors]:
-        """Each client's loss [g], and the gradients by its own live weights and companion."""
+        """Return each client's loss [g], and the gradients of its own weights and of its companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
             losses, found = self.net.gradients_of_all(
                 {**rest, **live}, *self.batches.take(tick, 0), list(live)
@@ -173,7 +181,7 @@ class SgdStack:
         return losses
 
     def _note(self, noted: Tensors, tick: StackedStep) -> None:
-        """Add what the terms note of this step to the sums of the tick's members."""
+        """Add what the terms note in this step to the sums of the members."""
         pick = pick_of(tick.members, tick.is_prefix, self.net.device)
         for slot, value in noted.items():
             if slot not in self.noted:
@@ -181,7 +189,7 @@ class SgdStack:
             self.noted[slot][pick] += value
 
     def _bounded(self, mine: Tensors, theirs: Tensors) -> tuple[Tensors, Tensors]:
-        """Each client's gradients and its companion's, clipped: apart, or jointly by one norm of both."""
+        """Clip each client's gradients and its companion's, separately or by one norm of both."""
         limit = self.task.solver.clip_norm
         if limit is None:
             return mine, theirs
@@ -206,7 +214,7 @@ class SgdStack:
         return list(together(grads, live, memory.leaves).values())
 
     def _turn(self, own: Tensors, slopes: Tensors, tick: StackedStep) -> None:
-        """The gates by their own rule; the members of a tick need not be at the same step."""
+        """Move the gates by their own rule. The members of a stacked step may be at different steps."""
         update_gates, gates = self.task.update_gates, self.task.gates
         if update_gates is None or not self.own or not gates:
             return
@@ -221,7 +229,7 @@ class SgdStack:
 
 
 def clip_stacked_gradients(grads: Tensors, limit: float) -> Tensors:
-    """Gradients [g, ...], each client's scaled to a norm of at most `limit` over all of its tensors."""
+    """Scale each client's gradients [g, ...] to a norm of at most `limit` over all of its tensors."""
     if not grads:
         return grads
     square = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0)  # [g]

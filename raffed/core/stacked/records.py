@@ -1,4 +1,4 @@
-"""Records of k clients as stacks that vmap can take, and back."""
+"""Stack the records of k clients so that vmap can take them, and unstack them again."""
 
 from __future__ import annotations
 
@@ -16,38 +16,44 @@ from raffed.core.training.task import Views
 from raffed.errors import UsageError
 
 Tensors = dict[str, Tensor]
-Pick = slice | Tensor  # which clients of a stack
+Pick = slice | Tensor  # selects clients of a stack
 
 
 def pick_of(members: Sequence[int], is_prefix: bool, device: torch.device) -> Pick:
-    """A slice where that will do: it takes views, an index copies."""
+    """Return how to select some members: a slice if possible, because it gives views, and an index copies."""
     return slice(0, len(members)) if is_prefix else torch.tensor(members, device=device)
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """A leaf in which clients differ: `all` [k, ...]."""
+    """A leaf that differs between clients, as one tensor `all` [k, ...]."""
 
     all: Tensor
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Records of some clients as vmap takes them: leaves, and for each the axis of clients or None."""
+    """Records of some clients in the form that vmap takes.
+
+    Attributes:
+        leaves: The leaves of the records.
+        dims: For each leaf, the axis of clients, or None if all clients share the leaf.
+    """
 
     leaves: list[Any]
     dims: list[int | None]
 
 
 def taken_leaves(leaves: Sequence[Any], pick: Pick) -> Taken:
-    """The leaves of `stacked_records` for some clients."""
+    """Select some clients from the leaves of `stacked_records`."""
     chosen = [leaf.all[pick] if isinstance(leaf, Stacked) else leaf for leaf in leaves]
     return Taken(chosen, [0 if isinstance(leaf, Stacked) else None for leaf in leaves])
 
 
 class StackedMemory:
-    """What ingredients know of their clients, stacked: memories, models, class counts. What all share
-    stays single.
+    """What ingredients know about their clients, stacked: memories, models and class counts.
+
+    What all clients share is stored once.
     """
 
     FIELDS = ("class_counts", "start", "state", "mine", "private", "own")
@@ -63,7 +69,7 @@ class StackedMemory:
         }
         self._template = {
             slot: view.replace(**nobody) for slot, view in members[0].items()
-        }  # else one client's would serve all
+        }  # otherwise one client's values would be used for all
         values = [
             {slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()}
             for views in members
@@ -79,17 +85,19 @@ class StackedMemory:
         return self._last[1]
 
     def views(self, leaves: list[Any]) -> Views:
-        """The contexts of one client, inside vmap."""
+        """Return the contexts of one client, inside vmap."""
         fields = pytree.tree_unflatten(leaves, self._spec)
         return {slot: view.replace(**fields[slot]) for slot, view in self._template.items()}
 
 
 def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
-    """Records of one shape, leaf by leaf: `Stacked` where clients differ, the common value where they share
-    one object.
+    """Stack records of one structure leaf by leaf.
 
-        Raises UsageError where plain values or shapes differ: such a memory cannot be stacked, the method
-        runs one by one.
+    A leaf becomes `Stacked` if clients differ in it. If all share one object, that object is the leaf.
+
+    Raises:
+        UsageError: Plain values or shapes differ. Such a memory cannot be stacked, so the method must run one
+            client at a time.
     """
     flat = [pytree.tree_flatten(record) for record in records]
     spec = flat[0][1]
@@ -116,7 +124,7 @@ def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
 
 
 def stacked_params(points: Sequence[Params]) -> Tensors:
-    """name → [k, ...], own copies."""
+    """Return name → [k, ...], as own copies."""
     first = points[0]
     if all(point is first for point in points):
         return {name: t[None].repeat(len(points), *(1,) * t.dim()) for name, t in first.tensors.items()}
@@ -124,7 +132,10 @@ def stacked_params(points: Sequence[Params]) -> Tensors:
 
 
 def unstacked(tensors: Tensors, layout: Layout, k: int) -> list[Params]:
-    """k points, each with a buffer of its own: a vault that keeps one does not hold on to the others."""
+    """Return k points, each with its own buffer.
+
+    So keeping one of them does not keep the others in memory.
+    """
     if not layout.names:
         return [Params({})] * k
     flat = next(iter(tensors.values())).new_zeros(k, layout.size)

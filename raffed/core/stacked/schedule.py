@@ -1,4 +1,4 @@
-"""Which clients of a stack step together, and what a step takes from their data and random streams."""
+"""Which clients of a stack step together, and what a step takes from their data and streams."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from raffed.core.training.network import Network
 from raffed.core.training.sgd import resting_layers, taken
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, draws_of
 
-Sizes = tuple[int, ...]  # samples of each batch of one step; SGD takes one batch a step
+Sizes = tuple[int, ...]  # samples in each batch of one step; SGD takes one batch per step
 
 
 @dataclass(frozen=True)
 class StackedStep:
-    """One step of some members of a stack: their positions, ascending, each one's step number, and its
-    batches' sizes.
+    """One step of some members of a stack.
+
+    Attributes:
+        members: Positions of the members in the stack, ascending.
+        steps: Number of the step of each of them, counted from 0.
+        batch: Sizes of the batches of this step.
     """
 
     members: tuple[int, ...]
@@ -35,10 +39,13 @@ class StackedStep:
 
 
 def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
-    """Ticks that take every member through its steps in order. `sizes[i][j]`: samples in the batches of
-    member i's step j.
+    """Yield stacked steps that take every member through its own steps in order.
 
-        Each tick takes the most common next size (the larger of equals) and every member that waits for it.
+    Each one takes the most common next size (the larger one if two are equally common) and every member that
+    waits for it.
+
+    Args:
+        sizes: `sizes[i][j]` are the numbers of samples in the batches of step j of member i.
     """
     at = [0] * len(sizes)
     while waiting := {i: own[at[i]] for i, own in enumerate(sizes) if at[i] < len(own)}:
@@ -51,7 +58,7 @@ def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:
 
 
 class Batches:
-    """The members' data in one piece, and what a tick takes from it and from their random streams."""
+    """The members' data in one piece, and what a stacked step takes from the data and the random streams."""
 
     def __init__(
         self, net: Network, members: Sequence[TrainingPhase], per_step: int, augmentation: Augmentation | None
@@ -65,8 +72,11 @@ class Batches:
         self.sizes = [[tuple(own[i : i + per_step]) for i in range(0, len(own), per_step)] for own in counts]
 
     def rest(self, part: Part) -> str:
-        """Enter the network above the layers that rest, as `sgd` does, where all members can; where that
-        is, "" at the images.
+        """Choose where the steps enter the network, if the layers below are not trained, as `sgd` does.
+
+        Returns:
+            Name of the layer above the untrained ones, if this works for all members. Otherwise "": at the
+            images.
         """
         rows = [
             resting_layers(self.net, one.start, one.data, one.batches, part, self.augmentation is not None)
@@ -77,9 +87,7 @@ class Batches:
         return rows[0][0] if self._rested is not None else ""
 
     def rested(self, tick: StackedStep) -> list[Tensor]:
-        """What the resting layers have made of the images of a tick's first batch, [g, B, ...]; none
-        where none rest.
-        """
+        """Return what the untrained layers make of a step's first batch [g, B, ...], or nothing."""
         if self._rested is None:
             return []
         rows = self._rested.index_select(0, self._rows(tick, 0))
@@ -94,9 +102,7 @@ class Batches:
         return (rows + self._starts[list(tick.members), None]).flatten().to(self._x.device)
 
     def take(self, tick: StackedStep, which: int) -> tuple[Tensor, Tensor]:
-        """x [g, B, ...] and y [g, B] of one batch of the tick's step, augmented by each client's own
-        numbers.
-        """
+        """Return x [g, B, ...] and y [g, B] of one batch, augmented with each client's own random numbers."""
         index, size, group = self._rows(tick, which), tick.batch[which], len(tick.members)
         x, y = taken(self._x, index), self._y.index_select(0, index)
         own = [self.members[i].augment for i in tick.members]
@@ -107,13 +113,13 @@ class Batches:
         return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
 
     def uniform(self, tick: StackedStep, x: Tensor) -> list[Tensor]:
-        """The numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
+        """Return the random numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
         shapes = self.net.noise_shapes(x[0])
         own = [self.members[i].dropout for i in tick.members]
         rows = [seeded_dropout.draw(shapes, g) for g in own if g is not None] if shapes else []
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
     def drawn(self, task: ClientTask, tick: StackedStep, which: int) -> Tensors:
-        """The terms' own random numbers for one pass, each [g, ...]."""
+        """Return the terms' own random numbers for one pass, each [g, ...]."""
         rows = [draws_of(task, self.members[i], tick.batch[which]) for i in tick.members]
         return {slot: torch.stack([row[slot] for row in rows]).to(self._x.device) for slot in rows[0]}

@@ -1,5 +1,6 @@
-"""Cohort execution of a method's own local solver (Per-FedAvg, pFedMe): its step under vmap, gradients by
-torch.func.
+"""Stacked execution of a method's own local solver, as in Per-FedAvg and pFedMe.
+
+Its step runs under vmap, and gradients are taken by torch.func.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
 
 
 class RuleStack:
-    """What the rule carries for k clients, stepped by the rule."""
+    """What a local solver carries for k clients that are stepped together."""
 
     def __init__(
         self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
@@ -49,8 +50,9 @@ class RuleStack:
         self._losses: list[list[Tensor]] = [[] for _ in members]
 
     def _counted(self, carried: Any) -> list[int]:
-        """Which of the step's batches each gradient of one step is taken on, in order; so the passes'
-        numbers can be drawn.
+        """Return on which of the step's batches each gradient of one step is taken, in order.
+
+        With this the random numbers of the passes can be drawn beforehand.
         """
         calls: list[int] = []
 
@@ -62,7 +64,7 @@ class RuleStack:
         return calls
 
     def step(self, tick: StackedStep) -> None:
-        """One step of the rule for the tick's members."""
+        """Make one step of the local solver for the members of a stacked step."""
         pick = pick_of(tick.members, tick.is_prefix, self.net.device)
         ready = [self.batches.take(tick, which) for which in range(self.batches.per_step)]
         uniform = [self.batches.uniform(tick, ready[which][0]) for which in self._calls]
@@ -85,7 +87,7 @@ class RuleStack:
             self._losses[i].append(row)
 
     def results(self) -> list[Trained]:
-        """Each member's trained model, and what its rule ended with."""
+        """Return each member's trained model, and what its local solver ended with."""
         done = []
         for i, (own, losses) in enumerate(zip(self.members, self._losses, strict=True)):
             carried = pytree.tree_unflatten([leaf.all[i] for leaf in self._carried], self._spec)
@@ -96,7 +98,7 @@ class RuleStack:
 
 
 class _Gradient:
-    """The gradient of one client's objective inside vmap; keeps the losses it saw."""
+    """The gradient of one client's objective inside vmap. It also keeps the losses."""
 
     def __init__(self, stack: RuleStack, ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> None:
         self._stack, self._ready, self._uniform, self._drawn, self._mine = stack, ready, uniform, drawn, mine
@@ -122,5 +124,5 @@ class _Gradient:
 
 
 def _in_buffers(record: Any) -> Any:
-    """Every point of a record in one flat buffer, as one by one leaves it."""
+    """Put every point of a record in one flat buffer, as execution one by one does."""
     return pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))

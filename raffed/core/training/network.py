@@ -1,5 +1,6 @@
-"""The model as a function of its weights: one scratch copy to train in, one frozen copy for everything
-else.
+"""The model as a function of its weights.
+
+There is one scratch copy for training, and one frozen copy for everything else.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
 class Network:
-    """A module whose parameters are views of one flat buffer, so loading a client's weights is one copy.
+    """A network whose parameters are views of one flat buffer.
 
-    `module` returns (logits [B, C], z [B, D]), z = body(x) and logits = head(z), or body = projection ∘
-    encoder as a Sequential of these two; its parameters are `body.*` and `head.*`. The module given becomes
-    the scratch copy; nothing else may hold on to it. `precision` "bf16": training passes under autocast;
-    weights, logits, features and gradients stay float32, so losses, memories and sums know nothing of it.
-    Evaluation is float32 always. `onednn`: large linear layers by oneDNN (core/kernels/onednn_linear.py).
+    So loading a client's weights is one copy.
+
+    `module` returns (logits [B, C], z [B, D]) with z = body(x) and logits = head(z). The body may also be a
+    Sequential of an encoder and a projection. The parameters are named `body.*` and `head.*`.
+
+    Args:
+        module: The network. It becomes the scratch copy, so nothing else may use it afterwards.
+        device: Where it trains.
+        precision: "fp32", or "bf16" for training passes under autocast. Weights, logits, features and
+            gradients stay float32, so that losses, memories and sums are not affected. Evaluation is always
+            in float32.
+        onednn: Whether large linear layers are computed by oneDNN (core/kernels/onednn_linear.py).
     """
 
     def __init__(
@@ -58,14 +66,14 @@ class Network:
         everywhere = sum(1 for _ in self._module.named_parameters(remove_duplicate=False))
         self._tied = everywhere > len(
             self._params
-        )  # looking for tied weights costs every call a walk over the layers
+        )  # looking for tied weights would cost a walk over the layers in every call
         self._chain = None if self._tied else chain_of(module)
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
         self._b = self.initial.b.flat.to(
             self.device, copy=True
-        )  # a network without buffers has an empty one, and it there
+        )  # also for a network without buffers, whose flat buffer is empty
         for name, view in self.w_layout.views(self._w).items():
             self._params[name].data = view
         for name, view in self.b_layout.views(self._b).items():
@@ -94,31 +102,35 @@ class Network:
 
     @property
     def normalises(self) -> bool:
-        """Whether it has BatchNorm, for which a batch of one sample has no spread."""
+        """Whether the network has BatchNorm, which cannot normalise a batch of one sample."""
         return bool(self._norms)
 
     def arranged(self, x: Tensor) -> Tensor:
-        """x [n, ...] in the memory format in which this network is fastest: channels last for images and
-        convolutions.
+        """Return x [n, ...] in the memory format that is fastest for this network.
+
+        It is channels last for images and convolutions.
         """
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
             return x
-        return x.to(memory_format=torch.channels_last)  # `contiguous` would leave one channel as it is
+        return x.to(
+            memory_format=torch.channels_last
+        )  # `contiguous` would not change images with one channel
 
     def load(self, state: State) -> None:
-        """Put a state into the scratch copy."""
+        """Copy a model into the scratch copy."""
         self._w.copy_(state.w.flat)
         self._b.copy_(state.b.flat)
 
     def snapshot(self) -> State:
-        """An own copy of what the scratch copy holds."""
+        """Return an own copy of the model in the scratch copy."""
         return State(
             Params.from_flat(self.w_layout, self._w.clone()), Params.from_flat(self.b_layout, self._b.clone())
         )
 
     def leaves(self, part: Part) -> dict[str, Tensor]:
-        """The live parameters of a part; the others' BatchNorm statistics stand still as well, their
-        dropout drops nothing.
+        """Return the live parameters of a part of the network.
+
+        For layers outside the part, BatchNorm's statistics are frozen and dropout is switched off.
         """
         chosen: dict[str, Tensor] = {n: p for n, p in self._params.items() if in_part(n, part)}
         moves = part in ("all", "body", "base")
@@ -128,8 +140,9 @@ class Network:
         return chosen
 
     def entrance(self, part: Part) -> str:
-        """Where a stretch that trains only a part can enter the network, since the layers below it rest;
-        "" if nowhere.
+        """Return where training of a part can enter the network, because the layers below it are not trained.
+
+        The result is "" if training has to start at the images.
         """
         if part not in ("head", "top"):
             return ""
@@ -137,16 +150,20 @@ class Network:
         return "body.projection" if part == "top" and layers == ["encoder", "projection"] else "head"
 
     def rested(self, start: State, x: Tensor, entrance: str, chunk: int) -> Tensor:
-        """What the resting layers below an entrance make of x [n, ...]: once, for all steps of a stretch."""
+        """Apply the untrained layers below an entrance to x [n, ...], once for a training phase."""
         self.load(start)
         below = self._module.get_submodule("body" if entrance == "head" else "body.encoder")
         with torch.no_grad(), self._cast():
             return torch.cat([below(self.arranged(part)) for part in torch.split(x, chunk)])
 
     def forward(self, x: Tensor, y: Tensor, rested: Tensor | None = None, entrance: str = "") -> Forward:
-        """A training pass of the scratch copy, with gradients; dropout draws from `noise`'s generator.
+        """Make a training pass of the scratch copy, with gradients. Dropout draws from `noise`'s generator.
 
-        rested: what the layers below `entrance` have made of x.
+        Args:
+            x: Inputs [B, ...].
+            y: Labels [B].
+            rested: What the layers below `entrance` have made of x, or None.
+            entrance: Where the pass enters the network.
         """
         x = self.arranged(x)
         self.noise.used.clear()
@@ -170,15 +187,16 @@ class Network:
     def _through(
         self, w: Params, b: dict[str, Tensor], x: Tensor, drawn: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """(logits, z) of the same batch with the same dropout under other weights; statistics are left
-        alone.
+        """Return (logits, z) of the same batch with the same dropout under other weights.
+
+        BatchNorm's statistics are not changed.
         """
         return self._called({**w.tensors, **{name: buffer.clone() for name, buffer in b.items()}}, x, drawn)
 
     def _entered(
         self, rested: Tensor, entrance: str, w: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(logits, z) from the entrance on, with the live weights or with others."""
+        """Return (logits, z) computed from the entrance on, with the live weights or with others."""
         inputs = rested
         for name in ("head",) if entrance == "head" else (entrance, "head"):
             inputs, layer = rested, self._module.get_submodule(name)
@@ -200,15 +218,16 @@ class Network:
         return logits, z
 
     def _under(self, module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits, z) of a module under other weights and buffers."""
+        """Return (logits, z) of a module under other weights and buffers."""
         if self._chain is not None:
             return self._chain.alone(tensors, x)
         out: tuple[Tensor, Tensor] = functional_call(module, tensors, (x,), tie_weights=self._tied)
         return out
 
     def of_all(self, w: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:
-        """(logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...] outside vmap; () where it
-        is no chain.
+        """Return (logits [g, B, C], z [g, B, D]) of g clients' batches x [g, B, ...], computed outside vmap.
+
+        The result is () if the network is not a chain of linear layers.
         """
         if self._chain is None:
             return ()
@@ -219,14 +238,13 @@ class Network:
 
     @property
     def written_out(self) -> bool:
-        """Whether the gradients of the cross-entropy alone need no graph: `gradients` and
-        `gradients_of_all` make them.
-        """
+        """Whether the cross-entropy's gradients can be computed without a graph (`gradients`)."""
         return self._chain is not None and not self._low
 
     def gradients(self, x: Tensor, y: Tensor, names: Collection[str]) -> tuple[Tensor, list[Tensor]]:
-        """The cross-entropy of a batch under the live weights, and its gradients by `names`: autograd's
-        bits.
+        """Return the cross-entropy of a batch under the live weights, and its gradients for `names`.
+
+        They equal autograd's bit for bit.
         """
         assert self._chain is not None
         return self._chain.gradients(self._params, x, y, names)
@@ -234,8 +252,9 @@ class Network:
     def gradients_of_all(
         self, w: dict[str, Tensor], x: Tensor, y: Tensor, names: Collection[str]
     ) -> tuple[Tensor, list[Tensor]]:
-        """The same of g clients' batches x [g, B, ...], y [g, B] under weights [g, ...]; the
-        cross-entropies [g].
+        """Return cross-entropies [g] of g clients, and gradients for their weights [g, ...].
+
+        The batches are x [g, B, ...] and y [g, B].
         """
         assert self._chain is not None
         return self._chain.stacked_gradients(w, x, y, names)
@@ -251,10 +270,19 @@ class Network:
         entrance: str = "",
         made: tuple[Tensor, ...] = (),
     ) -> Forward:
-        """The same with weights and buffers as arguments, for vmap; BatchNorm updates `b` in place.
+        """Make a training pass with weights and buffers as arguments, for vmap.
 
-        `drawn`: the uniform numbers of the dropout layers, in the order of `noise_shapes`. `made`: (logits,
-        z), from `of_all`.
+        BatchNorm updates `b` in place.
+
+        Args:
+            w: Weights by name.
+            b: Buffers by name.
+            x: Inputs [B, ...].
+            y: Labels [B].
+            drawn: Uniform random numbers of the dropout layers, in the order of `noise_shapes`.
+            rested: What the layers below `entrance` have made of x, or None.
+            entrance: Where the pass enters the network.
+            made: (logits, z) from `of_all`, or () if they have to be computed.
         """
         if made:
             logits, z = made
@@ -273,51 +301,61 @@ class Network:
         return (z.float(), logits.float()) if self._low else (z, logits)
 
     def noise_shapes(self, x: Tensor) -> list[tuple[int, ...]]:
-        """Shape of the uniform numbers each dropout layer wants for the batch x [B, ...], in order of use."""
+        """Return the shape of the random numbers of each dropout layer for x [B, ...], in order of use."""
         if not self.has_dropout:
             return []
         trail = tuple(x.shape[1:])
-        key = trail, self._module.get_submodule("body").training  # a resting body drops nothing
+        key = (
+            trail,
+            self._module.get_submodule("body").training,
+        )  # dropout is off in a body that is not trained
         if key not in self._noise_shapes:
             b = {name: tensor.clone() for name, tensor in self._buffers.items()}
             with torch.no_grad(), self.noise.recorded() as shapes:
                 functional_call(
                     self._module, b, (x[:1].expand(2, *trail),)
-                )  # two: BatchNorm refuses one sample
+                )  # two samples, because BatchNorm refuses one
             self._noise_shapes[key] = [shape[1:] for shape in shapes]
         return [(len(x), *shape) for shape in self._noise_shapes[key]]
 
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits, z) of any state in evaluation mode, without gradient; leaves every state as it was."""
+        """Return (logits, z) of a model in evaluation mode, without gradient. No model is changed."""
         with torch.no_grad():
             return self.differentiable(state, x)
 
     def differentiable(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with gradient: what a server that trains on data of its own needs."""
+        """Return (logits, z) in evaluation mode with gradient, for servers that train on their own data."""
         return self._under(self._frozen, {**state.w.tensors, **state.b.tensors}, x)
 
     def chunks(
         self, state: State, x: Tensor, y: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(logits, z, y) over a whole set in chunks of fixed size, evaluation mode."""
+        """Yield (logits, z, y) over a whole set in chunks of fixed size, in evaluation mode."""
         for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
             logits, z = self.apply(state, part_x)
             yield logits, z, part_y
 
     def reestimate(self, state: State, x: Tensor, batch: int) -> State:
-        """BatchNorm statistics of `state` recomputed by one pass over x  (docs/papers/map.md §3.3; the state
-        itself without BatchNorm).
+        """Return the model with BatchNorm statistics that are recomputed by one pass over x.
 
-                Per-batch momentum B_j / Σ_{i≤j} B_i: the running mean becomes the exact mean over x, the
-                running variance the size-weighted mean of the batch variances. Fixed batches in data order,
-                no augmentation, so no random numbers, where the authors' code goes through its training
-                loader, which shuffles and augments.
+        Source: docs/papers/map.md §3.3. Without BatchNorm the model itself is returned. Batch j has momentum
+        B_j / Σ_{i≤j} B_i. So the running mean becomes the exact mean over x, and the running variance becomes
+        the size-weighted mean of the batch variances. The batches are fixed, in data order and without
+        augmentation, so no random numbers are needed. The authors' code goes through its training loader
+        instead, which shuffles and augments.
+
+        Args:
+            state: The model.
+            x: Prepared inputs [n, ...].
+            batch: Samples in a batch.
         """
         if not self._norms:
             return state
-        self.load(State(state.w, state.b.zeros()))  # the reset: 0 · NaN would survive a first momentum of 1
+        self.load(
+            State(state.w, state.b.zeros())
+        )  # reset first, because 0 · NaN would survive a first momentum of 1
         usual = [norm.momentum for norm in self._norms]
-        self._module.eval()  # but for BatchNorm: dropout would draw random numbers
+        self._module.eval()  # only BatchNorm is in train mode; dropout would draw random numbers
         for norm in self._norms:
             norm.train()
         seen = 0

@@ -19,8 +19,9 @@ from raffed.core.training.task import ClientTask, Objective, TrainingPhase, View
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """CE(head(logits), y) + Σ terms of one client: what stage 1 minimises, with `drawn` numbers from the
-    terms' streams.
+    """Return one client's objective CE(head(logits), y) + Σ terms.
+
+    Terms get random numbers from their own streams.
     """
     task = shared_task(m, Pass(), Solver(0.0, 0.0, 0.0))
     own = TrainingPhase(
@@ -78,7 +79,7 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
 
 
 def _is_plain(m: Method, one: Pass) -> bool:
-    """Whether a shared pass minimises the cross-entropy of the network's own logits alone."""
+    """Return whether a shared pass minimises only the cross-entropy of the network's own logits."""
     added = any(isinstance(part, Term) for _, part in m.ingredients()) or (
         m.personal is not None and type(m.personal).loss is not Personal.loss
     )
@@ -86,12 +87,12 @@ def _is_plain(m: Method, one: Pass) -> bool:
 
 
 def terms_that_draw(m: Method) -> dict[str, Term]:
-    """The terms that want random numbers, by slot."""
+    """Return the terms that need random numbers, by slot."""
     return {slot: one for slot, one in m.ingredients() if isinstance(one, Term) and one.purpose is not None}
 
 
 def _notes(m: Method) -> dict[str, Term]:
-    """The terms that note something at every step, by slot."""
+    """Return the terms that note something in every step, by slot."""
     return {
         slot: one
         for slot, one in m.ingredients()
@@ -100,7 +101,7 @@ def _notes(m: Method) -> dict[str, Term]:
 
 
 def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
-    """A client's streams for the terms that draw."""
+    """Return a client's random streams for the terms that draw."""
     return {
         slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
         for slot, one in draws.items()

@@ -1,4 +1,4 @@
-"""What the clients of a round train: their objectives, batches and random streams, given to an execution."""
+"""What the clients of a round train: their objectives, batches and random streams, handed to an executor."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def train_shared(
     guests: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
-    """The passes of every client; loss and steps over all of them."""
+    """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
     losses, steps = [0.0] * len(guests), [0] * len(guests)
     draws = terms_that_draw(m)
-    drawn = [term_streams(draws, own) for own in views]  # they go on from pass to pass
+    drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
     noted: list[dict[str, Tensor]] = [{} for _ in guests]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
@@ -68,7 +68,7 @@ def train_by_rule(
     guests: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
-    """The method's own local solver, for as many of its steps as it says."""
+    """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
@@ -86,8 +86,9 @@ def train_by_rule(
 
 
 def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
-    """How a client with n samples cuts them into the batches of a pass: without a last batch of one where
-    that is left out.
+    """Return the settings by which a client with n samples cuts them into the batches of a pass.
+
+    A last batch of one sample is left out if the pass says so.
     """
     alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
     return replace(session.local, drop_last=True) if alone else session.local
@@ -96,7 +97,7 @@ def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
 def _batches(
     session: TrainingSession, round: int, guest: Participant, steps: int, number: int
 ) -> list[Tensor]:
-    """A client's batches of one shared pass."""
+    """Return a client's batches of one shared pass."""
     return batch_stream(
         guest.data.n,
         steps,
@@ -112,7 +113,7 @@ def _companion(m: Method, views: Views) -> Params | None:
 def train_private(
     m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession
 ) -> list[Views]:
-    """The personal ingredient's own training, on its own random stream, from its own start."""
+    """Train the personal ingredient's own model, from its own start and with its own random stream."""
     if m.personal is None:
         return views
     personal = m.personal
@@ -152,8 +153,9 @@ def train_private(
 
 
 def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
-    """Clients whose private training differs in its number of steps alone: (the budget, [(which client,
-    its steps)]).
+    """Group clients whose private training differs only in its number of steps.
+
+    Yields (the budget, [(position of the client, its steps)]).
     """
     kinds: dict[Budget, list[tuple[int, int]]] = {}
     for i, budget in enumerate(budgets):
@@ -183,7 +185,7 @@ def _stretch(
     drawn: dict[str, torch.Generator],
     own: Params | None = None,
 ) -> TrainingPhase:
-    """A client's stretch, with dropout and augmentation each from its own derived stream."""
+    """Return a client's training phase. Dropout and augmentation each have their own derived stream."""
     key = round, guest.client, number
     bends = session.augment is not None
     return TrainingPhase(

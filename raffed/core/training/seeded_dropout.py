@@ -1,8 +1,7 @@
-"""Dropout whose random numbers come from outside: from a client's own stream, one client at a time or many
-stacked.
+"""Dropout whose random numbers come from a client's own stream, for one client or for many stacked ones.
 
-torch's layers draw from the global generator, which cannot give k stacked clients the numbers that each of
-them would have drawn alone.
+torch's layers draw from the global generator. It cannot give k stacked clients the numbers that each of them
+would have drawn alone.
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ _DROPOUT = nn.modules.dropout._DropoutNd
 
 
 class Noise:
-    """Where a network's dropout layers get uniform numbers from: a generator, or tensors that were drawn
-    before.
-    """
+    """The source of random numbers for a network's dropout layers: a generator, or numbers drawn before."""
 
     def __init__(self) -> None:
         self.generator: torch.Generator | None = None
         self.used: list[
             Tensor
-        ] = []  # what this pass drew from the generator, for another pass over the same batch
+        ] = []  # what this pass drew, to be used again in another pass over the same batch
         self._given: list[Tensor] | None = None
         self._shapes: list[tuple[int, ...]] | None = None
 
     def take(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Uniform numbers in [0, 1) of a shape, on x's device."""
+        """Return uniform numbers in [0, 1) of a shape, on x's device."""
         if self._shapes is not None:
             self._shapes.append(shape)
             return x.new_ones(shape)
@@ -43,7 +40,7 @@ class Noise:
 
     @contextlib.contextmanager
     def given(self, drawn: list[Tensor]) -> Iterator[None]:
-        """Inside, the layers take these numbers, in order."""
+        """Make the layers use these numbers in order, inside the context."""
         self._given = list(drawn)
         try:
             yield
@@ -52,7 +49,7 @@ class Noise:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[tuple[int, ...]]]:
-        """Inside, the layers note what shapes they want and drop nothing."""
+        """Make the layers record the shapes that they need and drop nothing, inside the context."""
         shapes: list[tuple[int, ...]] = []
         self._shapes = shapes
         try:
@@ -62,15 +59,18 @@ class Noise:
 
 
 def draw(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
-    """One step's uniform numbers of one client, on the generator's device."""
+    """Return one client's uniform numbers for one step, on the generator's device."""
     return [torch.rand(shape, generator=generator, device=generator.device) for shape in shapes]
 
 
 class StreamDropout(nn.Module):
-    """x / (1 − p) where u ≥ p, else 0, in training mode, u uniform from `Noise`; x in evaluation mode.
+    """Dropout with numbers u from `Noise`: x / (1 − p) if u ≥ p, and otherwise 0. In evaluation mode it is x.
 
-    `axes`: how many leading axes of x have numbers of their own: all (None; torch's Dropout), 2 for whole
-    channels (Dropout1d, 2d, 3d), 1 for whole samples (stochastic depth).
+    Args:
+        p: Probability of dropping a number, in (0, 1).
+        axes: How many leading axes of x have their own numbers. None means all, as in torch's Dropout. 2
+            drops whole channels (Dropout1d, 2d, 3d). 1 drops whole samples (stochastic depth).
+        noise: Where the numbers come from.
     """
 
     def __init__(self, p: float, axes: int | None, noise: Noise) -> None:
@@ -89,13 +89,14 @@ class StreamDropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, noise: Noise) -> bool:
-    """Put a `StreamDropout` in the place of every dropout layer with 0 < p < 1; whether there was one. p
-    = 0 is left alone.
+    """Replace every dropout layer with 0 < p < 1 by a `StreamDropout`, and return whether there was one.
+
+    Layers with p = 0 are left alone.
     """
     found = False
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, StreamDropout):  # a copy of a network's module
+            if isinstance(child, StreamDropout):  # the module was copied from another network
                 setattr(parent, name, StreamDropout(child.p, child.axes, noise))
                 found = True
             elif isinstance(child, _DROPOUT) and child.p > 0:

@@ -25,7 +25,7 @@ from raffed.core.training.task import (
 def one_by_one(
     net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
-    """The reference: each client's stretch by itself."""
+    """Train each client's phase on its own, one after the other."""
     return [_alone(net, task, one, augmentation) for one in stretches]
 
 

@@ -1,4 +1,4 @@
-"""What stays the same from round to round while clients train, and which clients take part in one."""
+"""What stays the same from round to round while clients train, and which clients take part in one round."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ from raffed.core.training.task import Augmentation, Execute
 
 @dataclass(frozen=True)
 class TrainingSession:
-    """What does not change from round to round: the network, how clients train, the seed, the
-    augmentation, the execution.
+    """What does not change from round to round.
+
+    Attributes:
+        net: The network.
+        local: How clients train.
+        seed: Seed of the run.
+        spec: Sizes of the model and of the federation.
+        augment: The augmentation, or None.
+        execute: How training phases are executed: one by one, or stacked.
     """
 
     net: Network
@@ -31,8 +38,13 @@ class TrainingSession:
 
 @dataclass(frozen=True)
 class Participant:
-    """A client that takes part: its number, what it kept, its data, and the share of its shared steps
-    that it makes.
+    """A client that takes part in a round.
+
+    Attributes:
+        client: Number of the client.
+        vault: Its client state, or None before its first participation.
+        data: Its training samples.
+        completed_fraction: Fraction of its steps of shared training that it makes, in (0, 1].
     """
 
     client: int
@@ -41,7 +53,7 @@ class Participant:
     completed_fraction: float = 1.0
 
     def steps(self, local: Local, epochs: float | None) -> int:
-        """Its steps of a shared pass; a straggler's are the first of them, at least one."""
+        """Return its number of steps in a shared pass. A straggler makes the first of them, at least one."""
         steps = local.steps(self.data.n, epochs)
         return (
             steps if self.completed_fraction == 1.0 else math.ceil(round(self.completed_fraction * steps, 6))

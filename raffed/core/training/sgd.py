@@ -1,4 +1,4 @@
-"""The one training loop: a stream of batches, an objective, SGD with momentum."""
+"""The one training loop: a stream of batches, an objective, and SGD with momentum."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from raffed.core.training.network import Network
 
 Augment = Callable[[Tensor], Tensor]
 UpdateGates = Callable[[Params, Params, float, Tensor], Params]
-RESTING_CHUNK = 64  # samples: larger ones leave the processor's cache
+RESTING_CHUNK = 64  # samples; larger chunks leave the processor's cache
 
 
 @dataclass(frozen=True)
 class Solver:
-    """SGD for one stretch of training; velocity empty at its start, no dampening, no Nesterov."""
+    """Settings of SGD in one training phase.
+
+    The velocity is zero at its start. There is no dampening and no Nesterov momentum.
+    """
 
     lr: float
     momentum: float
@@ -35,8 +38,15 @@ class Solver:
 
 @dataclass(frozen=True)
 class Trained:
-    """loss: mean over the samples seen, as trained (all terms). noted: by slot, the sums of what terms
-    noted (Term.note).
+    """The result of a training phase.
+
+    Attributes:
+        state: The trained model.
+        loss: Mean of the objective (with all terms) over the samples seen, as they were trained.
+        steps: Number of steps.
+        own: The trained companion.
+        carried: What the local solver ended with.
+        noted: Sums of what terms noted (`Term.note`), by slot.
     """
 
     state: State
@@ -49,10 +59,13 @@ class Trained:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is trained beside the network: parameters, of them the `gates`, and how those are turned
-    (Personal.update_gates).
+    """A companion: parameters that are trained together with the network.
 
-        jointly: clipped together with the network, by one norm of both, and not apart from it.
+    Attributes:
+        own: The parameters.
+        gates: Names of those that `update_gates` moves instead of SGD.
+        update_gates: How the gates are moved (`Personal.update_gates`).
+        jointly: Whether the companion is clipped together with the network, by one norm of both.
     """
 
     own: Params
@@ -62,7 +75,7 @@ class Beside:
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
-    """Index batches: the data shuffled anew for every epoch until there are `steps` of them."""
+    """Return `steps` batches of indices. The data are shuffled again for every epoch."""
     batches: list[Tensor] = []
     size = local.batch_size
     used = n - n % size if local.drop_last and n >= size else n
@@ -70,7 +83,7 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
         order = torch.randperm(n, generator=generator)
         batches.extend(
             (order if used == n else order[:used]).unsafe_split(size)
-        )  # `split` tracks writes, there are none
+        )  # `split` would track writes, and there are none
     return batches[:steps]
 
 
@@ -88,17 +101,26 @@ def sgd(
     beside: Beside | None = None,
     cross_entropy_only: bool = False,
 ) -> Trained:
-    """Train a copy of `start`, one step a batch; `objective(forward, step)` is minimised, `correct` bends its
-    gradient.
+    """Train a copy of `start` with one step per batch, and minimise `objective(forward, step)`.
 
-        `cross_entropy_only`: the objective is the cross-entropy and nothing else, whose gradient some
-        networks have without a graph.
+    The update is v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel. If the
+    layers below `part` are not trained and the images are the same in every epoch, these layers are applied
+    only once.
 
-        `beside` is trained by the same solver, clipped on its own (or `jointly`) and never corrected; its
-        gates have a rule of their own. Where the layers below `part` rest and the images are the same in
-        every epoch, those layers are applied once, not every step.
-
-        v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel.
+    Args:
+        net: The network.
+        start: The model with which training starts.
+        objective: Function from (forward pass, number of the step) to the loss.
+        data: The client's training samples.
+        batches: Indices of the samples in each batch.
+        solver: Settings of SGD.
+        part: The part of the network that is trained.
+        correct: A change of the gradient before the step, or None.
+        augment: A change of the images of a batch, or None.
+        beside: A companion, or None. It is trained by the same solver, is clipped separately unless it says
+            `jointly`, and is never corrected. Its gates have a rule of their own.
+        cross_entropy_only: Whether the objective is only the cross-entropy. Some networks compute its
+            gradient without a graph.
     """
     leaves = net.leaves(part)
     entrance, rested = resting_layers(net, start, data, batches, part, augment is not None)
@@ -129,15 +151,16 @@ def sgd(
 
 
 def _placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
-    """Index batches, which are drawn on the CPU, on the data's device: moved in one piece, once a stretch."""
+    """Move index batches from the CPU, where they are drawn, to the data's device, in one piece per phase."""
     if device.type == "cpu" or not batches:
         return batches
     return torch.split(torch.cat(list(batches)).to(device), [index.numel() for index in batches])
 
 
 def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
-    """Mean over the samples of the batches' mean losses; taken at the end, so that no step waits for a
-    number.
+    """Return the mean over the samples of the batches' mean losses.
+
+    It is computed at the end, so that no step has to wait for a number.
     """
     if not losses:
         return 0.0
@@ -145,16 +168,16 @@ def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
     weighed = list(map(operator.mul, torch.stack(losses).tolist(), sizes))
     return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(
         sizes
-    )  # fsum refuses inf − inf
+    )  # fsum raises an error for inf − inf
 
 
 def resting_layers(
     net: Network, start: State, data: ClientData, batches: Sequence[Tensor], part: Part, augmented: bool
 ) -> tuple[str, Tensor | None]:
-    """Where the steps enter the network, and what the layers below make of the client's data; "", None: at
-    the images.
+    """Return where the steps enter the network, and what the layers below make of the client's data.
 
-        Not with augmentation, and not where the steps see fewer samples than there are.
+    The result is ("", None), which means at the images, with augmentation or if the steps see fewer samples
+    than the client has.
     """
     entrance = "" if augmented else net.entrance(part)
     if not entrance or sum(index.numel() for index in batches) < data.n:
@@ -165,10 +188,16 @@ def resting_layers(
 def fused_step(
     weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False
 ) -> None:
-    """v ← ρ v + (g + wd·w), w ← w − η v in place, one kernel for all tensors; `first`: v is empty memory
-    and becomes g + wd·w.
+    """Make the step v ← ρ v + (g + wd·w), w ← w − η v in place, with one kernel for all tensors.
+
+    Args:
+        weights: The weights w.
+        grads: The gradients g.
+        velocity: The velocities v, or an empty list without momentum.
+        solver: Settings of SGD.
+        first: Whether v is uninitialised memory, and becomes g + wd·w.
     """
-    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order, whatever the strides say
+    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order and ignores strides
     torch._fused_sgd_(
         weights,
         ordered,
@@ -184,8 +213,9 @@ def fused_step(
 
 
 def taken(x: Tensor, index: Tensor) -> Tensor:
-    """The rows x[index], in x's memory format: indexing alone would turn channels-last images into
-    channels-first ones.
+    """Return the rows x[index] in x's memory format.
+
+    Indexing alone would turn channels-last images into channels-first ones.
     """
     if x.dim() == 4 and x.stride(1) == 1:
         return x.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
@@ -202,8 +232,9 @@ def solve(
     clip_norm: float | None = None,
     augment: Augment | None = None,
 ) -> Trained:
-    """Train by a rule of its own: `rule.step` on groups of `rule.batches()` batches, each prepared once a
-    step.
+    """Train by a local solver: call `rule.step` on groups of `rule.batches()` batches.
+
+    Each batch is prepared once per step.
     """
     carried, losses, per = rule.begin(k), [], rule.batches()
     placed = _placed(batches, data.y.device)
@@ -231,7 +262,7 @@ def solve(
 
 
 class _Companion:
-    """The live parameters of a `Beside`, those that the solver steps first, the gates last."""
+    """The live parameters of a `Beside`: first those that SGD steps, then the gates."""
 
     def __init__(self, beside: Beside | None) -> None:
         self._beside = beside or Beside(NOTHING)
@@ -242,7 +273,7 @@ class _Companion:
         self.live = [*self.stepped.values(), *self._gates.values()]
 
     def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
-        """Turn the gates; the gradients of the others."""
+        """Move the gates, and return the gradients of the other parameters."""
         stepped, slope = (
             grads[: len(self.stepped)],
             dict(zip(self._gates, grads[len(self.stepped) :], strict=True)),
@@ -259,8 +290,9 @@ class _Companion:
 def _bounded(
     grads: list[Tensor], own: int, limit: float | None, beside: Beside | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The network's gradients, which are the first `own`, and the companion's, clipped at norm `limit`:
-    apart or jointly.
+    """Clip the network's gradients, which are the first `own` ones, and the companion's at the norm `limit`.
+
+    They are clipped separately or jointly.
     """
     if limit is None:
         return grads[:own], grads[own:]

@@ -1,8 +1,9 @@
-"""A stretch of one client's training as data, and its execution one client after the other; `stacked.py` has
-the other way.
+"""A training phase of one client as data.
 
-A round is a few stretches per client: the shared passes, then private training. What an execution needs to
-know of one stands in `TrainingPhase`; what is minimised stands in `ClientTask`, the same for all clients.
+A round consists of a few training phases per client: the passes of shared training, then private training.
+`TrainingPhase` holds what differs between clients, and `ClientTask` holds what is minimised, which is the
+same for all of them. Phases are executed one after the other (sequential.py) or stacked
+(stacked/executor.py).
 """
 
 from __future__ import annotations
@@ -22,12 +23,19 @@ from raffed.core.training.sgd import Solver, Trained, UpdateGates
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
-Correct = Callable[[Params, Params, Views], Params]  # the gradient, the weights at which it was taken
+Correct = Callable[
+    [Params, Params, Views], Params
+]  # (gradient, weights at which it was taken, views) → gradient
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """`draw(B, generator)` → numbers [B, ...]; `apply(x [B, ...], numbers)` → the bent batch, row by row."""
+    """A random change of images.
+
+    Attributes:
+        draw: Function from (B, generator) to random numbers [B, ...].
+        apply: Function from (x [B, ...], numbers) to the changed batch, row by row.
+    """
 
     draw: Callable[[int, torch.Generator], Tensor]
     apply: Callable[[Tensor, Tensor], Tensor]
@@ -38,36 +46,35 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """What every client of a round minimises in a stretch: the objective, and how its gradient is bent
-    before the step.
-    """
+    """What every client minimises in a training phase, and how its gradient is changed before the step."""
 
     objective: Objective
     solver: Solver
     part: Part = "all"
     correct: Correct | None = None
-    gates: tuple[str, ...] = ()  # companions that `update_gates` moves (Personal.update_gates)
+    gates: tuple[str, ...] = ()  # parameters that `update_gates` moves
     update_gates: UpdateGates | None = None
-    jointly: bool = False  # whether weights and companion are clipped by one norm of both
-    rule: LocalSolver | None = None  # trains in place of SGD
-    draws: Mapping[str, Term] = field(default_factory=dict)  # terms that need random numbers, by slot
+    jointly: bool = False  # weights and companion are clipped by one norm of both
+    rule: LocalSolver | None = None  # None: SGD
+    draws: Mapping[str, Term] = field(default_factory=dict)  # terms with random numbers, by slot
     notes: Mapping[str, Term] = field(
         default_factory=dict
-    )  # terms that note something at every step, by slot
-    cross_entropy_only: bool = False  # whether the objective is the cross-entropy and nothing else
+    )  # terms that note something in every step, by slot
+    cross_entropy_only: bool = False  # the objective is only the cross-entropy
 
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """One client's part: where it starts, its batches (indices into its data), its memories, its random
-    streams.
+    """One client's part in a training phase: its start, batches, data, memories and random streams.
+
+    `batches` are indices into the client's data.
     """
 
     start: State
     batches: Sequence[Tensor]
     data: ClientData
     views: Views
-    own: Params | None = None  # the companion, trained beside the network
+    own: Params | None = None  # the companion
     augment: torch.Generator | None = None
     dropout: torch.Generator | None = None
     drawn: Mapping[str, torch.Generator] = field(default_factory=dict)
@@ -77,7 +84,7 @@ Execute = Callable[[Network, ClientTask, Sequence[TrainingPhase], Augmentation |
 
 
 def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
-    """The views of one step: each term's random numbers in its own context."""
+    """Return the views of one step, with each term's random numbers in its own context."""
     return (
         {**views, **{slot: views[slot].replace(drawn=value) for slot, value in drawn.items()}}
         if drawn
@@ -86,7 +93,7 @@ def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
 
 
 def draws_of(task: ClientTask, stretch: TrainingPhase, batch: int) -> dict[str, Tensor]:
-    """One step's random numbers of the terms that want any, from the client's own streams."""
+    """Return one step's random numbers of the terms that need some, from the client's own streams."""
     made = {
         slot: one.draw(batch, stretch.views[slot], stretch.drawn[slot]) for slot, one in task.draws.items()
     }
@@ -94,14 +101,14 @@ def draws_of(task: ClientTask, stretch: TrainingPhase, batch: int) -> dict[str, 
 
 
 def notes_of(task: ClientTask, f: Forward, views: Views) -> dict[str, Tensor]:
-    """What the terms note of one step, before it is taken; without gradient."""
+    """Return what the terms note before a step, without gradient."""
     with torch.no_grad():
         made = {slot: one.note(f, views[slot]) for slot, one in task.notes.items()}
     return {slot: value for slot, value in made.items() if value is not None}
 
 
 def summed(total: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Two sums of notes as one, slot by slot."""
+    """Add two sums of notes slot by slot."""
     return {
         **total,
         **{slot: total[slot] + value if slot in total else value for slot, value in more.items()},

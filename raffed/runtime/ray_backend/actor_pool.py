@@ -1,5 +1,6 @@
-"""Client actors as a `Backend`: one call per actor and round, one copy of the broadcast a node, lost
-actors replaced.
+"""Client actors as a `Backend`.
+
+Each actor gets one call per round, each node gets one copy of the broadcast, and lost actors are replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.worker import chunks, total
 
 Call = tuple[str, tuple[Any, ...]]
-# Python's and CUDA's words, and those of torch's allocator
+# Words of Python, of CUDA, and of torch's allocator
 NO_MEMORY = "MemoryError|out of memory|can't allocate memory"
 Start = Callable[[Any, PlacementPlan, int, Path], Any]
 log = logging.getLogger(__name__)
@@ -73,8 +74,10 @@ class RayPool:
         return [answer for answer in answers if answer is not None]
 
     def _spread(self, name: str, before: tuple[Any, ...], job: RoundOrder) -> dict[int, Call]:
-        """A call for every actor that has a share of the job."""
-        last = self._setup.config.federation.rounds - 1  # a survey after the last round has none of its own
+        """Return a call for every actor that has a share of the work."""
+        last = (
+            self._setup.config.federation.rounds - 1
+        )  # a survey after the last round uses the sizes of that round
         local, sizes = self._setup.config.local, self._setup.sizes_at(min(job.round, last))
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         shares = enumerate(self._plan.shares(job.stacks, work, self._retired))
@@ -92,14 +95,14 @@ class RayPool:
     def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
         homes = enumerate(self._plan.homes)
         mine = {actor: {c: versions[c] for c in home if c in versions} for actor, home in homes}
-        for gone in self._retired:  # their clients' vaults are in the store
+        for gone in self._retired:  # their clients' states are in the store
             mine[self._left()[0]].update(mine.pop(gone))
         calls: dict[int, Call] = {actor: ("digests", (those,)) for actor, those in mine.items()}
         return {client: text for answer in self._ask(calls)() for client, text in answer.items()}
 
     def placement(self) -> dict[str, object]:
-        """Waits until every actor has loaded torch and its data."""
-        asked = self._left()  # some of them may run out of memory while they load; then another answers
+        """Return how the work is placed, after every actor has loaded torch and its data."""
+        asked = self._left()  # if one of them runs out of memory while it loads, another one answers
         places = self._ask(dict.fromkeys(asked, ("ready", ())))()
         self._nodes = {actor: place["node"] for actor, place in zip(asked, places, strict=True)}
         about = {
@@ -118,15 +121,16 @@ class RayPool:
             self._channels.settle()
 
     def cut(self) -> None:
-        """End the actors; whoever waits for their answers, in another thread, gets a KeyboardInterrupt."""
+        """End the actors. A thread that waits for their answers gets a KeyboardInterrupt."""
         self._cut = True
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
 
     def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
-        """Call actors now; the answers, by actor number, once all are there. An actor that is lost is
-        replaced and asked again; one that ran out of memory is not: its calls go to another. One that could
-        not start ends the run.
+        """Call actors now, and return a function that waits for the answers, in order of actor number.
+
+        An actor that is lost is replaced and asked again. An actor that ran out of memory is not replaced:
+        its calls go to another one. An actor that could not start ends the run.
         """
         pending = {
             self._call(actor, call): (actor, actor, self._actors[actor], call)
@@ -135,8 +139,11 @@ class RayPool:
         return lambda: self._answers(pending)
 
     def _connect(self, broadcast: Broadcast) -> None:
-        """Once: channels to the actors on this node, for large networks where it has memory to share. An
-        actor that replaces another has none.
+        """Open sockets to the actors on this node, once.
+
+        This is done for large networks, if the node has memory to share.
+
+        An actor that replaces another one has no socket.
         """
         if self._channels is None and self._nodes and (SHARES or broadcast.nbytes() <= INLINE_BYTES):
             here = ray.get_runtime_context().get_node_id()
@@ -145,7 +152,10 @@ class RayPool:
             )
 
     def _first(self, calls: Collection[Any]) -> tuple[Any, CallOutcome]:
-        """Wait until one of these calls has an outcome; those through Ray once no other is left."""
+        """Wait until one of these calls has an outcome.
+
+        Calls through Ray are waited for only if no others are left.
+        """
         tickets = [call for call in calls if isinstance(call, CallId)]
         if tickets and self._channels is not None:
             return self._channels.first(tickets)
@@ -153,8 +163,11 @@ class RayPool:
         return ref, lambda: ray.get(ref)
 
     def _answers(self, pending: dict[Any, tuple[int, int, Any, Call]]) -> list[Any]:
-        """pending: reference or ticket → (actor that was to answer, the one that was called, its handle,
-        the call).
+        """Wait for the answers of all pending calls.
+
+        Args:
+            pending: Reference or call id → (actor that was to answer, actor that was called, its handle, the
+                call).
         """
         answers: dict[int, Any] = {}
         while pending:
@@ -172,12 +185,12 @@ class RayPool:
                     raise ActorStartError(f"client actor {actor} could not start: {why}{MEND}") from error
                 elif (
                     self._actors[actor] is handle
-                ):  # else other work that it had was there first, and it is replaced
+                ):  # otherwise it was already replaced because of another call
                     self._replace(actor, error)
-            except Exception as error:  # of the work itself, wrapped by Ray or as it was raised
+            except Exception as error:  # raised by the work itself, and perhaps wrapped by Ray
                 if not _out_of_memory(error):
                     cause = getattr(error, "cause", None)
-                    if isinstance(cause, RaffedError | OSError):  # of the latter, what a full disk says
+                    if isinstance(cause, RaffedError | OSError):  # OSError: the disk is full, for example
                         raise cause from error
                     raise
                 actor = self._retire(actor, error)
@@ -185,11 +198,11 @@ class RayPool:
         return [answers[asked] for asked in sorted(answers)]
 
     def _left(self) -> list[int]:
-        """Actors that work."""
+        """Return the actors that still work."""
         return [actor for actor in range(len(self._actors)) if actor not in self._retired]
 
     def _retire(self, actor: int, error: Exception) -> int:
-        """Give up an actor for want of memory, and name the one that takes over its work."""
+        """Give up an actor that ran out of memory, and return the actor that takes over its work."""
         if actor not in self._retired:
             self._retired.add(actor)
             ray.kill(self._actors[actor], no_restart=True)
@@ -228,12 +241,15 @@ class RayPool:
 
 
 def _shared(broadcast: Broadcast) -> Shared:
-    """One copy a node, read in place by every actor."""
+    """Return an argument of which each node has one copy, which every actor reads in place."""
     return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether Ray's monitor or CUDA said so; a plain kill is not a sign of it."""
+    """Return whether Ray's monitor or CUDA reported a lack of memory.
+
+    An actor that was simply killed is not a sign of it.
+    """
     if isinstance(error, RayActorError) and (why := why_not_started(error)) is not None:
         return re.search(NO_MEMORY, why, re.IGNORECASE) is not None
     cause = getattr(error, "cause", None)

@@ -1,6 +1,4 @@
-"""The address of a Ray cluster that somebody asked for: found, and known to answer as Ray does before Ray
-itself tries it.
-"""
+"""Find the Ray cluster that a user asked for, and check that it answers before Ray itself tries."""
 
 from __future__ import annotations
 
@@ -11,25 +9,32 @@ import socket
 
 from raffed.errors import UsageError
 
-ANSWER_SECONDS = 10.0  # for a cluster's head to take a connection
-CLIENT_PORT = 10001  # of ray:// where none is given
-SPEAK_SECONDS = 3.0  # for whoever took it to say something
+ANSWER_SECONDS = 10.0  # seconds in which a cluster's head has to accept a connection
+CLIENT_PORT = 10001  # of ray:// addresses without a port
+SPEAK_SECONDS = 3.0  # seconds in which it then has to send something
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # HTTP/2's, with empty SETTINGS (RFC 9113, 3.4)
-SETTINGS = 4  # type of the frame that it is answered by, in its fourth byte
+)  # the greeting of HTTP/2, with empty SETTINGS (RFC 9113, 3.4)
+SETTINGS = 4  # type of the frame in the answer, which is its fourth byte
 WHERE = (
     "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md "
     "starts one"
 )
 AUTO, LOCAL = "auto", "local"
-ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # one that asks for the token
+ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # a call for which the head asks for the token
 
 
 def found(address: str) -> str:
-    """What is to be joined for --address: itself, or for "auto" what RAY_ADDRESS says, the cluster that `ray
-    start` noted on this machine, or one that runs here. Raises UsageError where there is none, or where
-    nothing or something else answers.
+    """Return the address of the cluster to join.
+
+    For "auto", this is what RAY_ADDRESS says, or the cluster that `ray start` noted on this machine, or one
+    that runs here.
+
+    Args:
+        address: The value of --address.
+
+    Raises:
+        UsageError: There is no cluster, nothing answers, or something other than Ray answers.
     """
     if address == AUTO:
         address = os.environ.get("RAY_ADDRESS") or AUTO
@@ -40,13 +45,17 @@ def found(address: str) -> str:
 
 
 def check_token(address: str) -> None:
-    """That the head at HOST:PORT takes the token that Ray would send; a UsageError if not. Ray itself
-    tries again for minutes.
+    """Check that the cluster's head at HOST:PORT accepts the token that Ray would send.
+
+    Ray itself would retry for minutes.
+
+    Raises:
+        UsageError: It does not accept the token.
     """
     if "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return  # Ray's to refuse
     import grpc
-    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]  # of the compiled part
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]  # in Ray's compiled part
 
     headers = AuthenticationTokenLoader.instance().get_token_for_http_header()
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -64,9 +73,11 @@ def check_token(address: str) -> None:
 
 
 def _on_this_machine() -> str:
-    """What `ray start` noted, if it answers: the note outlives a cluster that is killed. Else a running head
-    that other processes may join; a Ray that one process started for itself listens on loopback alone, and is
-    not.
+    """Return the address of a cluster on this machine.
+
+    It is the one that `ray start` noted, if it answers. The note outlives a cluster that is killed. Otherwise
+    it is a running head that other processes may join. A Ray that a process has started for itself listens on
+    loopback only, so it does not count.
     """
     from ray._private import services
 
@@ -88,8 +99,12 @@ def _on_this_machine() -> str:
 
 
 def check_answers(address: str) -> None:
-    """That something takes connections at HOST:PORT or ray://HOST[:PORT], and does not answer as something
-    else than Ray; a UsageError if not. Ray itself tries for minutes, or for ever.
+    """Check that something accepts connections at HOST:PORT or ray://HOST[:PORT], and that it may be Ray.
+
+    Ray itself would try for minutes, or for ever.
+
+    Raises:
+        UsageError: Nothing answers, or it answers as something other than Ray.
     """
     if address.startswith(("http://", "https://")):
         raise UsageError(
@@ -113,8 +128,9 @@ def check_answers(address: str) -> None:
 
 
 def _answer(connection: socket.socket) -> bytes:
-    """The first bytes that a greeting by HTTP/2, Ray's protocol, is answered by; none where nothing is
-    said.
+    """Return the first bytes of the answer to a greeting by HTTP/2, which is Ray's protocol.
+
+    They are empty if there is no answer.
     """
     connection.settimeout(SPEAK_SECONDS)
     with contextlib.suppress(OSError):

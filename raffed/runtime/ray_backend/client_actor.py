@@ -1,5 +1,6 @@
-"""A client actor: clients with their private state, pinned to a share of a core or GPU. torch and data
-load as it starts.
+"""A client actor: clients with their private state, on a share of a core or GPU.
+
+It loads torch and the data when it starts.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ MEND = (
 
 
 def why_not_started(error: RayActorError) -> str | None:
-    """What an actor raised while it was made, its type and the first line of its message; None if it ended
-    otherwise.
+    """Return the error that an actor raised while it was made, as its type and the first line of its message.
 
-        Ray keeps the text alone: a line `ray::Class.__init__() (pid=…)` for every error of a chain, its
-        indented frames, the error.
+    Returns None if the actor ended for another reason. Ray keeps only the text. For each error of a chain,
+    this is a line `ray::Class.__init__() (pid=…)`, then indented frames, then the error.
     """
     if not error.actor_init_failed:
         return None
@@ -50,7 +50,10 @@ def why_not_started(error: RayActorError) -> str | None:
 
 @ray.remote(max_restarts=0, max_task_retries=0)
 class ClientActor(Serving):
-    """Answers a round it knows already from memory: a round repeated is a round done once."""
+    """Trains clients in an actor.
+
+    If a round is requested again, the answer is taken from memory: a round is only computed once.
+    """
 
     def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:
         began = time.perf_counter()
@@ -64,14 +67,14 @@ class ClientActor(Serving):
         self._seconds = time.perf_counter() - began
 
     def _device(self) -> str:
-        """The device Ray assigned to this actor, never the one that happens to be visible."""
+        """Return the device that Ray assigned to this actor, never one that just happens to be visible."""
         assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         return (
             "cuda" if assigned else "cpu"
-        )  # CUDA_VISIBLE_DEVICES holds the assigned GPU alone, so it is cuda:0
+        )  # CUDA_VISIBLE_DEVICES holds only the assigned GPU, so its name is cuda:0
 
     def ready(self) -> dict[str, Any]:
-        """Once this returns, torch and the data are loaded. Where it runs, for run.json and the tests."""
+        """Return where the actor runs, for run.json and the tests, once torch and the data are loaded."""
         node, device = ray.get_runtime_context().get_node_id(), self._host.device
         return {
             "pid": os.getpid(),
@@ -82,7 +85,7 @@ class ClientActor(Serving):
         }
 
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
-        """One round of this actor's share; the broadcast is read from the object store, without a copy."""
+        """Train this actor's share of a round. The broadcast is read from the object store without a copy."""
         key = broadcast.round, share
         if key not in self._answers:
             self._answers = {

@@ -1,4 +1,7 @@
-"""The driver actor: it owns the client actors, holds the server, aggregates and writes the run's files."""
+"""The driver actor.
+
+It owns the client actors, holds the server's state, aggregates, and writes the run's files.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,27 @@ Conduct = Callable[..., Iterator[Any]]
 
 
 def start_actor(setup_ref: Any, plan: PlacementPlan, actor: int, vaults: Path) -> Any:
-    """Create client actor number `actor` of the plan; returns at once, it loads in the background."""
+    """Create client actor number `actor` of the plan.
+
+    It returns at once, and the actor loads in the background.
+    """
     options: dict[str, Any] = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
     return ClientActor.options(**options).remote(setup_ref, str(vaults), plan.homes[actor])  # type: ignore[attr-defined]
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
 class Driver:
-    """Starts its client actors before it imports torch itself, so that everything loads side by side.
+    """Conducts a run in an actor.
 
-    Created with max_concurrency=2: `stop`, `cut` and `missing` are heard while `rounds` runs.
+    It starts its client actors before it imports torch itself, so that everything loads at the same time. It
+    is created with max_concurrency=2, so that `stop`, `cut` and `missing` are answered while `rounds` runs.
 
-    `setup_ref`: a list holding the reference, so that Ray hands on the reference and not the value.
-    `conduct`: the rounds of a run on a runtime (experiments/run.py), given from above because layers point
-    one way.
+    Args:
+        setup_ref: A list that holds the reference to the setup. In a list, Ray passes on the reference and
+            not the value.
+        plan: Which actor trains which clients.
+        path: The run's folder.
+        vaults: The folder of client states.
     """
 
     def __init__(self, setup_ref: list[Any], plan: PlacementPlan, path: str, vaults: str) -> None:
@@ -48,21 +58,28 @@ class Driver:
         configure()
 
     def stop(self) -> None:
-        """End after the current round, resumably."""
+        """End the run after the current round. It can be resumed."""
         self._stop.set()
 
     def cut(self) -> None:
-        """End now: the round at hand is dropped, those before it are kept in a checkpoint."""
+        """End the run now.
+
+        The current round is dropped, and the rounds before it are kept in a checkpoint.
+        """
         self._stop.set()
         if self._pool is not None:
             self._pool.cut()
 
     def missing(self) -> int:
-        """How many client actors have not started yet."""
+        """Return how many client actors have not started yet."""
         return len(ray.wait(self._ready, num_returns=len(self._ready), timeout=0, fetch_local=False)[1])
 
     def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
-        """The events of the run, one a round."""
+        """Yield the events of the run, one per round.
+
+        `conduct` runs the rounds on a backend (experiments/run.py). It is an argument because this layer may
+        not import that one.
+        """
         setup: Setup = ray.get(self._ref)
         begin_training(setup.config.runtime.threads)
         from raffed.runtime.ray_backend.actor_pool import RayPool
@@ -70,7 +87,7 @@ class Driver:
 
         told: RunMetrics | None = None
         pool = self._pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
-        with contextlib.suppress(KeyboardInterrupt):  # of `cut`: for Ray it would be an error
+        with contextlib.suppress(KeyboardInterrupt):  # raised by `cut`; Ray would report it as an error
             for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
                 if told is None:
                     told = RunMetrics(run_id())

@@ -1,11 +1,10 @@
-"""How an own Ray ends: with the command whatever ended it, not by a signal that was meant for the command,
-and not unnoticed.
+"""How a Ray that this process started ends: together with the command, and never unnoticed.
 
-A batch system, `timeout` and a terminal send a signal to the whole group of processes. So Ray's processes
-lead sessions of their own, where it does not reach them, and the command can write a checkpoint before it
-ends them. If one that Ray cannot do without dies all the same, `lost` says so at once: Ray's client waits for
-it up to a minute and then ends this process without a word. And keeper.py, a process of its own, sees to it
-that nothing outlives a command that was killed.
+A batch system, `timeout` or a terminal sends a signal to the whole group of processes. So Ray's processes
+lead sessions of their own, which the signal does not reach. Then the command can write a checkpoint before it
+ends them. If a process that Ray cannot do without dies, `lost` reports it at once. Ray's client would wait
+for it for up to a minute, and then end this process without a message. A process of its own, keeper.py, makes
+sure that nothing outlives a command that was killed.
 """
 
 from __future__ import annotations
@@ -22,23 +21,28 @@ from pathlib import Path
 from raffed.runtime.ray_backend import keeper
 
 VITAL = {"gcs_server": "Ray's head process (gcs_server)", "raylet": "Ray's node process (raylet)"}
-SESSION, LAST_CALL = "ray-session", "raffed-last-call"  # threads that call Ray
-SHUTDOWN_SECONDS = 2.0  # for Ray to end by itself when the command is in a hurry
+SESSION, LAST_CALL = "ray-session", "raffed-last-call"  # names of threads that call Ray
+SHUTDOWN_SECONDS = 2.0  # seconds in which Ray may end by itself if the command must end quickly
 
 
 class Own:
-    """The Ray that this process started. One at a time, as Ray itself has it."""
+    """The Ray that this process started. There is at most one at a time, as Ray allows only one."""
 
     def __init__(self) -> None:
         self.lost: str | None = None
         self.sessions: set[int] = set()
-        self._told: list[int] = []  # where a child writes its process id: to this process, and to the keeper
-        self._starter = 0  # the thread whose children lead sessions of their own
+        self._told: list[
+            int
+        ] = []  # pipes to this process and to the keeper, into which a child writes its process id
+        self._starter = 0  # the thread whose children get sessions of their own
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._over = -1  # the end of a pipe; closed when the watch is over
+        self._over = -1  # the end of a pipe, which is closed to end the watching
 
     def lead(self) -> None:
-        """In a new child, before it becomes Ray's program: its own session, which the keeper is told of."""
+        """Give a new child its own session, before it becomes Ray's program.
+
+        The session is reported to the keeper.
+        """
         if self._starter != threading.get_ident():
             return
         with contextlib.suppress(OSError):
@@ -49,7 +53,7 @@ class Own:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Ray is started within, by this thread."""
+        """Start Ray in the body, in this thread."""
         self.lost, self._keeper = None, _kept()
         born, tell = os.pipe()
         os.set_blocking(born, False)
@@ -73,7 +77,7 @@ class Own:
 
     def _watch(self, processes: list[keeper.Process]) -> None:
         if not hasattr(os, "pidfd_open"):
-            return  # not Linux: Ray itself notices, later
+            return  # not on Linux, where Ray itself notices it later
         vital: dict[int, str] = {}
         for one in processes:
             with contextlib.suppress(OSError):
@@ -92,21 +96,25 @@ class Own:
             os.close(handle)
 
     def unwatch(self) -> None:
-        """From here on its processes may end."""
+        """Stop watching Ray's processes, because they may end from now on."""
         over, self._over = self._over, -1
         if over >= 0:
             os.close(over)
 
     def end_all(self) -> None:
-        """Kill its processes, workers and all. No client of Ray in this process is of use afterwards."""
+        """Kill Ray's processes, with all workers.
+
+        Afterwards no client of Ray in this process works any more.
+        """
         if self.sessions:
             self.unwatch()
             keeper.end_all(self.sessions)
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """Ray is shut down within; afterwards nothing of it is left, and nobody looks after it. If it was
-        lost there is nothing to be gentle with.
+        """Shut Ray down in the body. Afterwards nothing of it is left, and it is no longer watched.
+
+        If Ray was lost, its processes are killed at once.
         """
         self.end_all() if self.lost is not None else self.unwatch()
         try:
@@ -125,22 +133,23 @@ class Own:
         self.sessions = set()
 
 
-turn = threading.Lock()  # a session starts its Ray after the one before has ended its own
+turn = threading.Lock()  # a session starts its Ray after the session before has ended its own
 own = Own()
 if hasattr(
     os, "register_at_fork"
-):  # subprocess runs it where Ray gives it something to do before the program begins
+):  # subprocess calls it if Ray asks for work to be done before the program begins
     os.register_at_fork(after_in_child=own.lead)
 
 
 def lost() -> str | None:
-    """Which vital process of the own Ray has died, in words; None if none has."""
+    """Return which vital process of the own Ray has died, in words, or None."""
     return own.lost
 
 
 def unfinished() -> bool:
-    """Whether a call to Ray in this process has not come back, or never will: then the process cannot end
-    in the usual way.
+    """Return whether a call to Ray in this process has not returned.
+
+    It may never return. Then the process cannot end in the usual way.
     """
     return own.lost is not None or any(
         thread.name in (SESSION, LAST_CALL) for thread in threading.enumerate()
@@ -148,8 +157,9 @@ def unfinished() -> bool:
 
 
 def within(seconds: float, work: Callable[[], object]) -> bool:
-    """Call `work`, which may ask a Ray that does not answer; whether it came back in time. It is left
-    alone if not.
+    """Call `work`, which may wait for a Ray that does not answer, and return whether it ended in time.
+
+    If it did not, it is left running in its thread.
     """
     thread = threading.Thread(target=work, name=LAST_CALL, daemon=True)
     thread.start()
@@ -158,15 +168,18 @@ def within(seconds: float, work: Callable[[], object]) -> bool:
 
 
 def _said(handle: int) -> set[int]:
-    """The numbers that were written to a pipe so far."""
+    """Return the numbers that were written to a pipe so far."""
     try:
         return {int(line) for line in os.read(handle, 1 << 16).split()}
-    except BlockingIOError:  # none
+    except BlockingIOError:  # nothing was written
         return set()
 
 
 def _kept() -> subprocess.Popen[bytes] | None:
-    """The keeper; None where no process can be started, or where it could find none to end."""
+    """Start the keeper.
+
+    Returns None if no process can be started, or if the keeper could not find processes to end.
+    """
     if not Path("/proc/self/stat").exists():
         return None
     command = [sys.executable, "-I", "-S", keeper.__file__]

@@ -1,6 +1,6 @@
-"""A command as a job of a running Ray cluster: hand it in, follow its log, end with its exit code.
+"""A command as a job of a running Ray cluster: submit it, follow its log, and end with its exit code.
 
-Ray's own client takes the token from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; it is never
+Ray's own client takes the token from RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token. It is never
 read here.
 """
 
@@ -20,16 +20,20 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from raffed.errors import RaffedError, UsageError
 
 ENVIRONMENT = "runtime_env.yaml"
-RECONNECTS = 20  # lost connections to the log that are put up with, a second apart at first
+RECONNECTS = 20  # lost connections to the log that are tolerated, at first a second apart
 STOPPED = 143
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @dataclass(frozen=True)
 class JobOrder:
-    """A job to be handed in. `words`: the command. `package`: a zip whose files are the job's working folder;
-    Ray sends it as it is (raffed/runtime/job_files.py). `env`: variables of the job; the dashboard shows
-    them, so no secrets.
+    """A job to be submitted.
+
+    Attributes:
+        words: The command.
+        package: A zip file that becomes the job's working folder. Ray sends it unchanged
+            (raffed/runtime/job_files.py).
+        env: Environment variables of the job. The dashboard shows them, so they must not hold secrets.
     """
 
     words: Sequence[str]
@@ -38,8 +42,10 @@ class JobOrder:
     name: str | None = None
 
     def runtime_env(self) -> dict[str, Any]:
-        """The runtime environment of cluster/runtime_env.yaml with this order's package and variables. What
-        the file excludes is for Ray's own command: the package holds nothing that should stay here.
+        """Return the runtime environment of cluster/runtime_env.yaml with this job's package and variables.
+
+        What the file excludes is meant for Ray's own command. The package contains nothing that should stay
+        here.
         """
         found = environment()
         found.pop("excludes", None)
@@ -50,7 +56,7 @@ class JobOrder:
 
 
 def environment() -> dict[str, Any]:
-    """What cluster/runtime_env.yaml says."""
+    """Return the contents of cluster/runtime_env.yaml."""
     import importlib.resources
 
     import yaml
@@ -61,11 +67,15 @@ def environment() -> dict[str, Any]:
 
 
 class Jobs:
-    """The job server of a cluster. Raises UsageError where there is none, or where it refuses the token."""
+    """The job server of a cluster.
+
+    Raises:
+        UsageError: There is no job server, or it refuses the token.
+    """
 
     def __init__(self, address: str | None) -> None:
         if any(name in os.environ for name in TOKENS):
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # else Ray's client sends none
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # otherwise Ray's client sends no token
         try:
             self._client = JobSubmissionClient(address)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
@@ -78,7 +88,7 @@ class Jobs:
         self.address: str = self._client.get_address()
 
     def submit(self, order: JobOrder) -> str:
-        """Hand in a job; returns its id."""
+        """Submit a job and return its id."""
         try:
             return str(
                 self._client.submit_job(
@@ -91,8 +101,9 @@ class Jobs:
             raise UsageError(f"{self.address} did not take the job ({_line(error)})") from error
 
     def follow(self, name: str, say: Callable[[str], None]) -> int:
-        """Give the job's log to `say` until the job ends; its exit code. A lost connection is taken up
-        again.
+        """Pass the job's log to `say` until the job ends, and return its exit code.
+
+        A lost connection is opened again.
         """
         return asyncio.run(self._follow(name, say))
 
@@ -102,7 +113,7 @@ class Jobs:
             try:
                 at = 0
                 async for text in self._log(name):
-                    fresh = text[max(said - at, 0) :]  # a new connection tells the log from its beginning
+                    fresh = text[max(said - at, 0) :]  # a new connection sends the log from its beginning
                     at += len(text)
                     if fresh:
                         say(fresh)
@@ -125,7 +136,7 @@ class Jobs:
         return log
 
     def _code(self, name: str, status: JobStatus) -> int:
-        """0 only for a job that succeeded; what its command returned, if it did."""
+        """Return 0 only for a job that succeeded, and otherwise what its command returned, if it returned."""
         if status == JobStatus.SUCCEEDED:
             return 0
         if status == JobStatus.STOPPED:
@@ -136,7 +147,7 @@ class Jobs:
         return int(returned) if returned > 0 else 128 - int(returned)
 
     def message(self, name: str) -> str:
-        """What Ray says of a job that did not succeed, in one line."""
+        """Return what Ray says about a job that did not succeed, in one line."""
         return _line(self._client.get_job_info(name).message or "")
 
 

@@ -1,10 +1,10 @@
-"""A small process beside a command that started Ray: when the command is gone, it ends what is left of that
-Ray.
+"""A small process that ends what is left of a Ray, after the command that started it has gone.
 
-Ray's own processes end with the command, for the kernel kills them. What these started (agents, workers) has
-to notice that by itself: the agents of a Ray whose head process is dead were still there 36 s later. Run as
-`python -I -S keeper.py`; it imports the standard library alone. Every line of its standard input names a
-session (its leader's process id). The end of the input means that the command is gone, or has ended its Ray.
+Ray's own processes end with the command, because the kernel kills them. Processes that these started (agents,
+workers) have to notice it themselves. Agents of a Ray whose head process was dead were still there 36 s
+later. It is run as `python -I -S keeper.py` and imports only the standard library. Every line of its standard
+input names a session, by the process id of its leader. The end of the input means that the command has gone,
+or that it has ended its Ray.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-PATIENCE = 5.0  # seconds in which new processes of these sessions are looked for
+PATIENCE = 5.0  # seconds for which new processes of these sessions are looked for
 POLL = 0.1
 
 
 class Process(NamedTuple):
-    """What the system says of a process. state: "Z" and "X" are those of one that has ended."""
+    """What the system says about a process. `state` is "Z" or "X" for a process that has ended."""
 
     pid: int
     name: str
@@ -33,7 +33,7 @@ class Process(NamedTuple):
 
 
 def processes() -> Iterator[Process]:
-    """Every process (Linux; elsewhere none is found)."""
+    """Yield every process. Only Linux is supported; on other systems none is found."""
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             found = _process(name) if name.isdigit() else None
@@ -44,20 +44,22 @@ def processes() -> Iterator[Process]:
 def _process(number: str) -> Process | None:
     try:
         with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as file:
-            before, _, after = file.read().rpartition(")")  # the name is in brackets, and may hold anything
+            before, _, after = file.read().rpartition(
+                ")"
+            )  # the name is in brackets and may contain any character
         state, parent, _, session = after.split()[:4]
         return Process(int(number), before.partition("(")[2], state, int(parent), int(session))
-    except (OSError, ValueError):  # it is gone
+    except (OSError, ValueError):  # the process has ended
         return None
 
 
 def members(sessions: Collection[int]) -> list[int]:
-    """The processes of these sessions that still run."""
+    """Return the processes of these sessions that still run."""
     return [one.pid for one in processes() if one.session in sessions and one.state not in ("Z", "X")]
 
 
 def end_all(sessions: Collection[int], patience: float = PATIENCE) -> None:
-    """Kill every process of these sessions, and those that they start meanwhile."""
+    """Kill every process of these sessions, and those that they start in the meantime."""
     until = time.monotonic() + patience
     for session in sessions:
         with contextlib.suppress(OSError):
@@ -70,11 +72,13 @@ def end_all(sessions: Collection[int], patience: float = PATIENCE) -> None:
 
 
 def _told() -> set[int]:
-    """The sessions that the input names, once it has ended or the process that began this one has."""
+    """Return the sessions that the input names, once it has ended or the parent process has gone."""
     poll, said = select.poll(), b""
     poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
     parent = -1
-    if hasattr(os, "pidfd_open"):  # a copy of the command made by fork may hold the input open
+    if hasattr(
+        os, "pidfd_open"
+    ):  # a fork of the command may keep the input open, so the parent is watched too
         with contextlib.suppress(OSError):
             parent = os.pidfd_open(os.getppid())
             poll.register(parent, select.POLLIN)
@@ -88,7 +92,7 @@ def _told() -> set[int]:
 
 def _keep() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it stays until all the others are gone
+        signal.signal(number, signal.SIG_IGN)  # it must outlive all the others
     end_all(_told())
 
 

@@ -1,4 +1,4 @@
-"""From this process to the driver actor: place the run, watch it, and take it up again if the driver dies."""
+"""Start the driver actor from this process: place the run, watch it, and continue it if the driver dies."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.setup import Setup
 
-POLL_SECONDS = 0.2  # how often `stop` is asked while a round is under way
-LAST_SECONDS = 2.0  # for the driver to write a checkpoint where there is no time to end the round
+POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
+LAST_SECONDS = 2.0  # seconds in which the driver writes a checkpoint if there is no time to end the round
 log = logging.getLogger(__name__)
 
 
 def launched(
     setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
 ) -> Iterator[Any]:
-    """The events of a run in a driver actor. A driver that dies is replaced and resumes from its checkpoint.
-    Ray is up.
+    """Yield the events of a run in a driver actor. Ray must be running.
 
-        They end early, without an error, where `stop` asks for it or Ray is lost (`ray_endings.lost`).
+    A driver that dies is replaced, and resumes from its checkpoint. The events end early and without an error
+    if `stop` asks for it, or if Ray is lost (`lost` in endings.py).
     """
-    path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have another working folder
+    path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have a different working folder
     plan = make_plan(setup.config, setup.partition.num_clients, available())
     if setup.method.keeps_state:
         check_shared(path, f"{setup.method.name}, whose clients keep private state,")
@@ -48,7 +48,7 @@ def launched(
         except RayActorError as error:
             if (
                 lost() is not None or stop()
-            ):  # what ended Ray, or was sent to the command, has reached the driver as well
+            ):  # a signal to the command, or what ended Ray, has ended the driver as well
                 return
             if (why := why_not_started(error)) is not None:
                 raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
@@ -60,8 +60,11 @@ def launched(
 
 
 def available() -> Resources:
-    """Cores, GPUs and memory of the Ray cluster, or of the placement group this process is in (a trial of a
-    sweep); memory is what is free on this machine if it is the only node.
+    """Return cores, GPUs and memory of the Ray cluster.
+
+    In a placement group (a trial of a sweep), only the group's resources count.
+
+    If the cluster has only one node, memory is what is free on this machine.
     """
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     group = ray.util.get_current_placement_group()
@@ -76,8 +79,9 @@ def available() -> Resources:
 
 
 def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
-    """What keeps the first round from beginning: actors without a place. None where all work, or the
-    driver has ended.
+    """Return what keeps the first round from beginning: actors for which there is no room.
+
+    Returns None if all actors work, or if the driver has ended.
     """
     asked = driver.missing.remote()
     if not ray.wait([asked], timeout=1.0, fetch_local=False)[0]:
@@ -85,7 +89,7 @@ def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
     try:
         missing: int = ray.get(asked)
     except RayError:
-        return None  # what it died of is told where its events are waited for
+        return None  # the cause is reported by whoever waits for its events
     if not missing:
         return None
     free, each = ray.available_resources(), f"{plan.num_cpus:g} cores"  # type: ignore[no-untyped-call]
@@ -135,7 +139,7 @@ def _watch(
 
 
 def _cut_short(driver: Any, events: Any) -> None:
-    """Let the driver keep the rounds that are done, and drop the one at hand."""
+    """Let the driver keep the rounds that are done, and drop the current one."""
 
     def ended() -> None:
         driver.cut.remote()

@@ -1,5 +1,6 @@
-"""What the system allows this process: limits of the shell (ulimit) and of the container. Infinite where
-nothing is said.
+"""What the system allows this process: limits of the shell (ulimit) and of the container.
+
+A limit is infinite if the system does not say anything about it.
 """
 
 from __future__ import annotations
@@ -8,22 +9,22 @@ import math
 import os
 from pathlib import Path
 
-PIDS = (("pids.max", "pids.current"), ("pids/pids.max", "pids/pids.current"))  # of cgroups, versions 2 and 1
-SYS_RESOURCE = 24  # the capability that is not bound by a limit of processes
+PIDS = (("pids.max", "pids.current"), ("pids/pids.max", "pids/pids.current"))  # of cgroup versions 2 and 1
+SYS_RESOURCE = 24  # number of the capability that is exempt from the limit of processes
 
 
 def hard(name: str) -> float:
-    """The hard limit of RLIMIT_`name`, such as "NOFILE"."""
+    """Return the hard limit RLIMIT_`name`, such as "NOFILE"."""
     return _limit(name)[1]
 
 
 def soft(name: str) -> float:
-    """The limit of RLIMIT_`name` that holds."""
+    """Return the soft limit RLIMIT_`name`, which is the one in force."""
     return _limit(name)[0]
 
 
 def threads_left(cgroup: str = "/sys/fs/cgroup", proc: str = "/proc") -> float:
-    """How many processes and threads may be added, by the user's limit and by the container's."""
+    """Return how many more processes and threads the limits of the user and of the container allow."""
     left = math.inf
     for most, now in PIDS:
         limit, count = _number(Path(cgroup) / most), _number(Path(cgroup) / now)
@@ -38,7 +39,7 @@ def threads_left(cgroup: str = "/sys/fs/cgroup", proc: str = "/proc") -> float:
 def _limit(name: str) -> tuple[float, float]:
     try:
         import resource
-    except ImportError:  # not on Windows
+    except ImportError:  # Windows has no such limits
         return math.inf, math.inf
     number = getattr(resource, f"RLIMIT_{name}", None)
     if number is None:
@@ -49,7 +50,7 @@ def _limit(name: str) -> tuple[float, float]:
 
 
 def _privileged(proc: str) -> bool:
-    """Whether the limit of processes does not bind this one: root's, or with CAP_SYS_RESOURCE."""
+    """Return whether the limit of processes does not apply here: as root, or with CAP_SYS_RESOURCE."""
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return True
     value = _field(Path(proc) / "self" / "status", "CapEff:")
@@ -57,13 +58,13 @@ def _privileged(proc: str) -> bool:
 
 
 def _threads_of_user(proc: str) -> int:
-    """Threads of all processes of this user that can be seen."""
+    """Return the number of threads of all processes of this user that can be seen."""
     count = 0
     for folder in Path(proc).glob("[0-9]*"):
         try:
             if folder.stat().st_uid == os.getuid():
                 count += int(_field(folder / "status", "Threads:") or 0)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return count
 
@@ -79,5 +80,5 @@ def _field(path: Path, name: str) -> str | None:
 def _number(path: Path) -> float | None:
     try:
         return float(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no such limit, or "max"
+    except (OSError, ValueError):  # there is no such limit, or it is "max"
         return None

@@ -1,4 +1,4 @@
-"""Where a process and its descendants take connections, as Linux tells it in /proc."""
+"""Find out where a process and its descendants accept connections, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-LISTENING = "0A"  # the state in /proc/net/tcp
+LISTENING = "0A"  # code of this state in /proc/net/tcp
 
 
 class ListeningSocket(NamedTuple):
-    """One listening socket of TCP. address: such as 127.0.0.1 or ::."""
+    """One listening TCP socket, with an address such as 127.0.0.1 or ::."""
 
     pid: int
     address: str
@@ -21,13 +21,14 @@ class ListeningSocket(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach it."""
         return ipaddress.ip_address(self.address).is_loopback
 
 
 def listening(root: int, proc: str = "/proc") -> list[ListeningSocket]:
-    """All places where process `root` and its descendants listen; none where the system does not say (not
-    Linux).
+    """Return all sockets on which process `root` and its descendants listen.
+
+    Only Linux is supported; on other systems there are none.
     """
     folder = Path(proc)
     if not (folder / "net" / "tcp").exists():
@@ -47,22 +48,22 @@ def listening(root: int, proc: str = "/proc") -> list[ListeningSocket]:
 
 
 def family(root: int, proc: str = "/proc") -> list[int]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path(proc).glob("[0-9]*/stat"):
         try:
             parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-        except (OSError, IndexError):  # it has ended
+        except (OSError, IndexError):  # the process has ended
             continue
         children.setdefault(parent, []).append(int(path.parent.name))
     found = [root]
-    for pid in found:  # grows while it is walked
+    for pid in found:  # the list grows while the loop runs
         found += children.get(pid, [])
     return found
 
 
 def _sockets(path: Path) -> Iterator[tuple[str, str, int]]:
-    """(inode, address, port) of what listens, of one table of the kernel's."""
+    """Yield (inode, address, port) of the listening sockets in one table of the kernel."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()[1:]
     except OSError:
@@ -72,19 +73,22 @@ def _sockets(path: Path) -> Iterator[tuple[str, str, int]]:
             address, _, port = parts[1].partition(":")
             words = [
                 int(address[at : at + 8], 16) for at in range(0, len(address), 8)
-            ]  # each as this machine stores it
+            ]  # each word in the byte order of this machine
             yield parts[9], str(_plain(struct.pack(f"={len(words)}I", *words))), int(port, 16)
 
 
 def _plain(address: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address of IPv4 that is written as one of IPv6, as IPv4."""
+    """Return an IPv4 address that is written as an IPv6 address as IPv4."""
     found = ipaddress.ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return mapped or found
 
 
 def _inodes(process: Path) -> Iterator[str]:
-    """Sockets that a process has open; none where it has ended or is another user's."""
+    """Yield the sockets that a process has open.
+
+    There are none if it has ended or belongs to another user.
+    """
     try:
         names = os.listdir(process / "fd")
     except OSError:

@@ -1,5 +1,6 @@
-"""A run's progress as Ray metrics: on the dashboard's Grafana and at every node's Prometheus endpoint, as
-ray_raffed_*.
+"""A run's progress as Ray metrics, named ray_raffed_*.
+
+They appear on the dashboard's Grafana and at every node's Prometheus endpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ COUNTERS = {
 
 
 class RunMetrics:
-    """Told of every round of one run, by the process that conducts it. Label: run_id."""
+    """Metrics of one run, with the label run_id.
+
+    The process that conducts the run calls it after every round.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._gauges = {
@@ -36,7 +40,11 @@ class RunMetrics:
             one.set_default_tags({"run_id": run_id})
 
     def __call__(self, event: Any) -> None:
-        """`event`: a RoundEvent (experiments/federation.py; layers point one way)."""
+        """Update the metrics.
+
+        Args:
+            event: A RoundEvent (experiments/events.py), which this layer may not import.
+        """
         speed = event.participants / max(event.seconds, 1e-9)
         now = {
             "round": event.round,

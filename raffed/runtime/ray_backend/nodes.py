@@ -1,4 +1,4 @@
-"""What several nodes need: the driver beside the process that asked, and folders that all of them see."""
+"""What runs on several nodes need: a place for the driver, and folders that all nodes see."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def beside_this_process() -> dict[str, Any]:
-    """Options that start an actor on the node of this process, whose disk the run's folder is on. In a
-    placement group (a trial of a sweep) none: the actor belongs into the group, and a sweep's folder is one
-    that all nodes see.
+    """Return options that start an actor on the node of this process, which has the run's folder on its disk.
+
+    In a placement group (a trial of a sweep) there are none. The actor belongs to the group, and all nodes
+    see the folder of a sweep.
     """
     if ray.util.get_current_placement_group() is not None:
         return {}
@@ -29,10 +30,14 @@ def beside_this_process() -> dict[str, Any]:
 
 
 def check_shared(folder: Path, what: str) -> None:
-    """Raise a RunFolderError if a node of the cluster does not see `folder`, which is made if needed; one
-    node always does.
+    """Check that every node of the cluster sees `folder`, which is made if needed. A single node always does.
 
-        what: who needs it, for the message.
+    Args:
+        folder: The folder.
+        what: Who needs it, for the message.
+
+    Raises:
+        RunFolderError: A node does not see it.
     """
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     if len(nodes) < 2:
@@ -45,8 +50,8 @@ def check_shared(folder: Path, what: str) -> None:
         answers = _answers([_on(node).remote(str(sign)) for node in nodes], folder)
     finally:
         sign.unlink()
-        with contextlib.suppress(OSError):  # another command has begun there, and is told of
-            for parent in made:  # as it was: who opens the folder decides what it may hold
+        with contextlib.suppress(OSError):  # another command has begun to use the folder
+            for parent in made:  # restore the state before, since the folder is checked when it is opened
                 parent.rmdir()
     blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
     if blind:
@@ -58,8 +63,9 @@ def check_shared(folder: Path, what: str) -> None:
 
 
 def _answers(asked: list[Any], folder: Path) -> list[bool]:
-    """What the nodes answer; a line says that they are waited for, as one may have no room for another
-    process.
+    """Return the nodes' answers.
+
+    A node may have no room for another process. So a line is logged if they take long.
     """
     patience = Patience()
     while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):

@@ -1,8 +1,8 @@
-"""The environments in which Ray cannot start, or not well: what is wrong with each, and the remedy. One table
-for every command.
+"""Environments in which Ray cannot start, or not well: what is wrong, and how to remedy it.
 
-Those that can be seen without Ray are looked at before it is started; `raffed doctor` warns of them. What is
-only found out by starting it is recognised by the words in Ray's logs.
+There is one table for all commands. Obstacles that can be seen without Ray are checked before Ray is started,
+and `raffed doctor` warns of them. Others only appear when Ray starts, and are recognised by the words in its
+logs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from raffed.runtime.ray_backend.private_folder import places, unfit
 LOOPBACK = "127.0.0.1"
 INSIDE = len(
     "/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-)  # the longest path of a socket of Ray's
-FILES = 128  # of one process; with 64 Ray starts, and fails with actors
+)  # length of the longest path of a socket of Ray
+FILES = 128  # of one process; with 64, Ray starts but cannot start actors
 FEW_FILES = 1024
-THREADS, THREADS_PER_CORE = 350, 60  # of all of Ray's processes and the actors, measured
-SPACE = 4e9  # bytes of addresses that a process of Ray's takes beside the object store
-STORE_SHARE = 0.3  # of the memory, which Ray maps for its object store
-MEMORY = 5e8  # bytes; Ray's own processes take about as many
+THREADS, THREADS_PER_CORE = 350, 60  # of all of Ray's processes and the actors (measured)
+SPACE = 4e9  # bytes of address space of a Ray process, in addition to the object store
+STORE_SHARE = 0.3  # share of the memory that Ray maps for its object store
+MEMORY = 5e8  # bytes, which is about what Ray's own processes take
 SHARED = 1e9  # bytes
 SERIAL = "or run without Ray: `raffed run --execution serial`"
 SHM = "/dev/shm"
@@ -43,8 +43,13 @@ class RayStartError(UsageError):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """seen: what is wrong, None where nothing is. stops: whether Ray cannot start then; else it starts,
-    but not as asked.
+    """A reason why Ray may not start.
+
+    Attributes:
+        name: What the obstacle is about.
+        seen: Function that returns what is wrong, or None.
+        remedy: What the user can do.
+        stops: Whether Ray cannot start at all. Otherwise it starts, but not as requested.
     """
 
     name: str
@@ -67,7 +72,7 @@ def other_folder() -> str | None:
 
 
 def no_loopback() -> str | None:
-    """Whether this process can reach itself. A port that none is left of shows here too."""
+    """Check whether this process can connect to itself. It also fails if no port is left."""
     try:
         with (
             socket.create_server((LOOPBACK, 0)) as server,
@@ -88,7 +93,7 @@ def no_ports() -> str | None:
 
 
 def few_files() -> str | None:
-    """The hard limit counts: Ray raises the other up to it."""
+    """Check the hard limit of open files, because Ray raises the soft limit up to it."""
     most = limits.hard("NOFILE")
     return f"a process may open {most:.0f} files, Ray needs {FILES}" if most < FILES else None
 
@@ -140,7 +145,7 @@ def no_working_folder() -> str | None:
 
 
 def no_shared_memory() -> str | None:
-    """Not usable, or small: objects then lie in Ray's folder."""
+    """Check whether shared memory is missing or small. Ray then keeps objects in its folder."""
     if sys.platform != "linux":
         return None
     if not shared_memory_works():
@@ -181,9 +186,9 @@ OBSTACLES = (
     Obstacle("shared memory", no_shared_memory, "docker run --shm-size=2g", stops=False),
     Obstacle("another Ray", another_ray, "--address auto joins it", stops=False),
 )
-"""In the order in which they are looked at: a later one may be seen because of an earlier one."""
+"""All obstacles in the order in which they are checked. An earlier one may be the cause of a later one."""
 
-SAID = {  # words in Ray's logs or errors → what is wrong, and the remedy
+SAID = {  # words in Ray's logs or errors → (what is wrong, remedy)
     r"too many open files|EMFILE": ("too few files may be opened", "raise the limit: `ulimit -n 4096`"),
     r"cannot allocate memory|bad_alloc|MemoryError|out of memory|ENOMEM": (
         "memory, or the limit of it, does not suffice",
@@ -208,22 +213,27 @@ SAID = {  # words in Ray's logs or errors → what is wrong, and the remedy
 
 
 def check_machine() -> None:
-    """Raise a RayStartError for the first obstacle that stops Ray."""
+    """Check for obstacles.
+
+    Raises:
+        RayStartError: An obstacle prevents Ray from starting. The message names the first one.
+    """
     for one in OBSTACLES:
         if one.stops and (what := one.seen()) is not None:
             raise RayStartError(f"Ray cannot start here: {what}; {one.remedy}, {SERIAL}")
 
 
 def visible() -> Iterator[tuple[Obstacle, str]]:
-    """Every obstacle that can be seen now, and what is wrong."""
+    """Yield every obstacle that can be seen now, and what is wrong."""
     for one in OBSTACLES:
         if (what := one.seen()) is not None:
             yield one, what
 
 
 def recognised(error: BaseException, logs: Path) -> str | None:
-    """One line on why Ray did not start, and the remedy, by what its error and the ends of its logs say;
-    None if unknown.
+    """Return in one line why Ray did not start and what to do, or None if the cause is unknown.
+
+    The cause is found by the words of the error and of the ends of Ray's logs.
     """
     first = first_line(error)
     for text in (str(error), *_ends(logs)):
@@ -238,7 +248,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _ends(logs: Path) -> Iterator[str]:
-    """The last 4 KB of every log that holds errors."""
+    """Yield the last 4 KB of every log that holds errors."""
     for path in sorted(logs.glob("**/*.err")) + sorted(logs.glob("**/*.out")):
         try:
             yield path.read_bytes()[-4096:].decode(errors="replace")

@@ -1,9 +1,9 @@
-"""A Ray of this process alone: found by nobody, reachable from this machine only, and entered with a random
-token only.
+"""A Ray for this process only.
 
-Ray would look for another Ray first (RAY_ADDRESS, a file that a cluster left, processes of others), listen on
-all interfaces, write its token into the home folder, and keep its sockets in a folder that everybody may
-write to.
+Other processes do not find it, it can be reached only from this machine, and it requires a random token. By
+default, Ray would look for another Ray first (RAY_ADDRESS, a file that a cluster left, processes of others).
+It would listen on all interfaces, write its token into the home folder, and keep its sockets in a folder that
+everybody may write to.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from raffed.runtime.ray_backend.private_folder import hold, private_folder, remo
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Every ray.init would leave a thread and a socket behind in this process
+    # Otherwise every ray.init leaves a thread and a socket behind in this process
     "RAY_enable_open_telemetry": "0",
-    # Ray's default of 15 lets every other process on a laptop go before the actors
+    # With Ray's default of 15, every other process on a laptop has priority over the actors
     "RAY_worker_niceness": "0",
 }
-ELSEWHERE = (  # these lead to another Ray, or to how another one is entered
+ELSEWHERE = (  # these point to another Ray, or to its token
     "RAY_ADDRESS",
     "RAY_API_SERVER_ADDRESS",
     "RAY_AUTH_TOKEN_PATH",
@@ -55,24 +55,31 @@ ELSEWHERE = (  # these lead to another Ray, or to how another one is entered
     "RAY_external_storage_namespace",
 )
 OF_IMPORT = {  # Ray reads these from the environment once, when it is imported
-    "ENABLE_RAY_CLUSTER": False,  # the node's address is 127.0.0.1, so that everything listens there alone
-    # Under `uv run` it would send the project's folder to the actors of this machine
+    "ENABLE_RAY_CLUSTER": False,  # the node's address is 127.0.0.1, so that everything listens only there
+    # Under `uv run`, Ray would send the project's folder to the actors of this machine
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
 }
 
 
 class OwnRay:
-    """Starts at `start`, and is gone after `end`; both in one thread, as the kernel ends Ray's processes with
-    it.
+    """A Ray that begins with `start` and is gone after `end`.
 
-        `folder`: its files, mode 0700, removed at the end. The token is in the environment of its processes
-        only.
+    Both must be called in one thread, because the kernel ends Ray's processes with the thread that started
+    them. `folder` holds its files. It has mode 0700 and is removed at the end. The token exists only in the
+    environment of its processes.
     """
 
     folder: Path
 
     def start(self, **options: Any) -> None:
-        """options: of `ray.init`, such as num_cpus. Raises RayStartError where Ray cannot start."""
+        """Start Ray.
+
+        Args:
+            options: Arguments of `ray.init`, such as num_cpus.
+
+        Raises:
+            RayStartError: Ray cannot start.
+        """
         check_machine()
         import ray
 
@@ -97,10 +104,13 @@ class OwnRay:
             raise RayStartError(self._failed(error)) from error
         logging.getLogger("ray").setLevel(
             logging.ERROR
-        )  # while it starts, what it says would come before our line
+        )  # while Ray starts, its own messages would appear before raffed's
 
     def _failed(self, error: Exception) -> str:
-        """Put everything back, and say why Ray did not start; where that is not known, its logs stay."""
+        """Restore everything and return why Ray did not start.
+
+        If the reason is unknown, Ray's logs are kept.
+        """
         why = recognised(error, self.folder)
         self.end(keep=why is None)
         return (
@@ -109,7 +119,7 @@ class OwnRay:
         )
 
     def end(self, keep: bool = False) -> None:
-        """End its processes, forget the token, and remove the folder unless it is to be kept."""
+        """End Ray's processes, forget the token, and remove the folder unless it is to be kept."""
         import ray
 
         with endings.own.ending():
@@ -122,7 +132,7 @@ class OwnRay:
 
 @contextlib.contextmanager
 def _environment(token: str) -> Iterator[None]:
-    """What Ray's processes are to inherit; this process has its own environment again after the block."""
+    """Set the environment that Ray's processes inherit, for the body. Afterwards it is restored."""
     quiet = {name: os.environ.get(name, value) for name, value in QUIET_RAY.items()}
     wanted = {**quiet, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     before = {name: os.environ.get(name) for name in (*wanted, *ELSEWHERE)}
@@ -141,7 +151,7 @@ def _environment(token: str) -> Iterator[None]:
 
 
 def _read_again() -> None:
-    """Let Ray's library in this process read the mode and the token from the environment once more."""
+    """Let Ray's library in this process read the mode and the token from the environment again."""
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # of the compiled part
 
     Config.initialize("")
@@ -150,7 +160,7 @@ def _read_again() -> None:
 
 @contextlib.contextmanager
 def _constants(values: Mapping[str, bool]) -> Iterator[None]:
-    """Other values of what Ray has read already, for the block."""
+    """Replace values that Ray has already read from the environment, for the body."""
     from ray._private import ray_constants
 
     before = {name: getattr(ray_constants, name) for name in values}

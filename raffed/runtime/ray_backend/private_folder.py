@@ -1,5 +1,6 @@
-"""A short folder of this user alone, for sockets: the path of one may have 107 bytes (103 on macOS),
-whatever TMPDIR says.
+"""A folder for sockets, with a short path, that only this user can enter.
+
+The path of a socket may have at most 107 bytes (103 on macOS), whatever TMPDIR says.
 """
 
 from __future__ import annotations
@@ -16,27 +17,25 @@ from pathlib import Path
 
 from raffed.errors import UsageError
 
-LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, without the byte 0 at its end
+LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, without the final zero byte
 PREFIX = "raffed-"
-RANDOM = 8  # letters that tempfile.mkdtemp puts behind the prefix
-ROOM = 50_000_000  # bytes that have to be free for logs and sockets
+RANDOM = 8  # letters that tempfile.mkdtemp adds to the prefix
+ROOM = 50_000_000  # bytes that must be free for logs and sockets
 HELD = "held"
 USUAL = ("/tmp", "/var/tmp")
-UNMAPPED = (
-    65534  # owner of what belongs to the host's root, seen from a container that does not know that user
-)
+UNMAPPED = 65534  # owner of the host root's files, seen from a container that does not know that user
 
 
 class NoFolderError(UsageError):
-    """No folder for sockets could be made; the message says of each place what speaks against it."""
+    """No folder for sockets could be made. The message says for each place why not."""
 
 
 def private_folder(inside: int, first: str | None = None) -> Path:
     """Make a new folder with mode 0700 in which sockets work, in the first place where that is possible.
 
     Args:
-        inside: Bytes that the longest path of a socket will have after the folder's own, its "/" included.
-        first: A variable of the environment that is looked at before TMPDIR, such as "RAY_TMPDIR".
+        inside: Bytes that the longest path of a socket will have after the folder's own, with its "/".
+        first: An environment variable that is looked at before TMPDIR, such as "RAY_TMPDIR".
 
     Raises:
         NoFolderError: It is not possible anywhere.
@@ -58,14 +57,14 @@ def private_folder(inside: int, first: str | None = None) -> Path:
 
 
 def places(first: str | None = None) -> list[Path]:
-    """Where temporary files may go, best first: what the environment says, then what systems have."""
+    """Return the places for temporary files, best first: those of the environment, then usual ones."""
     named = [os.environ.get(name, "") for name in (first or "", "TMPDIR")]
     last = [os.environ.get("XDG_RUNTIME_DIR", "")]  # small, and in memory
     return [Path(os.path.abspath(place)) for place in dict.fromkeys([*named, *USUAL, *last]) if place]
 
 
 def unfit(place: Path, inside: int) -> str | None:
-    """What speaks against a place, without writing there; None if nothing does."""
+    """Return why a place cannot be used, or None if it can. Nothing is written there."""
     long = len(os.fsencode(place)) + len(f"/{PREFIX}") + RANDOM + inside
     if long > LONGEST:
         return f"too long, a socket's path would have {long} bytes and may have {LONGEST}"
@@ -82,7 +81,7 @@ def unfit(place: Path, inside: int) -> str | None:
 
 
 def _exchangeable(about: os.stat_result) -> bool:
-    """Whether another user (not root) can rename a folder of ours in a place, and put another one there."""
+    """Return whether another user (other than root) can replace a folder of ours in a place."""
     if not hasattr(os, "getuid"):
         return False
     theirs = about.st_uid not in (0, os.getuid(), UNMAPPED)
@@ -92,8 +91,10 @@ def _exchangeable(about: os.stat_result) -> bool:
 
 
 def hold(folder: Path) -> Callable[[], None]:
-    """Mark a folder as in use by this process, until the returned function is called or the process is
-    gone.
+    """Mark a folder as in use by this process.
+
+    Returns:
+        A function that ends it. It also ends with the process.
     """
     mark = (folder / HELD).open("w")
     if sys.platform != "win32":
@@ -104,8 +105,9 @@ def hold(folder: Path) -> Callable[[], None]:
 
 
 def remove_left(place: Path) -> None:
-    """Remove what processes of this user that were killed have left in a place: marked folders that
-    nobody holds.
+    """Remove folders that killed processes of this user have left in a place.
+
+    These are marked folders that no process holds.
     """
     if sys.platform == "win32":
         return
@@ -114,13 +116,15 @@ def remove_left(place: Path) -> None:
     for mark in place.glob(f"{PREFIX}{'?' * RANDOM}/{HELD}"):
         with contextlib.suppress(OSError), mark.open("r+") as held:
             if os.fstat(held.fileno()).st_uid == os.getuid():
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while it is in use
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises an error while the folder is in use
                 shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _made(place: Path) -> Path:
-    """A new folder there in which a socket was opened; raises OSError where that fails, as on some
-    network file systems.
+    """Return a new folder in a place, after a socket was opened in it.
+
+    Raises:
+        OSError: That failed, as it does on some network file systems.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     try:

@@ -1,4 +1,4 @@
-"""Does Ray start here, does an actor answer, and who can reach it? For `raffed doctor --ray`."""
+"""Find out whether Ray starts here, an actor answers, and who can reach it, for `raffed doctor --ray`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raffed.runtime.ray_backend.listening import ListeningSocket, listening
 from raffed.runtime.ray_backend.obstacles import LOOPBACK, RayStartError
 from raffed.runtime.ray_backend.session import RaySession
 
-REFUSED = (401, 403)  # of HTTP: no token, a wrong token
+REFUSED = (401, 403)  # HTTP status: no token, wrong token
 ASK_SECONDS = 5.0
 
 
@@ -26,7 +26,13 @@ class _Echo:
 
 
 class Probed(NamedTuple):
-    """started: how long it took. reach: who can reach it; open: whether that is more than this user."""
+    """What was found out.
+
+    Attributes:
+        started: Seconds that the start took.
+        reach: Who can reach Ray, in words.
+        open: Whether others than this user can reach it.
+    """
 
     started: str
     reach: str
@@ -34,8 +40,10 @@ class Probed(NamedTuple):
 
 
 def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
-    """Get a Ray as every command does, ask one actor, and give it back. Raises a UsageError where there
-    is none.
+    """Start or join a Ray as every command does, ask one actor, and give the Ray back.
+
+    Raises:
+        UsageError: There is no Ray.
     """
     began = time.monotonic()
     with RaySession(address) as session:
@@ -52,7 +60,7 @@ def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
 
 
 def _reach(places: list[ListeningSocket]) -> tuple[str, bool]:
-    """Who reaches the Ray of this process, in words, and whether that is more than this user."""
+    """Return who can reach the Ray of this process, in words, and whether that is more than this user."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     elsewhere = sorted({str(node["NodeManagerAddress"]) for node in nodes} - {LOOPBACK})
     wide = sorted({f"{place.address} port {place.port}" for place in places if not place.loopback})
@@ -71,7 +79,7 @@ def _reach(places: list[ListeningSocket]) -> tuple[str, bool]:
 
 
 def _lets_in(host: str, port: int) -> bool:
-    """Whether a node's job server answers who has no token."""
+    """Return whether a node's job server answers a request without a token."""
     with contextlib.suppress(OSError, http.client.HTTPException), _asked(host, port) as connection:
         connection.request("GET", "/api/job_agent/jobs/none/logs")
         return connection.getresponse().status not in REFUSED

@@ -1,8 +1,8 @@
 """Ray for the length of a run, started in the background while this process loads torch and the data.
 
-The one way in which every command gets a Ray: an own one (ray_own.py), unless --address names a cluster, Ray
-runs in this process already, or this process is the command of a Ray job. Runs of one process share one Ray
-(ray_shared.py).
+Every command gets its Ray here. It is an own one (own_ray.py), unless --address names a cluster, Ray already
+runs in this process, or this process is the command of a Ray job. Runs in one process share one Ray
+(shared_ray.py).
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 
 POLL_SECONDS = 1.0
-GRACE_SECONDS = 2.0  # for a start to end by itself when it is no longer wanted
-HURRIED_SECONDS = 0.5  # the same after Ctrl-C
-OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job, and for nothing else
+GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
+HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
 log = logging.getLogger(__name__)
 
 
 class RaySession:
-    """Joins the Ray that runs in this process, or the cluster at `address`, or starts an own one; ends only
-    the own, after the last session of this process.
+    """Joins the Ray in this process or the cluster at `address`, or starts an own Ray.
 
-    with RaySession(address) as session:   # returns at once
-        ...                                # load things
-        session.wait()                     # Ray is there from here on
+    Only an own Ray is ended, after the last session of this process.
+
+    Example:
+        with RaySession(address) as session:   # returns at once
+            ...                                # load things
+            session.wait()                     # from here on Ray is running
     """
 
     def __init__(self, address: str | None) -> None:
@@ -51,8 +53,10 @@ class RaySession:
         return self
 
     def wait(self) -> None:
-        """Until Ray is up; raises what kept it from starting: a UsageError for a cluster that is not there,
-        and for a machine on which Ray cannot start.
+        """Wait until Ray is running.
+
+        Raises:
+            UsageError: The cluster does not exist, or Ray cannot start on this machine.
         """
         patience, own = Patience(), self._address in (None, LOCAL)
         while not concurrent.futures.wait([self._ray.began], POLL_SECONDS).done:
@@ -60,7 +64,7 @@ class RaySession:
                 what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
                 log.warning("waiting for %s, %s", what, waited)
         self._ray.began.result()
-        for number, handler in self._handlers.items():  # ray.init may replace the handler for SIGTERM
+        for number, handler in self._handlers.items():  # because ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
 
     def __exit__(
@@ -69,12 +73,12 @@ class RaySession:
         hurry = endings.lost() is not None or kind is KeyboardInterrupt
         if self._ray.began.done():
             self._ray.let_go(endings.SHUTDOWN_SECONDS if hurry else None)
-        else:  # what is left of a start ends itself once it has come up, and with this process
+        else:  # an unfinished start ends itself when it is done, or with this process
             self._ray.let_go(HURRIED_SECONDS if hurry else GRACE_SECONDS)
 
 
 def _begun(address: str | None) -> End:
-    """Make sure Ray is up; what ends it again, if it is an own one, or an own connection."""
+    """Make sure that Ray is running, and return a function that ends an own Ray or connection."""
     with endings.turn:
         end = _start(address)
 
@@ -87,7 +91,7 @@ def _begun(address: str | None) -> End:
 
 
 def _start(address: str | None) -> Callable[[], None] | None:
-    """Make sure Ray is up; what ends the own one or the own connection, None if it was up already."""
+    """Make sure that Ray is running. Return a function that ends the own Ray or connection, or None."""
     import ray
 
     if ray.is_initialized():
@@ -107,7 +111,7 @@ def _start(address: str | None) -> Callable[[], None] | None:
 
 
 def _joined(address: str) -> Callable[[], None]:
-    """Connect to a cluster; what ends the connection."""
+    """Connect to a cluster. Return a function that ends the connection."""
     import ray
     from ray._private.authentication import authentication_token_setup
     from ray.exceptions import RayError
@@ -125,7 +129,7 @@ def _joined(address: str) -> Callable[[], None]:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of Ray's, such as a trial of a sweep."""
+    """Return whether this process was started by Ray, such as a trial of a sweep."""
     import ray
 
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)

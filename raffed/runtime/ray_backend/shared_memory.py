@@ -1,9 +1,7 @@
-"""Values on their way between processes of one node: a pickle, and beside it memory that both map, for arrays
-that are large.
+"""Values that are sent between processes of one node: a pickle, and shared memory for large arrays.
 
-The memory has no name (memfd_create(2)) and goes with the last descriptor and map of it: whoever is killed
-leaves nothing behind. What is received is read in place and cannot be written to, as out of Ray's object
-store.
+The memory has no name (memfd_create(2)) and is freed with its last descriptor and map, so a killed process
+leaves nothing behind. What is received is read in place and cannot be written to, as with Ray's object store.
 """
 
 from __future__ import annotations
@@ -19,18 +17,18 @@ from typing import Any, NamedTuple
 
 from ray import cloudpickle
 
-ASIDE = 1 << 16  # bytes of an array from which on it travels beside the pickle
+ASIDE = 1 << 16  # arrays with at least this many bytes are sent beside the pickle
 SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 _ALIGN = 64
-_MAPS = 64  # of memory that is read in place: each holds a descriptor, of which a process may have some 1,000
+_MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
 _MAPPED = mmap.MAP_SHARED | getattr(
     mmap, "MAP_POPULATE", 0
-)  # all pages at once: a fault for each takes longer than its copy
+)  # all pages at once, because a page fault takes longer than copying the page
 _held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class MappedMemory:
-    """Shared memory by its descriptor, which is closed with this object."""
+    """Shared memory with its descriptor, which is closed with this object."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -38,8 +36,10 @@ class MappedMemory:
 
     @staticmethod
     def holding(parts: Sequence[memoryview], places: Sequence[tuple[int, int]]) -> MappedMemory:
-        """New memory with these parts at these places, (offset, length) each. OSError where there is none
-        left.
+        """Return new memory with these parts at these places, each given as (offset, length).
+
+        Raises:
+            OSError: No memory is left.
         """
         made = MappedMemory(os.memfd_create("raffed", os.MFD_CLOEXEC))
         os.ftruncate(made.descriptor, sum(places[-1]))
@@ -50,8 +50,9 @@ class MappedMemory:
         return made
 
     def parts(self, places: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """What lies at these places, read-only: in place, or a copy where much that was received before
-        is still held.
+        """Return what lies at these places, read-only.
+
+        It is read in place, or copied if many received values are still held.
         """
         room = self._mapped(sum(places[-1])) if len(_held) < _MAPS else self._copied(sum(places[-1]))
         return [room[at : at + length] for at, length in places]
@@ -69,7 +70,7 @@ class MappedMemory:
 
 
 class Packed(NamedTuple):
-    """A packed value: its pickle, and the memory and the places in it of what lies beside."""
+    """A packed value: its pickle, the memory for large arrays, and their places in it."""
 
     body: bytes
     places: tuple[tuple[int, int], ...] = ()
@@ -82,8 +83,9 @@ class Packed(NamedTuple):
 
 
 def packed(value: Any) -> Packed:
-    """As Ray packs it, classes of the user's own script by value; arrays of at least ASIDE bytes beside
-    the pickle.
+    """Pack a value as Ray does, with classes of the user's own script by value.
+
+    Arrays of at least ASIDE bytes are put into shared memory.
     """
     aside: list[memoryview] = []
 
@@ -105,17 +107,20 @@ def packed(value: Any) -> Packed:
 
 
 class SocketEnd:
-    """One end of a socket, for messages of a head and parcels."""
+    """One end of a socket, for messages that consist of a head and packed values."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._beside = socket.socket(
             fileno=os.dup(connection.fileno())
-        )  # descriptors go by a call that connections lack
+        )  # descriptors are sent by a call that connections do not have
 
     def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
-        """OSError if the other end is gone, or the system takes no more descriptors: then the
-        conversation is over for both.
+        """Send a message.
+
+        Raises:
+            OSError: The other end is gone, or the system has no descriptor left. Then the connection ends for
+                both.
         """
         memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
         message = head, [parcel[:2] for parcel in parcels]
@@ -126,13 +131,15 @@ class SocketEnd:
         except OSError:
             with contextlib.suppress(
                 OSError
-            ):  # else the other end waits for the rest of half a message for ever
+            ):  # otherwise the other end waits for the rest of the message for ever
                 self._beside.shutdown(socket.SHUT_RDWR)
             raise
 
     def receive(self) -> tuple[tuple[Any, ...], list[Packed]]:
-        """The next message; EOFError or OSError if the other end is gone, or there is no memory or
-        descriptor left.
+        """Return the next message.
+
+        Raises:
+            EOFError, OSError: The other end is gone, or no memory or descriptor is left.
         """
         head, told = cloudpickle.loads(self.connection.recv_bytes())
         wanted = sum(bool(places) for _, places in told)

@@ -1,6 +1,4 @@
-"""One Ray a process, for all the runs in it: Ray cannot be started twice. It is there from the first run
-to the last.
-"""
+"""One Ray per process for all runs in it, from the first run to the last. Ray cannot be started twice."""
 
 from __future__ import annotations
 
@@ -12,19 +10,22 @@ from raffed.errors import UsageError
 
 End = Callable[[], None]
 PATIENCE = (
-    60.0  # seconds for a Ray that is being ended, or is still being looked for after its run was given up
+    60.0  # seconds to wait for a Ray that is being ended, or still starting for a run that was given up
 )
 
 _changed = threading.Condition()
-_current: list[SharedRay] = []  # none or one
+_current: list[SharedRay] = []  # holds at most one
 
 
 class SharedRay:
-    """Ray while at least one run of this process needs it.
+    """A Ray that exists while at least one run of this process needs it.
 
-    begin: starts Ray, or finds it; what it returns ends what was started. Both are called in one thread,
-    which lives as long: the kernel ends Ray's processes when the thread that forked them ends. It is a
-    daemon, since it may be in a call to a cluster that does not answer when this process is told to stop.
+    Args:
+        address: The cluster to join, or None.
+        begin: Starts Ray or finds it, and returns a function that ends what was started. Both are called in
+            one thread that lives as long as Ray, because the kernel ends Ray's processes with the thread that
+            started them. The thread is a daemon, since it may be waiting for a cluster that does not answer
+            when this process has to end.
     """
 
     def __init__(self, address: str | None, begin: Callable[[], End]) -> None:
@@ -34,9 +35,10 @@ class SharedRay:
 
     @staticmethod
     def taken(address: str | None, begin: Callable[[], End]) -> SharedRay:
-        """The Ray of this process for one more user, started in the background if there is none.
+        """Return the Ray of this process for one more user. It is started in the background if there is none.
 
-        Raises UsageError where another one is wanted than is there.
+        Raises:
+            UsageError: A different Ray is wanted from the one that is running.
         """
         with _changed:
             if not _changed.wait_for(lambda: not _current or not _current[0]._ending, PATIENCE):
@@ -56,8 +58,10 @@ class SharedRay:
             return shared
 
     def let_go(self, patience: float | None = None) -> None:
-        """One user less; the last one waits until Ray has ended, for at most `patience` seconds if that
-        is given.
+        """Remove one user. The last one waits until Ray has ended.
+
+        Args:
+            patience: Seconds that it waits at most, or None for no limit.
         """
         with _changed:
             self._users -= 1
@@ -70,7 +74,7 @@ class SharedRay:
     def _live(self) -> None:
         try:
             self.began.set_result(self._begin())
-        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+        except BaseException as error:  # noqa: BLE001 (raised to whoever waits)
             self._leave()
             self.began.set_exception(error)
             return
@@ -81,7 +85,7 @@ class SharedRay:
             self._leave()
 
     def _leave(self) -> None:
-        """From here on a run starts another one."""
+        """Make the next run start another Ray."""
         with _changed:
             self._ending = True
             _current.remove(self)

@@ -1,9 +1,9 @@
-"""Calls to the client actors of one's own node by a socket each.
+"""Calls to the client actors of the same node, each through a socket.
 
-Through Ray it takes 1 to 2 ms from a call to its answer, and several threads of either side take turns for
-it; a round of 100 clients with 4,810 weights takes 10 ms in all. Ray starts the actor, pins it, watches it
-and says how it ended; one call of its, `serve`, lasts as long as the socket and answers what comes there.
-Large arrays lie in memory that both sides map (ray_parcels.py). Sockets stand in folders of this user alone.
+Through Ray, a call and its answer take 1 to 2 ms, for which several threads on both sides take turns. A whole
+round of 100 clients with 4,810 weights takes 10 ms. Ray starts the actor, pins it, watches it and reports how
+it ended. One Ray call, `serve`, lasts as long as the socket and answers what arrives there. Large arrays lie
+in memory that both sides map (shared_memory.py). The sockets are in folders that only this user can enter.
 """
 
 from __future__ import annotations
@@ -27,33 +27,37 @@ from raffed.errors import ActorsLostError
 from raffed.runtime.ray_backend.private_folder import NoFolderError, private_folder
 from raffed.runtime.ray_backend.shared_memory import Packed, SocketEnd, packed
 
-CallOutcome = Callable[[], Any]  # what came of a call: the answer, or the error that it raises
+CallOutcome = Callable[[], Any]  # returns the answer of a call, or raises its error
 Answer = tuple[
     tuple[Any, ...], list[Packed]
-]  # (number of the call, where an error was raised), and what came of it
+]  # (number of the call, traceback of an error), and the packed answer
 
 
 class CallId(NamedTuple):
-    """A call that was made: to which actor, the how manyth."""
+    """Identifies a call: the number of the actor, and the number of the call to it."""
 
     actor: int
     number: int
 
 
 class RemoteError(Exception):
-    """The cause of an error that was raised in an actor: where it was raised there. Or that error, if it
-    cannot travel.
+    """The place in an actor at which an error was raised, as the cause of that error.
+
+    If an error cannot be sent, this error replaces it.
     """
 
 
 class Serving:
-    """An actor that answers its methods' calls at a socket."""
+    """An actor that answers calls of its methods at a socket."""
 
     _listener: Listener
     _folder: Path
 
     def listen(self) -> str | None:
-        """Open the socket; its address, None where there are no such sockets or no room for a name."""
+        """Open the socket and return its address.
+
+        Returns None if the system has no such sockets, or no folder for one.
+        """
         try:
             self._folder = private_folder(len("/calls"), "RAY_TMPDIR")
         except NoFolderError:
@@ -66,46 +70,51 @@ class Serving:
         return str(self._listener.address)
 
     def serve(self) -> None:
-        """Answer the calls of whoever connects first, one after the other, until it is gone."""
+        """Answer the calls of whoever connects first, one after the other, until the caller is gone."""
         with contextlib.closing(SocketEnd(self._listener.accept())) as caller:
             self._listener.close()
             shutil.rmtree(
                 self._folder, ignore_errors=True
-            )  # both ends have the socket; nothing is left behind by a kill
+            )  # both ends are connected, so a kill leaves nothing behind
             with contextlib.suppress(EOFError, OSError):
                 while True:
                     self._serve_one(caller)
 
     def _serve_one(self, caller: SocketEnd) -> None:
-        """In a method of its own: what a call brought and what it gave is not held while the actor waits
-        for the next.
+        """Answer one call.
+
+        This is a separate method, so that arguments and answer are not held while the actor waits for the
+        next call.
         """
         (number, name), parcels = caller.receive()
         answer, told = self._answered(name, parcels)
         caller.send((number, told), [answer])
 
     def _answered(self, name: str, parcels: list[Packed]) -> tuple[Packed, str | None]:
-        """The answer as it travels, or the error that the method or the packing raised, and where."""
+        """Return the packed answer, or the packed error that was raised and its traceback."""
         try:
             return packed(getattr(self, name)(*[parcel.unpacked() for parcel in parcels])), None
-        except Exception as error:  # noqa: BLE001 (raised where the answer is waited for)
+        except Exception as error:  # noqa: BLE001 (raised to whoever waits for the answer)
             told = traceback.format_exc()
             try:
                 parcel = packed(error)
-                # An error whose __init__ takes other arguments is packed and never unpacked
+                # An error whose __init__ takes other arguments can be packed, but not unpacked
                 parcel.unpacked()
-            except Exception:  # noqa: BLE001 (an error that cannot travel; its text can)
+            except Exception:  # noqa: BLE001 (the error cannot be sent, but its text can)
                 return packed(RemoteError(f"{type(error).__name__}: {error}")), told
             return parcel, told
 
 
 class Shared:
-    """An argument of several calls, packed once for those by socket, and put into the object store once
-    for those through Ray.
-    """
+    """An argument of several calls that is packed only once for sockets, and stored only once for Ray."""
 
     def __init__(self, value: Any, small: bool) -> None:
-        """small: whether it goes along with a call of Ray's."""
+        """Take the value.
+
+        Args:
+            value: The argument.
+            small: Whether Ray sends it along with the call and does not use its object store.
+        """
         self._value, self._small = value, small
 
     @functools.cached_property
@@ -114,19 +123,20 @@ class Shared:
 
     @functools.cached_property
     def reference(self) -> Any:
-        """The value, or a reference to it."""
+        """Return the value, or a reference to it in Ray's object store."""
         return self._value if self._small else ray.put(self._value)
 
 
 class SocketCalls:
-    """The caller's ends. Answers are read by a thread of their own as they come: an actor never waits to
-    be rid of one.
+    """The caller's ends of the sockets.
+
+    A thread reads answers as they arrive, so an actor never has to wait until its answer is taken.
     """
 
     def __init__(self, actors: Mapping[int, Any]) -> None:
-        """Connect to these actors, by number; those that cannot be reached are left to Ray."""
+        """Connect to these actors, by number. Actors that cannot be reached are called through Ray."""
         self._ends: dict[int, SocketEnd] = {}
-        self._serving: dict[int, Any] = {}  # `serve` of each: Ray's word on how it ended
+        self._serving: dict[int, Any] = {}  # the call of `serve` of each, by which Ray reports how it ended
         self._inbox: SimpleQueue[tuple[int, Answer | None]] = SimpleQueue()
         self._arrived: dict[CallId, CallOutcome] = {}
         self._gone: set[int] = set()
@@ -143,10 +153,10 @@ class SocketCalls:
             if address is not None:
                 self._ends[actor] = SocketEnd(
                     Client(address, family="AF_UNIX")
-                )  # before it serves: then it hears nothing else
+                )  # asked before it serves, because it then answers no other Ray call
                 self._serving[actor] = handle.serve.remote()
         except (RayError, OSError):
-            return  # whatever it is, the next call through Ray tells
+            return  # the next call through Ray reports the cause
 
     def reaches(self, actor: int) -> bool:
         return actor in self._ends and actor not in self._gone
@@ -157,7 +167,7 @@ class SocketCalls:
         parcels = [
             argument.parcel if isinstance(argument, Shared) else packed(argument) for argument in arguments
         ]
-        with contextlib.suppress(OSError):  # it is gone, and the thread that reads its answers says so
+        with contextlib.suppress(OSError):  # the actor is gone, which the reading thread reports
             self._ends[actor].send((ticket.number, name), parcels)
         return ticket
 
@@ -172,12 +182,14 @@ class SocketCalls:
             self._take(*self._inbox.get())
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Once the actors have been ended: wait for Ray's word on each, no longer than this in all, and let
-        go of it.
+        """Wait for Ray's report about each actor after the actors were ended.
 
-                The thread that reads ends when the last socket does, and frees what is only its own by then.
-                Ray ends a process, with exit code 1, in which that happens to one of its references while it
-                shuts down.
+        The thread that reads ends with the last socket, and then frees what only it holds. If that happens to
+        a Ray reference while Ray shuts down, Ray ends the process with exit code 1. So the references are
+        released here.
+
+        Args:
+            seconds: Longest time to wait, for all actors together.
         """
         if self._serving:
             ray.wait(
@@ -191,13 +203,15 @@ class SocketCalls:
     def _take(self, actor: int, answer: Answer | None) -> None:
         if answer is None:
             self._gone.add(actor)
-            self._ends[actor].close()  # here, not by the thread that reads: `call` may be writing to it
+            self._ends[
+                actor
+            ].close()  # closed here and not by the reading thread, because `call` may be writing to it
             return
         (number, told), [parcel] = answer
         self._arrived[CallId(actor, number)] = functools.partial(_outcome, parcel.unpacked(), told)
 
     def _ended(self, actor: int) -> Any:
-        """Raise what Ray knows of an actor that is gone."""
+        """Raise the error by which Ray describes how an actor ended."""
         ray.get(self._serving[actor])
         raise ActorsLostError(
             f"client actor {actor} lives on but closed its socket; `raffed resume` continues the run"
@@ -211,12 +225,14 @@ class SocketCalls:
                 for key, _ in ready.select():
                     answer = _received(ends[key.data])
                     if answer is None:
-                        ready.unregister(key.fileobj)  # before it is told: a closed one cannot be
+                        ready.unregister(
+                            key.fileobj
+                        )  # before the end is reported, because a closed socket cannot be unregistered
                     self._inbox.put((key.data, answer))
 
 
 def _received(end: SocketEnd) -> Answer | None:
-    """The next answer; None at the end, and where there is no memory for it."""
+    """Return the next answer, or None at the end or if there is no memory for it."""
     try:
         return end.receive()
     except (EOFError, OSError, MemoryError):
