@@ -42,7 +42,7 @@ class _Watched:
         self._context, self._asked = context, asked
 
     def __getattr__(self, name: str) -> Any:
-        if name == "but":
+        if name == "replace":
             return lambda **changes: _Watched(self._context.replace(**changes), self._asked)
         self._asked.add(name)
         return getattr(self._context, name)
