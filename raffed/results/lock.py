@@ -76,11 +76,11 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
     """Keep every other process from working in `folder`, which is made if needed. who: what those are told,
     this process if None.
 
-        On file systems without locks nobody is kept out.
+    On file systems without locks nobody is kept out.
 
-        Raises:
-            RunFolderError: the folder cannot be made or written in, or is in use and still is after
-                `patience` seconds, PATIENCE if None.
+    Raises:
+        RunFolderError: the folder cannot be made or written in, or is in use and still is after
+            `patience` seconds, PATIENCE if None.
     """
     make_folder(folder)
     until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)

@@ -44,8 +44,8 @@ def check_tree(folder: Path) -> None:
     """Raise a RunFolderError unless everything below a folder is a file, a folder, or a link to one of these
     below it.
 
-        `folder` itself may be a link: whoever names it on the command line has chosen it. One that does not
-        exist is fine.
+    `folder` itself may be a link: whoever names it on the command line has chosen it. One that does not
+    exist is fine.
     """
     try:
         for entry in _entries(folder):

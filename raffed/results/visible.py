@@ -9,8 +9,8 @@ def visible(text: str) -> str:
     r"""The text with every character that a terminal would obey, hide or reorder written as its code (`\x1b`,
     `\u202e`).
 
-        Letters of all scripts, digits, signs and the plain space stay. Escapes, tabs, line breaks, invisible
-        and direction-changing characters, and bytes of a file name that are not UTF-8 become visible.
+    Letters of all scripts, digits, signs and the plain space stay. Escapes, tabs, line breaks, invisible
+    and direction-changing characters, and bytes of a file name that are not UTF-8 become visible.
     """
     return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
 

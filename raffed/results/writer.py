@@ -36,13 +36,13 @@ class MetricsWriter:
     """Collects rows and writes them to `folder`/metrics, `folder` being the run's own folder (it is made if
     needed).
 
-        >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10",
-        seed=0)
-        >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
-        >>> writer.flush()  # .../metrics/part-000001-000001.parquet
+    >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10",
+    seed=0)
+    >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
+    >>> writer.flush()  # .../metrics/part-000001-000001.parquet
 
-        record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they
-        take these names.
+    record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they
+    take these names.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class MetricsWriter:
         """Forget every row, written or not, of rounds later than `round`; used when a run resumes from
         `round`.
 
-                Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves
-                whole rounds, each once, and calling it again finishes the work. Of a part that straddles
-                `round` a shorter one is written first, which counts for nothing while the longer one is
-                there. Parts that go completely are deleted unread, damaged or not.
+        Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves
+        whole rounds, each once, and calling it again finishes the work. Of a part that straddles
+        `round` a shorter one is written first, which counts for nothing while the longer one is
+        there. Parts that go completely are deleted unread, damaged or not.
         """
         self._rows = [row for row in self._rows if row.round <= round]
         for first, last, path in reversed(_parts(self.folder)):
@@ -184,8 +184,8 @@ def rows_until(run_dir: Path) -> tuple[int, str]:
     """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in
     the way of more.
 
-        Raises:
-            RunFolderError: a part of a later schema, or one that run.json does not know.
+    Raises:
+        RunFolderError: a part of a later schema, or one that run.json does not know.
     """
     folder, done, known = Path(run_dir) / METRICS_FOLDER, 0, known_parts(run_dir)
     for _, _, path in _parts(folder):
