@@ -97,8 +97,8 @@ class RunFolder:
     """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single
     steps.
 
-        verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing
-        is said of it.
+    verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing
+    is said of it.
     """
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:

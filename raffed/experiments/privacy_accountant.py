@@ -23,8 +23,8 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
     """ε at `delta` of `rounds` Gaussian mechanisms of noise multiplier σ, on Poisson samples of this rate (1:
     all).
 
-        ε = min over orders a > 1 of RDP(a) + log((a − 1)/a) − (log δ + log a)/(a − 1); at rate 1, RDP(a) =
-        rounds · a / (2σ²).
+    ε = min over orders a > 1 of RDP(a) + log((a − 1)/a) − (log δ + log a)/(a − 1); at rate 1, RDP(a) =
+    rounds · a / (2σ²).
     """
     from opacus.accountants.analysis import rdp
 
@@ -54,9 +54,9 @@ class Accountant:
         """After `number` rounds: `epsilon` holds for the client that took part most often, whoever knows who
         takes part.
 
-                `epsilon_poisson`, for noise at the server, is the figure usually reported: every client in
-                every round with probability Q by itself and in secret. Runs draw round(Q·N) clients, for
-                which it is no bound.
+        `epsilon_poisson`, for noise at the server, is the figure usually reported: every client in
+        every round with probability Q by itself and in secret. Runs draw round(Q·N) clients, for
+        which it is no bound.
         """
         privacy = self._privacy
         if not privacy.noise:

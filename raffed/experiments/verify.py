@@ -91,10 +91,10 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     """Check every hash in a run's folder, and execute `rounds` of its rounds again, serially, in a temporary
     folder.
 
-        The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more,
-        means all of them. `watch(done, of)` is called after each. Nothing in `path` is changed. Raises
-        RunFolderError where no run can be read, UsageError where the run cannot be set up here (its data are
-        missing, a GPU it used is). Nothing is downloaded.
+    The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more,
+    means all of them. `watch(done, of)` is called after each. Nothing in `path` is changed. Raises
+    RunFolderError where no run can be read, UsageError where the run cannot be set up here (its data are
+    missing, a GPU it used is). Nothing is downloaded.
     """
     began = time.monotonic()
     if rounds < 0:
@@ -145,8 +145,8 @@ def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
     """How many rounds to execute from each start (ascending, 0 first): `count` in all, evenly, each round at
     most once.
 
-        >>> sampled([0, 10, 20], 25, 4)
-        {0: 2, 10: 1, 20: 1}
+    >>> sampled([0, 10, 20], 25, 4)
+    {0: 2, 10: 1, 20: 1}
     """
     ends = [*starts[1:], done]
     room = {start: end - start for start, end in zip(starts, ends, strict=True) if end > start}

@@ -136,10 +136,10 @@ class Claim:
     """What is said of an item's cells: Σ factor · value of the cell (row, column) − minus > 0. Judged seed by
     seed, in pairs.
 
-        A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are
-        the same numbers. given: terms of a premise, whose sum must be above 0 for the claim to say anything:
-        half of a gain, where there is a gain. sized: it says how many points of the paper's own runs, so that
-        smaller ones are not judged by it.
+    A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are
+    the same numbers. given: terms of a premise, whose sum must be above 0 for the claim to say anything:
+    half of a gain, where there is a gain. sized: it says how many points of the paper's own runs, so that
+    smaller ones are not judged by it.
     """
 
     text: str
@@ -166,10 +166,10 @@ class Item:
     """A table or figure. tolerance: points within which a number agrees (the noise that docs/papers
     estimates).
 
-        picture: a name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
-        study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no
-        cells and no measure. released: the runs that the paper's released code makes for a cell's, by
-        setting, where the paper prints the best of them.
+    picture: a name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
+    study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no
+    cells and no measure. released: the runs that the paper's released code makes for a cell's, by
+    setting, where the paper prints the best of them.
     """
 
     paper: str

@@ -181,8 +181,8 @@ def seconds_left(job: PlannedRun, speed: Speed) -> float:
     """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting
     takes.
 
-        A survey is taken for an evaluation: all clients' test parts together are about as large as the global
-        test set.
+    A survey is taken for an evaluation: all clients' test parts together are about as large as the global
+    test set.
     """
     from raffed.runtime.setup import prepare_run
 

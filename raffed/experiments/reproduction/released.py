@@ -13,8 +13,8 @@ def as_released(item: Item) -> Item:
     """The item by its paper's own protocol: a cell for every setting of the released code, of which the best
     counts.
 
-        Claims that two rows are the same numbers are laws of the methods as raffed has them, and are left
-        out.
+    Claims that two rows are the same numbers are laws of the methods as raffed has them, and are left
+    out.
     """
     if item.released is None:
         known = ", ".join(key for key, one in items().items() if one.released is not None)

@@ -42,7 +42,7 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
     """Refuse a folder that cannot take this sweep: a new one needs a free folder, one that goes on needs its
     own.
 
-        Nothing is written. It also refuses links by which the sweep would write outside of the folder.
+    Nothing is written. It also refuses links by which the sweep would write outside of the folder.
     """
     if resume:
         if not stored_request(path).same(request):

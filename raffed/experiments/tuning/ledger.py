@@ -70,7 +70,7 @@ class Ledger:
     """Hears what happens to the trials of a method, puts down in sweep.json how they stand, and tells it to
     whoever watches.
 
-        learns: whether the search learns from what trials report, so that it is put down as well.
+    learns: whether the search learns from what trials report, so that it is put down as well.
     """
 
     def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher, learns: bool) -> None:

@@ -221,7 +221,7 @@ def _proposals(
     """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if
     nothing is.
 
-        Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
+    Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
     """
     found: dict[str, Any] = {}
     if _models(request, space):

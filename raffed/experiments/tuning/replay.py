@@ -46,8 +46,8 @@ class Halving(ASHAScheduler):
     """ASHA (Li et al. 2020, asynchronous successive halving) that can be told of trials that have ended
     already.
 
-        A trial whose last round is done comes to its end in any case: there is nothing to save any more, and
-        it writes its results.
+    A trial whose last round is done comes to its end in any case: there is nothing to save any more, and
+    it writes its results.
     """
 
     def __init__(self, rounds: int) -> None:

@@ -53,8 +53,8 @@ def federation(config: dict[str, Any], task: TrialTask) -> None:
     """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either
     way.
 
-        A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and
-        carried out again.
+    A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and
+    carried out again.
     """
     import raffed
     from raffed.results.runfile import RUN_FILE

@@ -162,8 +162,8 @@ class Trial:
     """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is
     finished).
 
-        number: its place in the order of proposals. reports: what a search has learned from it once it ended,
-        as (round, score).
+    number: its place in the order of proposals. reports: what a search has learned from it once it ended,
+    as (round, score).
     """
 
     name: str

@@ -64,8 +64,8 @@ def table_7(dataset: str) -> tuple[Claim, ...]:
     """(c); P5C2 and P10C2 have two classes a client alike. Of "far below" half is meant, in print so with two
     and three classes.
 
-        V(both) is 61 to 102 below V(FedAvg) in IID; FedNova, there the same algorithm as FedAvg, differs from
-        it by 68.
+    V(both) is 61 to 102 below V(FedAvg) in IID; FedNova, there the same algorithm as FedAvg, differs from
+    it by 68.
     """
     two, ten, three, five, all_ = (
         f"{dataset} {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")

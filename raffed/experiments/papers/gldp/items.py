@@ -333,9 +333,9 @@ def _order() -> Item:
     """G-X1: stages inside each round of the paper, or one after the other for all its rounds, as table 4's
     runs.
 
-        Nothing but the order differs. A_sel and what is forgotten are of the participants' models, which are
-        scored in every round, so of each stage while it is the current one; in order `outer` the survey,
-        which A_glo is read off, is of the last stage.
+    Nothing but the order differs. A_sel and what is forgotten are of the participants' models, which are
+    scored in every round, so of each stage while it is the current one; in order `outer` the survey,
+    which A_glo is read off, is of the last stage.
     """
     rows = {"FedAvg": METHODS["FedAvg"]._replace(printed=False), **ABLATION}
     found = []
@@ -373,8 +373,8 @@ def _settings() -> Item:
     """G-X2: what the paper leaves open, varied one at a time from the default, as table 4's runs (grids:
     docs/papers/gldp.md §9 and A4).
 
-        LP's forms are those of docs/papers/gldp.md §4; what it is to leave a term out is in table 4. t of 30
-        local epochs are the body's.
+    LP's forms are those of docs/papers/gldp.md §4; what it is to leave a term out is in table 4. t of 30
+    local epochs are the body's.
     """
     varied: dict[str, dict[str, Any]] = {f"lambda={lam:g}": {"lam": lam} for lam in (0.0, 0.25, 0.75, 1.0)}
     varied |= {f"beta={beta:g}": {"beta": beta} for beta in (0.0, 0.1, 0.9, 1.0)}

@@ -111,7 +111,7 @@ def settings(rows: Mapping[str, Mapping[str, float]], columns: Iterable[str]) ->
     """Fig. 11: every setting is above FedAvg on both axes; what acts in stage 2 alone leaves aggregation as
     it is.
 
-        rows: row → what differs from MAP's defaults.
+    rows: row → what differs from MAP's defaults.
     """
     default = next(row for row, args in rows.items() if not args)
     found = []

@@ -80,7 +80,7 @@ def config(
     """A tenth of the parties a round; τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method
     (docs/papers/mpfedcon.md §4).
 
-        always: all parties are scored after every round.
+    always: all parties are scored after every round.
     """
     parties, classes = split.strip("()").split(",")
     name, model = NETS[dataset]
@@ -102,8 +102,8 @@ def proxy(full: RunConfig) -> RunConfig | None:
     """Half of Fashion-MNIST in place of CIFAR-10, 30 of 100 rounds at twice the rate, a quarter and half of
     the filters.
 
-        With so few steps parties are at chance on CIFAR-10; at five times the rate the networks of FedRep and
-        MpFedcon die in (100,2), at ten times SOLO diverges. The global test, which no measure reads, is rare.
+    With so few steps parties are at chance on CIFAR-10; at five times the rate the networks of FedRep and
+    MpFedcon die in (100,2), at ten times SOLO diverges. The global test, which no measure reads, is rare.
     """
     if full.data.dataset != "cifar10":
         return None
@@ -311,7 +311,7 @@ def _claims() -> Item:
     """What docs/papers/mpfedcon.md §EC and docs/papers/gldp.md §EE say of CIFAR-10 in table 1: MpFedcon is
     best, but for SOLO in (100,2); all but FedAvg are ahead.
 
-        Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
+    Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
     """
     rows = [row for row in METHODS if row not in ("FedProx", "SCAFFOLD", "PerFedAvg")]
     cells = [
