@@ -26,8 +26,8 @@ def by_sign(weight: Tensor) -> int:
     """y = the row of ∂W [C, D] with the smallest sum, the only negative one where a ≥ 0 (iDLG, Zhao et al.
     2020).
 
-        Fails whenever Σ a < 0, which a signed activation (tanh, MpFedcon's projection) makes about as often
-        as not.
+    Fails whenever Σ a < 0, which a signed activation (tanh, MpFedcon's projection) makes about as often
+    as not.
     """
     return int(weight.sum(1).argmin())
 

@@ -92,8 +92,8 @@ def reconstruct(
     """The restart with the smallest final D: the attacker sees D, never `watch`, which is told every iterate
     for the record.
 
-        start: for every restart x' [C, H, W] and u [classes]. Once a restart has reached `done`, the others
-        are not tried.
+    start: for every restart x' [C, H, W] and u [classes]. Once a restart has reached `done`, the others
+    are not tried.
     """
     best: Attempt | None = None
     for x, u in start[: effort.restarts]:

@@ -31,8 +31,8 @@ def ssim(x: Tensor, truth: Tensor) -> float:
     """Structural similarity (Wang et al. 2004): Gaussian window of 11 and σ = 1.5, valid positions, mean over
     all and channels.
 
-        1 for equal pictures. Sides below 11 are an error of the convolution. x is taken as it is, not
-        clamped.
+    1 for equal pictures. Sides below 11 are an error of the convolution. x is taken as it is, not
+    clamped.
     """
     a, b = x[:, None].double(), truth[:, None].double()
     mean_a, mean_b = _blurred(a), _blurred(b)

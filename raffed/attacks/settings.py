@@ -18,10 +18,10 @@ class Setting:
     """One attack. method, args: what the client runs. cl, at: fully connected layers of its network, and
     those assumed.
 
-        head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round
-        0, known to it (a control, and a real attack as long as they have not been trained); "random", the
-        attacker's own draw. infer: the label comes from the sign rule and is not optimised (iDLG). centre:
-        the representation that MpFedcon sends of the class is matched, in place of the gradient.
+    head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round
+    0, known to it (a control, and a real attack as long as they have not been trained); "random", the
+    attacker's own draw. infer: the label comes from the sign rule and is not optimised (iDLG). centre:
+    the representation that MpFedcon sends of the class is matched, in place of the gradient.
     """
 
     name: str

@@ -40,9 +40,9 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     """A first round of a client with one image x [C, H, W] in [0, 1] of label y, in which every pass is as
     long as it is.
 
-        SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method
-        whose shared part takes more or less than one step, because the difference would not be a gradient
-        then.
+    SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method
+    whose shared part takes more or less than one step, because the difference would not be a gradient
+    then.
     """
     shared = [one for one in method.passes if one.part in ("all", "body", "base")]
     if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 the run failed, 2 the request cannot be carried out, 129, 130 and
     143 stopped.
 
-        What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
+    What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
     """
     print_everywhere()
     streams = Streams()

@@ -130,7 +130,7 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
     """What travels with a job (None: the command alone), and its command with the names that files have
     there.
 
-        Raises UsageError for a TOML file of the command that would not travel.
+    Raises UsageError for a TOML file of the command that would not travel.
     """
     from raffed.runtime.job_files import check_root, files_alone, parcel_of
 

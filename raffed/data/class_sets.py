@@ -40,8 +40,8 @@ def waterfill_slots(counts: IntArray, units: int, each: int) -> IntArray:
     """k_c [C]: how many of `units` hold class c, Σ k_c = units · each, such that all units come out (almost)
     equal.
 
-        Classes too frequent for slots of one size go to every unit; the others get a slot for every `a`
-        samples.
+    Classes too frequent for slots of one size go to every unit; the others get a slot for every `a`
+    samples.
     """
     if each > len(counts):
         raise UsageError(f"{each} classes a unit, but the data has {len(counts)}")
@@ -81,8 +81,8 @@ def draw_sets(slots: IntArray, units: int, each: int, rng: np.random.RandomState
     """`units` sets of `each` distinct classes, class c in slots[c] of them (Σ slots = units · each, slots ≤
     units).
 
-        Classes by decreasing slots, each to the units with most room, ties at random: that always completes.
-        Then random swaps of one class for another between two units.
+    Classes by decreasing slots, each to the units with most room, ties at random: that always completes.
+    Then random swaps of one class for another between two units.
     """
     room = np.full(units, each, dtype=np.int64)
     sets: list[set[int]] = [set() for _ in range(units)]

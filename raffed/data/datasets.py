@@ -85,7 +85,7 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
     """`dataset` with `samples` of its training images, samples // C of every class and in the order they had;
     0: all.
 
-        Raises UsageError where a class has not that many, or where images belong to natural clients.
+    Raises UsageError where a class has not that many, or where images belong to natural clients.
     """
     if not samples:
         return dataset
@@ -108,9 +108,9 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
     """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default
     RAFFED_DATA.
 
-        `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their
-        own cannot be. Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged
-        or not the published one.
+    `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their
+    own cannot be. Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged
+    or not the published one.
     """
     name = dataset_name(name)
     if name == "digits":
@@ -134,8 +134,8 @@ def _load_digits() -> Dataset:
     """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355
     test.
 
-        Its file is read without importing scikit-learn, which takes seconds, as much as all else before the
-        first round.
+    Its file is read without importing scikit-learn, which takes seconds, as much as all else before the
+    first round.
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:

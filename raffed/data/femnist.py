@@ -34,8 +34,8 @@ class WriterPool:
     """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0
     rows.
 
-        test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where
-        the rows are a test set for all.
+    test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where
+    the rows are a test set for all.
     """
 
     x: ByteArray

@@ -70,7 +70,7 @@ def read_npz(
     """The named arrays of an npz file from anyone, and the optional ones that are there: no pickle; else
     raises `error`.
 
-        A file that claims more than max_bytes unpacked is refused before anything is unpacked.
+    A file that claims more than max_bytes unpacked is refused before anything is unpacked.
     """
     try:
         with zipfile.ZipFile(path) as archive:

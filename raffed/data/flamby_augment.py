@@ -44,7 +44,7 @@ def apply(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor)
     """An augmented copy of the prepared square batch x [B, C, S, S]; mean, std [C, 1, 1] as x was normalised
     with.
 
-        draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
+    draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
     """
     x = _moved(x, t, draws)
     light, amount = draws[:, 6] < 0.5, (2 * draws[:, 7:9] - 1).to(x.dtype).to(x.device)

@@ -40,8 +40,8 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
     """ROOT/tiny-imagenet-200/{wnids.txt, train/WNID/images/*.JPEG, val/images/*.JPEG,
     val/val_annotations.txt}.
 
-        Labels are the wnids in alphabetical order. The official test images have no labels: the validation
-        part is the test set.
+    Labels are the wnids in alphabetical order. The official test images have no labels: the validation
+    part is the test set.
     """
     info, folder = DATASETS[name], _folder(root, TINY_FOLDER, name)
     wnids = sorted(_lines(folder / "wnids.txt"))

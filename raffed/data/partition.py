@@ -106,8 +106,8 @@ class Partition:
         """Read a file that anyone may have made. Raises UsageError unless it is a whole and possible
         partition.
 
-                pool_size, test_size: numbers of samples of the training pool and the test set; with them,
-                indices must be below.
+        pool_size, test_size: numbers of samples of the training pool and the test set; with them,
+        indices must be below.
         """
         return Partition(*read_partition(Path(path).expanduser(), pool_size, test_size))
 
@@ -161,9 +161,9 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
     """`partition` with the share f of each client's training samples moved to its validation part; UsageError
     in stages.
 
-        max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others
-        keep their order. A client with one training sample keeps it, and if all of them do that is a
-        UsageError. A partition that has validation parts already keeps those.
+    max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others
+    keep their order. A client with one training sample keeps it, and if all of them do that is a
+    UsageError. A partition that has validation parts already keeps those.
     """
     if share == 0 or partition.val:
         return partition

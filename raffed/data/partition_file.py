@@ -40,7 +40,7 @@ def hash_of_lists(
     """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no
     val, no role.
 
-        Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
+    Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
     """
     digest = hashlib.sha256()
     for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):

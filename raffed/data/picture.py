@@ -30,8 +30,8 @@ def draw_partition(
     """Draw how many training samples of each class each client has, to `path` (png, svg or pdf by its
     ending).
 
-        labels: those of the training pool. class_names: one a class, in label order; by default the numbers.
-        Raises UsageError if the number of names is wrong.
+    labels: those of the training pool. class_names: one a class, in label order; by default the numbers.
+    Raises UsageError if the number of names is wrong.
     """
     counts = partition.class_counts(labels).T
     names = [str(label) for label in range(len(counts))] if class_names is None else list(class_names)

@@ -25,9 +25,9 @@ def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list
     """Which classes each client owns in PρCς (FedMR, authors' code): deal every class once, then draw at
     random.
 
-        Draws are CPython's `random.Random(seed).randint`, whose stream is part of the published golden
-        values. Raises UsageError if a client would own more classes than there are, or a class would have no
-        owner.
+    Draws are CPython's `random.Random(seed).randint`, whose stream is part of the published golden
+    values. Raises UsageError if a client would own more classes than there are, or a class would have no
+    owner.
     """
     if classes > num_classes:
         raise UsageError(f"p{clients}c{classes}: {classes} classes a client, but the data has {num_classes}")
@@ -63,9 +63,9 @@ def by_class_lists(
     """Every class cut evenly among its owners in client order, sizes differing by at most 1, the first
     larger.
 
-        purpose: of the stream that shuffles the classes.
-        Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should
-        own.
+    purpose: of the stream that shuffles the classes.
+    Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should
+    own.
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
     for label, indices in enumerate(shuffled_classes(labels, num_classes, seed, purpose)):
@@ -85,7 +85,7 @@ def duplicated(
     """`by_class_lists` twice with a re-shuffle, as FedMR's code does (docs/papers/fedmr.md §8 no. 2): every
     sample is listed twice.
 
-        Sole owners of a class have each of its samples twice, several owners overlap.
+    Sole owners of a class have each of its samples twice, several owners overlap.
     """
     purposes = ("class order", "class order, second pass")
     first, second = (by_class_lists(labels, num_classes, lists, seed, purpose) for purpose in purposes)
@@ -106,10 +106,10 @@ def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> l
     """MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes, D[k,c] = 1/nc_k on
     A_k.
 
-        Rows times LogNormal(0, 0.3), columns normalised, counts = round(D n_c) as consecutive ranges of each
-        class, the last one clipped; what rounding leaves over stays unused. Differs from the authors: classes
-        are shuffled once before slicing; classes without a holder are drawn again. Raises UsageError if
-        10,000 draws leave a class without holder, or rounding leaves a client under 2 classes.
+    Rows times LogNormal(0, 0.3), columns normalised, counts = round(D n_c) as consecutive ranges of each
+    class, the last one clipped; what rounding leaves over stays unused. Differs from the authors: classes
+    are shuffled once before slicing; classes without a holder are drawn again. Raises UsageError if
+    10,000 draws leave a class without holder, or rounding leaves a client under 2 classes.
     """
     if num_classes < 2:
         raise UsageError(f"incomplete: the data has {num_classes} class; at least 2 are needed")
@@ -170,8 +170,8 @@ def equal(
     """MpFedcon's (N, S): S classes a client in equal counts, class c cut into S·N/C shards, test images by
     the same sets.
 
-        train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a
-        class twice. Where classes differ in size, the smallest sets the shard size; the rest stays unused.
+    train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a
+    class twice. Where classes differ in size, the smallest sets the shard size; the rest stays unused.
     """
     what = f"equal:{clients}:{each}"
     slots = class_sets.equal_slots(len(train), clients, each, what)
@@ -201,9 +201,9 @@ def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -
     """MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C), n_u = 58 + LogNormal(4, 1) samples (mean
     148), at most 500.
 
-        ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning
-        again. Differs from FedRep's script, whose images are reused by many clients and number 190 on
-        average.
+    ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning
+    again. Differs from FedRep's script, whose images are reused by many clients and number 190 on
+    average.
     """
     if each > len(classes):
         raise UsageError(

@@ -27,8 +27,8 @@ class Stages:
     """When a client has which part of its lists: train, test int64 [clients, M] are the lengths of the
     stages' parts.
 
-        order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each
-        stage, never back.
+    order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each
+    stage, never back.
     """
 
     train: IntArray
@@ -128,8 +128,8 @@ def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntAr
     """Every unit cut to the smallest one's size, sample by sample from its largest class; parts are in random
     order.
 
-        The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there
-        is one.
+    The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there
+    is one.
     """
     goal = min(sum(map(len, part)) for part in parts)
     left = counts.copy()
@@ -203,9 +203,9 @@ def matching_tests(
     """Test indices of one client's stages: `size` a stage, in the mix of its training classes, at least 1 of
     each held.
 
-        mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of
-        each held class. A client's stages share no test sample as long as its classes have enough; different
-        clients may.
+    mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of
+    each held class. A client's stages share no test sample as long as its classes have enough; different
+    clients may.
     """
     decks = [rng.permutation(one) for one in tests]
     used = [0] * len(tests)
@@ -230,8 +230,8 @@ def apportioned(shares: IntArray, size: int) -> IntArray:
     """`size` seats in proportion to shares [C], at least one where a share is positive, then largest
     remainders (Hamilton).
 
-        Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive
-        shares.
+    Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive
+    shares.
     """
     held = shares > 0
     if size < held.sum():

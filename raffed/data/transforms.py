@@ -71,8 +71,8 @@ def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Ten
     """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean)
     / std.
 
-        images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other
-        input.
+    images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other
+    input.
     """
     if images.ndim != 4 or images.shape[1] != len(t.mean) or images.dtype != np.uint8:
         raise UsageError(f"images are {images.dtype} {images.shape}, wanted uint8 (n, {len(t.mean)}, H, W)")
@@ -232,7 +232,7 @@ def transform_for(dataset: str, style: str) -> Transform:
     """The transform of a data set in a `style`: 'map' or 'fedmr' as in those papers, 'plain' for [0, 1] and
     no more.
 
-        Raises UnknownNameError for a name that is in neither list.
+    Raises UnknownNameError for a name that is in neither list.
     """
     name = dataset_name(dataset)
     if style not in STYLES:

@@ -48,8 +48,8 @@ class StudyInfo:
     """What a study shows; scale → seconds it takes on two slow cores without a GPU; scale → the data sets
     that it reads.
 
-        Smoke, and the proxies of MAP's Figs. 5, 6, 8 and of the leakage, were measured; the others are
-        reckoned from their steps.
+    Smoke, and the proxies of MAP's Figs. 5, 6, 8 and of the leakage, were measured; the others are
+    reckoned from their steps.
     """
 
     title: str

@@ -70,7 +70,7 @@ def load_pool(
     """A data set in a paper's preprocessing, resized to 32x32; of each class at most per_class and tests
     images, by the seed.
 
-        augmented: with the paper's random crops and flips, where it has some.
+    augmented: with the paper's random crops and flips, where it has some.
     """
     found = load_dataset(dataset, work.root)
     transform = replace(transform_for(dataset, style), size=32)

@@ -121,7 +121,7 @@ def rows_sha256(table: pa.Table) -> str:
     """SHA-256 (hex) of the rows of a table of SCHEMAS in their order: words by their letters, numbers by
     their bits.
 
-        Independent of compression, row groups and dictionaries; all NaNs are one.
+    Independent of compression, row groups and dictionaries; all NaNs are one.
     """
     digest = hashlib.sha256()
     for name in table.column_names:
