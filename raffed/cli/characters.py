@@ -2,7 +2,7 @@ r"""What is printed if a stream's encoding lacks a character, such as in a log f
 without UTF-8.
 
 raffed's own symbols become similar ASCII words, so that tables and messages stay readable. Any other
-character becomes its escape, such as \\u4e2d.
+character becomes its escape, such as \u4e2d.
 """
 
 from __future__ import annotations
