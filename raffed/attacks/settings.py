@@ -1,4 +1,6 @@
-"""The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and the attacker's head."""
+"""The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and what the
+attacker knows.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ FIGURE_10 = (
 
 
 def noise_name(kind: str, size: float, meaning: str) -> str:
-    """Gaussian 1e-4 (variance)."""
+    """Return the name of a noise, such as "Gaussian 1e-4 (variance)"."""
     return f"{kind.capitalize()} {size:.0e} ({meaning})".replace("e-0", "e-")
 
 

@@ -1,4 +1,4 @@
-"""The commands, and what `raffed --help` says."""
+"""The commands, and the text of `raffed --help`."""
 
 from __future__ import annotations
 

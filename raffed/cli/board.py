@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from raffed.experiments.tuning.trials import Trial
 
 SHOWN = 24  # most trials in the table on a terminal
-WORDS = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the order of the table
+WORDS = {
+    "running": "cyan",
+    "failed": "red",
+    "done": "green",
+    "pruned": "yellow",
+}  # state → colour, in the order of the table
 
 
 class Board:

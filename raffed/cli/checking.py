@@ -1,4 +1,4 @@
-"""`raffed verify`, `raffed report`, `raffed doctor`."""
+"""The commands `raffed verify`, `raffed report` and `raffed doctor`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str, str, str
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """[1, 2, 3, 11] → "1-3, 11"."""
+    """Write [1, 2, 3, 11] as "1-3, 11"."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""`raffed reproduce PAPER/ITEM`: a table or figure of a paper, at the scale one can afford."""
+"""The command `raffed reproduce PAPER/ITEM`: a table or figure of a paper, at an affordable scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raffed run`, `raffed resume`, `raffed compare`."""
+"""The commands `raffed run`, `raffed resume` and `raffed compare`."""
 
 from __future__ import annotations
 

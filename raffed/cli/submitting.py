@@ -1,4 +1,4 @@
-"""`raffed submit`: any command that runs something, as a job of a Ray cluster."""
+"""The command `raffed submit`: run any command that executes runs as a job of a Ray cluster."""
 
 from __future__ import annotations
 

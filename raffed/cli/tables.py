@@ -154,7 +154,7 @@ def mark(sign: str, colour: str) -> Text:
 
 
 def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
-    """`✓ name   found   advice`."""
+    """Return a line such as `✓ name   found   advice`."""
     text = Text.assemble((sign, colour), f" {name:<15} {visible_lines(found)}")
     return (
         text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour)

@@ -55,5 +55,5 @@ def labels(where: str, given: Given, count: int, num_classes: int) -> IntArray:
 def _array(where: str, given: Given) -> npt.NDArray[np.generic]:
     try:
         return np.asarray(given)
-    except (TypeError, ValueError) as error:  # lists of unequal lengths, a tensor that is on a GPU
+    except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU
         raise UsageError(f"{where} is no array of NumPy's, and cannot be made one: {error}") from error

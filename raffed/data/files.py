@@ -64,7 +64,7 @@ def read_idx(root: Path, file: DataFile) -> ByteArray:
     raw = read_published(root, file)
     sizes = np.frombuffer(raw, dtype=">u4", count=raw[3], offset=4)
     data = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * raw[3])
-    return data.reshape([int(size) for size in sizes]).copy()  # writable, unlike the bytes
+    return data.reshape([int(size) for size in sizes]).copy()  # the copy is writable, unlike the bytes
 
 
 def read_npz(

@@ -27,9 +27,9 @@ from raffed.data.folders import read_images
 from raffed.errors import DataFileError
 
 SIDE = 224
-POWER = 6  # of the norm in colour constancy (Finlayson & Trezzi 2004)
+POWER = 6  # degree of the norm in colour constancy (Finlayson & Trezzi 2004)
 CLASSES = DATASETS["isic2019"].class_names
-TRAIN_COUNTS = (  # centre x class, counted in FLamby's file (docs/papers/fedmr.md §E1)
+TRAIN_COUNTS = (  # for each centre and class, counted in FLamby's file (docs/papers/fedmr.md §E1)
     (2279, 3363, 2245, 606, 923, 97, 87, 330),
     (20, 2977, 2, 0, 96, 23, 45, 0),
     (533, 1470, 174, 20, 379, 40, 64, 11),

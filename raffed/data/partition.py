@@ -30,7 +30,7 @@ __all__ = [
 
 _FIFTH = dict.fromkeys(("dirichlet", "dirichlet-client", "incomplete", "natural", "shards"), 0.2)
 DEFAULT_LOCAL_TEST = {**_FIFTH, "lognormal": 0.1}
-BRINGS_TESTS = ("equal", "stages")  # cut from the benchmark's own test set
+BRINGS_TESTS = ("equal", "stages")  # schemes whose local test parts come from the benchmark's own test set
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Partition:
     """Which client trains, tests and validates on which samples.
 
     Attributes:
-        train: For each client, the int64 indices into the training pool of what it trains on. Never empty for
-            any client.
+        train: For each client, the indices of its training samples in the training pool, int64 [n_k]; n_k is
+            at least 1.
         test: For each client, the indices of its local test part; may be empty. They index the pool that
             `test_pool` names.
         num_classes: Number of classes C.

@@ -21,8 +21,8 @@ Lists = tuple[IntArray, ...]
 Stored = dict[str, npt.NDArray[np.generic]]
 
 FORMAT = 1  # all lists index the training pool
-TIMED = 2  # also: test parts from the test set, and stages
-MAX_BYTES = 2**29  # 33 million clients and samples together
+TIMED = 2  # test parts may index the test set, and there may be stages
+MAX_BYTES = 2**29  # enough for 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
 _VALIDATION_ROWS = ("val_lengths", "val_indices")
 _STAGE_ROWS = ("train_stages", "test_stages")

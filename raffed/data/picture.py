@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MISSING = "#ffffff"  # a class that the client does not have
-FEW, MANY = 0.28, 1.0  # the part of the colour map in use: even one sample is clearly not white
+MISSING = "#ffffff"  # colour of a class that the client does not have
+FEW, MANY = 0.28, 1.0  # the used part of the colour map, in which even one sample is clearly not white
 BAR = "#5b7f95"
-MAX_NUMBERED = 20  # clients; with more, counts no longer fit into the cells
+MAX_NUMBERED = 20  # with more clients, counts no longer fit into the cells
 
 
 def draw_partition(

@@ -18,7 +18,7 @@ from raffed.data.randomness import stream
 from raffed.errors import UsageError
 
 FloatArray = npt.NDArray[np.float64]
-QUANTITY_SIGMA = 0.3  # MAP, authors' code: every client's amount of data is multiplied by LogNormal(0, 0.3)
+QUANTITY_SIGMA = 0.3  # as in MAP's code, every client's amount of data is multiplied by LogNormal(0, 0.3)
 MAX_REDRAWS = 10_000
 
 

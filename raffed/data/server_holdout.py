@@ -19,7 +19,7 @@ def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed
 
     A class keeps at least one sample for the clients.
     """
-    if per_class == 0:  # also where a class has no sample
+    if per_class == 0:  # returns early, also if a class has no sample
         return np.empty(0, np.int64)
     draws, chosen = stream(seed, "reserve"), []
     for label in range(num_classes):

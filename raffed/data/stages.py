@@ -18,7 +18,7 @@ from raffed.errors import UsageError
 
 ALGORITHMS = ("waterfill", "sorted_shards", "fedrep_shards")
 ORDERS = ("inner", "outer")
-KEPT = 0.9  # of every class, when units are made equal
+KEPT = 0.9  # share of every class that is kept when units are made equal
 SWAPS = 100  # swaps tried for each unit, towards a new class in every stage
 
 

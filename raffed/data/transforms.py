@@ -173,8 +173,8 @@ def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
     radians = degrees * (math.pi / 180)
     cos, sin, zero = radians.cos(), radians.sin(), torch.zeros_like(radians)
     height, width = x.shape[-2:]
-    # From output to input position, in units of half a side; the ratios undo the unequal units of a
-    # non-square image.
+    # Maps output positions to input positions, in units of half a side. The ratios correct for the unequal
+    # units of an image that is not square.
     first = torch.stack([cos, -sin * (height / width), zero], dim=1)
     second = torch.stack([sin * (width / height), cos, zero], dim=1)
     theta = torch.stack([first, second], dim=1).to(x.device, x.dtype)
@@ -212,13 +212,13 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("cifar10", "map"): _MAP_CIFAR,
     ("cifar100", "fedmr"): _FEDMR_CIFAR100,
     ("cifar100", "map"): _MAP_CIFAR,
-    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not in FedMR: as CIFAR-10
+    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not used in FedMR; treated like CIFAR-10
     ("cinic10", "map"): _MAP_CIFAR,
-    ("digits", "fedmr"): _GREY,  # in neither paper: 8x8, [0, 1]
+    ("digits", "fedmr"): _GREY,  # used in neither paper; 8x8, [0, 1]
     ("digits", "map"): _GREY,
     ("fashion-mnist", "fedmr"): _GREY,
     ("fashion-mnist", "map"): _GREY_32,
-    ("femnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    ("femnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
     (
         "femnist",
         "map",
@@ -226,14 +226,14 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     **{
         ("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")
     },  # MpFedcon: 28x28, [0, 1]
-    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # in FedMR alone
+    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # used in FedMR only
     **{
         ("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")
-    },  # in neither: GLDP augments nothing
-    ("mnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    },  # used in neither paper; GLDP does not augment
+    ("mnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
     ("mnist", "map"): _GREY_32,
     ("svhn", "fedmr"): _FEDMR_SVHN,
-    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not in MAP: the scaling of its grey sets
+    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not used in MAP; scaled like its grey sets
     **{(name, "map-authors"): _GREY_28 for name in ("fashion-mnist", "mnist")},
     **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100", "cinic10")},
     **{(name, "map-authors"): _GREY for name in ("digits", "femnist")},

@@ -17,7 +17,7 @@ class RoundEvent:
     fewer steps because of the plan of faults.
     """
 
-    round: int  # rounds done
+    round: int  # number of rounds done
     rounds: int
     loss: float
     accuracy: float | None

@@ -132,9 +132,7 @@ def run(
         >>> result.accuracy, result.personalization  # doctest: +SKIP
     """
     with local_folder(out) as path:
-        here = (
-            path.absolute()
-        )  # the working folder belongs to the process, and may be changed while the run goes on
+        here = path.absolute()  # absolute, because the process may change its working folder during the run
         _execute(config, here, False, watch, stop, chosen, begun)
         with written(here):
             return _result(here, None if out is None or is_url(out) else path)

@@ -296,7 +296,7 @@ def _again(
                 yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
             folder.checkpoint(
                 federation.server, federation.round_hashes, federation.versions
-            )  # writes the rows
+            )  # this writes the rows
         finally:
             runtime.close()
         was, now = _or_none(path), read_metrics(place)

@@ -33,7 +33,7 @@ class JsonFileError(RunFolderError):
 
 
 class NoJsonFileError(JsonFileError):
-    """There is no file of that name."""
+    """The file does not exist."""
 
 
 def read_json(path: Path) -> dict[str, Json]:
@@ -66,7 +66,7 @@ def check_inside(folder: Path, path: Path) -> None:
     """Raise a RunFolderError if `path`, with its links followed, leads out of `folder`. It need not exist."""
     try:
         outside = not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # links in a circle: RuntimeError below Python 3.13
+    except (OSError, RuntimeError) as error:  # for links in a circle, Python below 3.13 raises RuntimeError
         raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
         raise RunFolderError(

@@ -30,7 +30,7 @@ _PLACE = (
     "stage",
     "class",
 )  # no two rows of a run are equal in all of these columns
-_SHARES = ("accuracy", "macro_f1")  # metrics whose names begin so are fractions
+_SHARES = ("accuracy", "macro_f1")  # metrics whose names begin with these are fractions
 
 
 class DamagedPartError(RunFolderError):
@@ -120,7 +120,7 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     """Return the rows of a part, whatever run.json records about it. `raw` holds its bytes if they were read
     already.
     """
-    # ParquetFile, not read_table: a folder named `mu=0.1` above the run would become a column.
+    # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
     try:
         source = pa.BufferReader(read_regular(path) if raw is None else raw)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:

@@ -145,7 +145,7 @@ class Remote:
     def _write(self, source: Any, target: str) -> None:
         try:
             sink = self._files.open_output_stream(target)
-        except FileNotFoundError:  # a file system with folders, unlike object stores
+        except FileNotFoundError:  # happens on file systems with folders, unlike object stores
             self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
             sink = self._files.open_output_stream(target)
         with sink:

@@ -26,7 +26,7 @@ from raffed.data.transforms import Transform, augment, prepare_images, transform
 from raffed.models import build
 from raffed.studies import Work
 
-CHUNK = 500  # images per forward pass without gradient
+CHUNK = 500  # images in one forward pass without gradient
 Watch = Callable[[int, Tensor, Tensor], None]
 """(epochs done, the head's weight [C, D], the sum of its gradients over the epoch's batches [C, D])."""
 

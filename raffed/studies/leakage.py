@@ -53,7 +53,7 @@ LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the argument
 PLANS = {
     "smoke": LeakagePlan(
         ("digits",), 1, Effort(iterations=3, restarts=1), processes=1
-    ),  # a process takes longer to start
+    ),  # starting more processes would take longer than the attacks
     "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
     "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
 }

@@ -131,7 +131,7 @@ def rows_sha256(table: pa.Table) -> str:
         many = pa.types.is_list(column.type)
         kind = (
             f"list of {column.type.value_type}" if many else str(column.type)
-        )  # Parquet renames a list's items
+        )  # because Parquet renames the items of a list
         digest.update(json.dumps([name, kind, len(column)]).encode())
         if many:
             digest.update(np.diff(column.offsets.to_numpy()).astype("<i8").tobytes())

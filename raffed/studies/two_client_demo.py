@@ -74,7 +74,7 @@ def run(work: Work) -> None:
 
 
 class Demo:
-    """One method on the two clients."""
+    """One method, trained on the two clients."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from raffed.studies import STUDIES
 
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
 
-MEASURES = {  # what analysis/reproduction/verdicts.py can read off runs; a contract test compares
+MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a contract test compares
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
@@ -131,7 +131,7 @@ class Average:
 
 ClaimTerm = (
     tuple[float, str, str] | tuple[float, str, str, str]
-)  # factor, row, column, and a measure where it is not the cell's
+)  # factor, row, column, and a measure if it differs from the cell's
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from raffed.experiments.reproduction.scales import SCALES, stages_of
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.studies import STUDIES, STUDY_FILE
 
-START_SECONDS = 12.0  # of a run before its first round (README, Measured)
+START_SECONDS = 12.0  # duration of a run's start, before its first round
 DIVERGED = "diverged"
 PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each
 
@@ -58,7 +58,7 @@ class PlannedRun(Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy(Planned):
-    """A study at a scale."""
+    """A study to be executed at a scale."""
 
     study: str
     scale: str

@@ -13,7 +13,7 @@ from raffed.results.runfile import read_run
 MLFLOW = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-}  # seconds; MLflow's own: 7 and 120
+}  # seconds; MLflow's own values are 7 and 120
 
 
 class MLflow:

@@ -38,12 +38,12 @@ PROTOCOLS = {
 }
 SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
-MOST_SEEDS = 10_000  # more final runs than anybody waits for
+MOST_SEEDS = 10_000  # more final runs than anybody would wait for
 NEVER_RUN, PRUNED, FINISHED = (
     "never run",
     "pruned",
     "finished",
-)  # states of a trial; others are those of its run
+)  # states of a trial, in addition to those of its run
 MethodSettings = dict[str, Any]
 
 
@@ -76,7 +76,7 @@ class Request:
         if not self.methods:
             raise UsageError("nothing to tune: give --method, once or more")
         for method in self.methods:
-            check_choice("method", method, METHODS)  # each is the name of a folder
+            check_choice("method", method, METHODS)  # each name becomes that of a folder
         for name in self.grid:
             _check_axis(name, self.methods)
         check_choice("protocol", self.protocol, PROTOCOLS)

@@ -25,7 +25,7 @@ TRIAL, NUMBER, SETTINGS, SEED = (
     "number",
     "settings",
     "seed",
-)  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
+)  # keys of Tune's configuration: {TRIAL: {NUMBER, SETTINGS}}, or {SEED} for final runs
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def small_accuracy(net: str) -> list[Claim]:
         *found,
         _together(order, few),
         _half_kept(some, HALF, "FedMR"),
-    ]  # 5 of 10 clients; P5C2 has 5 in all
+    ]  # half means 5 of 10 clients, so P5C2, which has 5 in all, is left out
 
 
 def small_variance(net: str) -> list[Claim]:

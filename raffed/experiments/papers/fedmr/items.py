@@ -50,7 +50,7 @@ ABLATION = {
 SHARES: dict[str, dict[str, float]] = {
     "FedMR(proto_share=50%)": {"share": 0.5},
     "FedMR(proto_share=80%)": {"share": 0.8},
-    "FedMR(proto_share=100%)": {},  # the default: table 2's run
+    "FedMR(proto_share=100%)": {},  # the default, which is table 2's run
 }
 NETS_TESTED = {"SimpleCNN": Model("simplecnn"), "ResNet-8": Model("resnet8", {"stem_stride": 2})}
 CHOSEN = {  # from analysis/records/fedmr-tuning; IID uses those of P10C3, ResNet-8 always those of P5C2

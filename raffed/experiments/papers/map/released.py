@@ -20,10 +20,10 @@ from typing import Any
 from raffed.config.run import Model, RunConfig
 
 WARM_UP = 5
-SMALL_BATCH = 32  # on Fashion-MNIST
+SMALL_BATCH = 32  # batch size on Fashion-MNIST
 NETS = {"mlpnet": Model("mlpnet_authors"), "lenet": Model("lenet_authors")}  # other networks are the paper's
 BY_SAMPLES = ("fedrs", "fedphp", "map")
-UNCLIPPED = ("pfedme", "perfedavg")  # the local solvers have no clipping there
+UNCLIPPED = ("pfedme", "perfedavg")  # local solvers, which that code does not clip
 SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
     "fedprox": ({"mu": 1e-4}, {"mu": 1e-3}, {"mu": 1e-2}),
     "fedmmd": ({"lam": 1e-3}, {"lam": 1e-2}, {"lam": 1e-1}),
