@@ -56,10 +56,11 @@ Surveyed rounds, in which every client is scored after aggregation:
     client  model     split       metric               value; n
     ------  --------  ----------  -------------------  -----------------------------------------------------
     i, -    global    local_test  accuracy_between     the server's model; -: unweighted mean over all clients
+    i, -    global    local_test  accuracy_oracle      replaces the row above if clients keep layers: the
+                                                       server's model, completed by the mean of the
+                                                       participants' layers. Nobody in a real federation
+                                                       could form this model
     i, -    personal  local_test  accuracy_between     the server's model with what the client keeps
-    i, -    global    local_test  accuracy_oracle      where clients keep layers: the server's, completed
-                                                       by the mean of the participants' layers. Nobody in a
-                                                       real federation could form this model
     -       personal  local_test  never_selected       clients that have taken part in no round so far;
                                                        n: all clients
 
