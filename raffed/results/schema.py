@@ -70,10 +70,10 @@ After the last round, with measures = spectrum (core/measures/feature_spectrum.p
     ------  --------  ----------  -------------------  -----------------------------------------------------
     -       global    test        eigenvalue_variance  mean over full batches of 128 of the test set;
                                                        n: batches
-    -       global    test        eigenvalue_          as above, with batches of one class, mean over classes
-                                  variance_class
-    -       global    test        eigenvalue_          as above, with features that are not standardised
-                                  variance_raw
+    -       global    test        eigenvalue_variance_class
+                                                       as above, with batches of one class, mean over classes
+    -       global    test        eigenvalue_variance_raw
+                                                       as above, with features that are not standardised
     i, -    local     train       eigenvalue_variance  each participant's trained model on its training data;
                                                        n: batches; NaN without a full one. -: mean; n: clients
 
