@@ -1,19 +1,18 @@
-"""What a server that keeps to the protocol can learn of a client's data from one real upload
-(docs/papers/mpfedcon.md §5).
+"""What an honest but curious server can learn about a client's data from one real upload.
 
-`upload` makes a client take one real step and keeps what the server saw of it; `labels` and `leakage` work on
-that alone; `quality` compares with the truth; `settings` names the attacks; `protocol` carries them out on
-several images.
+See docs/papers/mpfedcon.md §5. `upload` makes a client take one real step and keeps what the server saw of
+it. `labels` and `leakage` use only that. `quality` compares with the truth, `settings` names the attacks, and
+`protocol` executes them on several images.
 
-What to expect, so that no result is taken for more than it is:
+What the results do and do not show:
 
-- Withholding the *gradient* of the head protects nothing against who knows the head's *weights*: the control
-  `known_head` reconstructs the images that DLG does. In round 0 the server knows every head, since it dealt
-  them out.
+- Withholding the *gradient* of the head does not protect against an attacker who knows the head's *weights*:
+  the control `known_head` reconstructs the images that DLG does. In round 0 the server knows every head,
+  because it sent them.
 - MpFedcon's protection is that its heads become secret. It holds against an attacker who guesses the head at
-random.
-- MpFedcon sends class centres as well. Of a client with one image they are that image's representation under
-  its label: the label is told outright, and where the head has one layer the representation is the encoder's
-  own output (settings `centre`).
-- All of this is about one image and one step with a known rate and without momentum.
+  random.
+- MpFedcon also sends class centres. For a client with one image, they are that image's representation under
+  its label. So the label is revealed, and if the head has one layer, the representation is the encoder's own
+  output (settings `centre`).
+- All of this is about one image and one step, with a known rate and without momentum.
 """

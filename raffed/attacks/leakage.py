@@ -1,5 +1,6 @@
-"""Deep leakage from gradients (Zhu et al. 2019) and iDLG (Zhao et al. 2020): an image sought whose
-gradient is the one seen.
+"""Deep leakage from gradients (Zhu et al. 2019) and iDLG (Zhao et al. 2020).
+
+They search for an image whose gradient is the observed one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard an attacker tries. iterations: outer ones of L-BFGS, up to 20 inner steps each. A restart ends
-    well below `done`, and is given up once mean(x'²) exceeds `limit` or D is not a number.
+    """How hard an attacker tries.
+
+    `iterations` counts outer iterations of L-BFGS, with up to 20 inner steps each. A restart succeeds if it
+    ends well below `done`. It is given up once mean(x'²) exceeds `limit` or D is not a number.
     """
 
     iterations: int = 300
@@ -33,8 +36,13 @@ class Effort:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One restart's end: image [C, H, W], unclamped; label; distance D (∞ where it diverged); trace: what
-    `watch` said after every iteration.
+    """The end of one restart.
+
+    Attributes:
+        image: The reconstruction [C, H, W], not clamped.
+        label: The label it settled on.
+        distance: D; ∞ if the restart diverged.
+        trace: What `watch` returned after every iteration.
     """
 
     image: Tensor
@@ -47,15 +55,21 @@ class Attempt:
         return math.isinf(self.distance)
 
     def at(self, iteration: int) -> float:
-        """The trace after an iteration counted from 1; a restart that has ended stays where it ended."""
+        """Return the trace after an iteration, counted from 1. A restart that has ended keeps its
+        last value.
+        """
         return self.trace[min(iteration, len(self.trace)) - 1]
 
 
 def gradient_distance(net: nn.Module, weights: Params, g: Params, label: int | None = None) -> Distance:
-    """(x' [1, C, H, W], u [classes]) → D = Σ_l ‖∇_{w_l} CE(A(x'), softmax(u)) − g_l‖² over the names of g.
+    """Return D(x' [1, C, H, W], u [classes]) = Σ_l ‖∇_{w_l} CE(A(x'), softmax(u)) − g_l‖² over the names of
+    g.
 
-    weights: all that the attacker takes for the network's weights. label: a known one in place of softmax(u)
-    (iDLG).
+    Args:
+        net: The network A.
+        weights: Everything that the attacker takes for the network's weights.
+        g: The observed gradient.
+        label: A known label, used in place of softmax(u) (iDLG).
     """
     fixed = {name: t for name, t in weights.tensors.items() if name not in g.names}
 
@@ -71,8 +85,9 @@ def gradient_distance(net: nn.Module, weights: Params, g: Params, label: int | N
 
 
 def feature_distance(body: nn.Module, weights: Params, z: Tensor) -> Distance:
-    """(x', u) → ‖A_θ(x') − z‖² for a representation z [D] that was sent; u plays no part. weights: of the
-    body.
+    """Return D(x', u) = ‖A_θ(x') − z‖² for a representation z [D] that was sent. u is not used.
+
+    `weights` are those of the body.
     """
     inner = {name.removeprefix("body."): t for name, t in weights.tensors.items() if name.startswith("body.")}
 
@@ -89,11 +104,14 @@ def reconstruct(
     effort: Effort,
     watch: Callable[[Tensor], float],
 ) -> Attempt:
-    """The restart with the smallest final D: the attacker sees D, never `watch`, which is told every iterate
-    for the record.
+    """Return the restart with the smallest final D.
 
-        start: for every restart x' [C, H, W] and u [classes]. Once a restart has reached `done`, the others
-        are not tried.
+    Args:
+        distance: D, which is minimised.
+        start: x' [C, H, W] and u [classes] for every restart. Once one has reached `done`, the others are not
+            tried.
+        effort: How hard to try.
+        watch: Called with every iterate, for the record only. The attacker sees D and never this.
     """
     best: Attempt | None = None
     for x, u in start[: effort.restarts]:
@@ -109,8 +127,9 @@ def reconstruct(
 def dummies(
     shape: Sequence[int], classes: int, count: int, seed: int, image: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """`count` starts for an image: x' ~ N(0, 1) of its shape, u ~ N(0, 1)^classes; the same for every
-    attack.
+    """Return `count` starts for an image: x' ~ N(0, 1) of its shape and u ~ N(0, 1)^classes.
+
+    They are the same for every attack.
     """
     draws = [seeds.generator(seed, "attack", image, restart) for restart in range(count)]
     return [(torch.randn(tuple(shape), generator=g), torch.randn(classes, generator=g)) for g in draws]
@@ -119,7 +138,7 @@ def dummies(
 def _descend(
     distance: Distance, x: Tensor, u: Tensor, effort: Effort, watch: Callable[[Tensor], float]
 ) -> Attempt:
-    """L-BFGS as in mit-han-lab/dlg: no line search, history 100, no clamping."""
+    """Minimise by L-BFGS as in mit-han-lab/dlg: no line search, history of 100, no clamping."""
     x, u = x[None].clone().requires_grad_(), u.clone().requires_grad_()
     rule, trace, last = torch.optim.LBFGS([x, u], lr=effort.lr), [], math.inf
 

@@ -1,5 +1,6 @@
-"""Every attack on every image from the same weights and the same starts, and the figures by which attacks
-are compared.
+"""Execute every attack on every image, and compute the figures by which attacks are compared.
+
+All attacks use the same weights and the same starts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ RECOGNISABLE, DEFENDED = 0.03, 0.06
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """One attack on one image. `said`: rule or message → the label it gave; "attack" is the attack's own."""
+    """One attack on one image.
+
+    `said` maps a rule or message to the label it gave; "attack" is the label of the attack itself.
+    """
 
     attempt: Attempt
     image: Tensor
@@ -48,8 +52,9 @@ class AttackOutcome:
 
 
 def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
-    """The sigmoid LeNet with `layers` fully connected layers; its convolutions are the same for every
-    number of them.
+    """Return the sigmoid LeNet with `layers` fully connected layers.
+
+    Its convolutions are the same for every number of layers.
     """
     value = seeds.seed(seed, "weights")
     net = build("lenet_dlg", shape, classes, value, fc_layers=layers)
@@ -62,10 +67,9 @@ def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
 def attack(
     setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR
 ) -> AttackOutcome:
-    """A client takes its step on the image x [C, H, W] with label y; the attacker works on what was sent.
+    """Let a client take its step on the image x [C, H, W] with label y, and attack what was sent.
 
-    `number` names the image in the random streams. Everything from `Observed` on sees the truth through
-    `watch` alone.
+    `number` names the image in the random streams. From `Observed` on, only `watch` sees the truth.
     """
     client = Network(victim(x.shape, classes, seed, setting.cl))
     seen = observed(build_method(setting.method, setting.args), client, x, y, lr=lr, seed=seed)
@@ -93,8 +97,9 @@ def sought(
     seed: int,
     label: int | None,
 ) -> Distance:
-    """What the attacker minimises; dealt: all weights before round 0, used by no setting but those that
-    say "dealt".
+    """Return the distance that the attacker minimises.
+
+    `dealt` holds all weights before round 0. Only settings with the head "dealt" use it.
     """
     own = build("lenet_dlg", shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
     if setting.centre:
@@ -106,10 +111,16 @@ def sought(
 
 
 def summary(outcomes: Sequence[AttackOutcome], marks: Sequence[int] = MARKS) -> dict[str, float]:
-    """metric → number over the images of one setting. mse@T: median MSE after T iterations (∞ of a
-    reconstruction that is no number); psnr in dB and ssim: medians at the end; recognised: share with final
-    MSE < 0.03; diverged: share without a restart that did not; label WHO: share of right labels; defended: 1
-    if the median final MSE exceeds 0.06.
+    """Return metric → number over the images of one setting.
+
+    metric      meaning
+    ----------  ---------------------------------------------------------------------------------------------
+    mse@T       median MSE after T iterations (∞ for a reconstruction that is not a number)
+    psnr, ssim  medians at the end; psnr in dB
+    recognised  share of images with a final MSE below 0.03
+    diverged    share of images of which every restart diverged
+    label WHO   share of right labels
+    defended    1 if the median final MSE exceeds 0.06, else 0
     """
     ends = [_number(one.attempt.trace[-1]) for one in outcomes]
     found = {
@@ -136,8 +147,9 @@ def _number(value: float, otherwise: float = math.inf) -> float:
 
 
 def chosen_images(y: Tensor, count: int, seed: int) -> list[int]:
-    """`count` places of y [n], drawn from the seed; the first of a larger count are those of a smaller
-    one.
+    """Draw `count` places of y [n] from the seed.
+
+    A larger count begins with the places of a smaller one.
     """
     order = torch.randperm(len(y), generator=seeds.generator(seed, "attack", 0, 0, 1))
     return [int(i) for i in order[:count]]

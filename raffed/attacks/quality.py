@@ -1,5 +1,5 @@
-"""How close a reconstruction is to the image: MSE, PSNR, SSIM, for pictures [C, H, W] with values in [0,
-1].
+"""How close a reconstruction is to the image: MSE, PSNR and SSIM, for pictures [C, H, W] with values in
+[0, 1].
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ K1, K2 = 0.01, 0.03
 
 
 def mse(x: Tensor, truth: Tensor) -> float:
-    """Mean over all numbers of (x − truth)². Below 0.03 recognisable; the images' variance is about 0.06,
-    noise about 1.3.
+    """Return the mean of (x − truth)² over all numbers.
+
+    Below 0.03 an image is recognisable. The variance of the images is about 0.06, and noise gives about 1.3.
     """
     return float((x - truth).square().mean())
 
 
 def psnr(x: Tensor, truth: Tensor) -> float:
-    """10 log10(1 / MSE) in dB, for a range of 1; ∞ for equal pictures."""
+    """Return 10 log10(1 / MSE) in dB, for a range of 1; ∞ for equal pictures."""
     error = mse(x, truth)
     return math.inf if error == 0 else -10 * math.log10(error)
 
 
 def ssim(x: Tensor, truth: Tensor) -> float:
-    """Structural similarity (Wang et al. 2004): Gaussian window of 11 and σ = 1.5, valid positions, mean over
-    all and channels.
+    """Return the structural similarity (Wang et al. 2004), 1 for equal pictures.
 
-        1 for equal pictures. Sides below 11 are an error of the convolution. x is taken as it is, not
-        clamped.
+    It uses a Gaussian window of 11 with σ = 1.5 at valid positions, and the mean over all positions and
+    channels. Sides below 11 are an error of the convolution. x is not clamped.
     """
     a, b = x[:, None].double(), truth[:, None].double()
     mean_a, mean_b = _blurred(a), _blurred(b)

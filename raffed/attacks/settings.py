@@ -1,4 +1,6 @@
-"""The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and the attacker's head."""
+"""The attacks of MpFedcon's Fig. 10 and Table 4, as data: who made the upload, and what the
+attacker knows.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,25 @@ from typing import Any, Literal
 from raffed.errors import UsageError, check_choice, check_range
 
 HEADS = ("sent", "dealt", "random")
-PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list those of its figure
+PAIRS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))  # cl/at; the paper does not list the pairs of its figure
 SIZES = (1e-4, 1e-2)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One attack. method, args: what the client runs. cl, at: fully connected layers of its network, and
-    those assumed.
+    """One attack.
 
-        head: "sent", the head's weights travel; "dealt", they are those that the server gave out before round
-        0, known to it (a control, and a real attack as long as they have not been trained); "random", the
-        attacker's own draw. infer: the label comes from the sign rule and is not optimised (iDLG). centre:
-        the representation that MpFedcon sends of the class is matched, in place of the gradient.
+    Attributes:
+        name: Its name.
+        method, args: What the client runs.
+        cl: Number of fully connected layers of the client's network.
+        at: Number of fully connected layers that the attacker assumes.
+        head: How the attacker knows the head. With "sent", the head's weights travel. With "dealt", they are
+            those that the server sent before round 0 (a control, and a real attack until they have been
+            trained). With "random", the attacker draws them.
+        infer: Whether the label comes from the sign rule (iDLG) and is not optimised.
+        centre: Whether the representation that MpFedcon sends of the class is matched, instead of the
+            gradient.
     """
 
     name: str
@@ -47,7 +55,7 @@ class Setting:
             )
 
 
-ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as the paper's attack has it
+ONE_STEP = {"head_epochs": 0.0}  # one gradient at the current weights, as in the paper's attack
 FIGURE_10 = (
     Setting("DLG"),
     Setting("iDLG", infer=True),
@@ -59,7 +67,7 @@ FIGURE_10 = (
 
 
 def noise_name(kind: str, size: float, meaning: str) -> str:
-    """Gaussian 1e-4 (variance)."""
+    """Return the name of a noise, such as "Gaussian 1e-4 (variance)"."""
     return f"{kind.capitalize()} {size:.0e} ({meaning})".replace("e-0", "e-")
 
 

@@ -1,5 +1,5 @@
-"""One real step of a client, and what the server sees of it: the broadcast, the upload, and the rate,
-which it has set.
+"""One real step of a client, and what the server sees of it: the broadcast, the upload and the
+learning rate.
 """
 
 from __future__ import annotations
@@ -24,25 +24,29 @@ LR = 0.1
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a server has of one client's round: Wires in both directions, and the learning rate."""
+    """Everything that a server has of one client's round: wires in both directions, and the learning rate."""
 
     broadcast: Broadcast
     upload: Upload
     lr: float
 
     def gradient(self) -> Params:
-        """g = (w^t − w) / η of one plain SGD step, of the uploaded names only; exact up to 2^-24 |w| / η."""
+        """Return g = (w^t − w) / η of one plain SGD step, for the uploaded names; exact up to 2^-24
+        |w| / η.
+        """
         w = self.upload.w
         return Params({name: (self.broadcast.w[name] - w[name]) / self.lr for name in w.names})
 
 
 def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR, seed: int = 0) -> Observed:
-    """A first round of a client with one image x [C, H, W] in [0, 1] of label y, in which every pass is as
-    long as it is.
+    """Execute a client's first round with one image x [C, H, W] in [0, 1] of label y, and return what is
+    seen.
 
-        SGD without momentum and weight decay; a pass of one epoch is one step. Raises UsageError for a method
-        whose shared part takes more or less than one step, because the difference would not be a gradient
-        then.
+    SGD has no momentum and no weight decay, and a pass of one epoch is one step.
+
+    Raises:
+        UsageError: The method's shared part takes more or less than one step, so that the difference of the
+            weights would not be a gradient.
     """
     shared = [one for one in method.passes if one.part in ("all", "body", "base")]
     if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:

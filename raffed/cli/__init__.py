@@ -1,5 +1,6 @@
-"""The command line: parse, build a RunConfig, call, show. Nothing heavy is imported before a command
-needs it.
+"""The command line: parse, build a RunConfig, call raffed, and show the result.
+
+Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ from raffed.results.visible import visible
 from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_backend.endings import unfinished
 
-WORK = ("run", "resume", "compare", "tune", "reproduce", "verify")  # what is shown is not all that they do
+WORK = (
+    "run",
+    "resume",
+    "compare",
+    "tune",
+    "reproduce",
+    "verify",
+)  # commands that do more than show something
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 the run failed, 2 the request cannot be carried out, 129, 130 and
-    143 stopped.
+    """Run one command and exit.
 
-        What raffed raises on purpose becomes one line on stderr; anything else keeps its traceback.
+    Exit codes: 0 done, 1 the run failed, 2 the request is refused, 129, 130 and 143 stopped by a signal.
+    Errors that raffed raises on purpose become one line on stderr. Any other error keeps its traceback.
     """
     print_everywhere()
     streams = Streams()
@@ -34,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         code = _seen(streams, words, code)
-        if unfinished():  # a thread waits for a Ray that does not answer, and would keep the process
+        if unfinished():  # a thread that waits for an unresponsive Ray would keep the process alive
             leave(code)
         if code != ended.code:
             raise SystemExit(code) from None
@@ -42,18 +50,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _carried_out(words: list[str], signals: StopSignals) -> None:
-    """Always raises SystemExit, or an error that is a mistake in raffed."""
+    """Run one command. Always raises SystemExit, or an error that is a mistake in raffed."""
     try:
         from raffed.cli.app import app
 
         app(args=words, prog_name="raffed")
-    except KeyboardInterrupt:  # while the command line itself is loaded
+    except KeyboardInterrupt:  # pressed while the command line itself is loading
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
         if isinstance(
             getattr(ended.__context__, "__cause__", None), KeyboardInterrupt
-        ):  # typer's, in the place of Ctrl-C
+        ):  # typer raises this for Ctrl-C
             print("raffed: stopped", file=sys.stderr)
         if ended.code and signals.cut:
             sys.exit(signals.code)
@@ -65,12 +73,13 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         if (why := no_memory(error)) is None:
             raise
         print(f"raffed: {why}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ImportError) else 1)  # nothing begins before all is loaded
+        sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
 
 
 def _seen(streams: Streams, words: list[str], code: int) -> int:
-    """The exit code, where what was to be shown could not be: for a command that only shows something,
-    that is a failure.
+    """Return the exit code, which may change if standard output failed.
+
+    For a command whose only purpose is to show something, that is a failure.
     """
     try:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The commands, and what `raffed --help` says."""
+"""The commands, and the text of `raffed --help`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _top(
     ] = False,
 ) -> None:
     if log_json:
-        os.environ[VARIABLE] = "json"  # actors started from here inherit it
+        os.environ[VARIABLE] = "json"  # actors that this process starts inherit it
     configure()
 
 

@@ -1,4 +1,4 @@
-"""What a person, a log or a program sees of a sweep while it goes on."""
+"""What a person, a log or a program sees of a sweep while it runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from raffed.experiments.tuning.request import Request
     from raffed.experiments.tuning.trials import Trial
 
-SHOWN = 24  # trials in the table of a terminal
-WORDS = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the order of the table
+SHOWN = 24  # most trials in the table on a terminal
+WORDS = {
+    "running": "cyan",
+    "failed": "red",
+    "done": "green",
+    "pruned": "yellow",
+}  # state → colour, in the order of the table
 
 
 class Board:
-    """A line a finished trial: for a file, a pipe or a batch system's log."""
+    """Shows one line for each finished trial: for a file, a pipe or a batch system's log."""
 
     def __init__(self) -> None:
         self._trials: dict[tuple[str, str], Trial] = {}
@@ -41,7 +46,7 @@ class Board:
         self.close()
 
     def start(self, request: Request, out: Path) -> None:
-        """The sweep begins."""
+        """Show that the sweep begins."""
         data = request.base.data
         what = (
             f"{', '.join(request.methods)} on {data.dataset}, {data.split}, "
@@ -51,7 +56,7 @@ class Board:
         print(visible(told), flush=True)
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
-        """A trial began, reported a round, or ended."""
+        """Show that a trial began, reported a round, or ended."""
         self._trials[method, trial.name] = trial
         if trial.state != "running":
             ended = sum(one.state != "running" for one in self._trials.values())
@@ -67,23 +72,23 @@ class Board:
             )
 
     def stopped(self, again: str) -> None:
-        """The sweep was interrupted; the command `again` continues it."""
+        """Show that the sweep was interrupted, and the command `again` that continues it."""
         self.close()
         print(f"raffed: stopped; continue with: {visible(again)}", file=sys.stderr)
 
     def finished(self, sweep: Mapping[str, object], out: Path) -> None:
-        """The sweep came to its end, complete or not."""
+        """Show that the sweep came to its end, complete or not."""
         from raffed.cli.checking import write_tuning
 
         self.close()
         write_tuning(out, sweep, shown=True)
 
     def close(self) -> None:
-        """Take down what is on the screen; may be called again."""
+        """Remove what is on the screen. May be called again."""
 
 
 class JsonBoard(Board):
-    """One JSON object a line, nothing else on stdout."""
+    """Prints one JSON object per line, and nothing else on stdout."""
 
     def start(self, request: Request, out: Path) -> None:
         self._emit("tune", request=request.as_dict(), folder=named(out))
@@ -105,7 +110,7 @@ class JsonBoard(Board):
 
 
 class LiveBoard(Board):
-    """A table that is kept up to date, on a terminal."""
+    """Keeps a table up to date, on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +157,7 @@ class LiveBoard(Board):
 
 
 def make_board(as_json: bool) -> Board:
-    """The board for these flags and this stdout."""
+    """Return the board for these flags and this stdout."""
     if as_json:
         return JsonBoard()
     return LiveBoard() if sys.stdout.isatty() else Board()

@@ -1,8 +1,8 @@
-"""What is printed where a stream's encoding lacks a character: a log file under Windows, a Linux without
-UTF-8.
+r"""What is printed if a stream's encoding lacks a character, such as in a log file on Windows or on a Linux
+without UTF-8.
 
-raffed's own symbols become the nearest words of ASCII, so that tables and messages stay readable; any other
-character becomes its escape, such as \\u4e2d.
+raffed's own symbols become similar ASCII words, so that tables and messages stay readable. Any other
+character becomes its escape, such as \u4e2d.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import codecs
 import io
 import sys
 
-NAME = "raffed-ascii"  # of the way to treat what cannot be encoded
+NAME = "raffed-ascii"  # name of the error handler for characters that cannot be encoded
 WORDS = {
     "→": "->",
     "←": "<-",
@@ -92,7 +92,7 @@ WORDS = {
 
 
 def print_everywhere() -> None:
-    """From now on no print to stdout or stderr fails for want of a character."""
+    """Make sure that no print to stdout or stderr fails because the encoding lacks a character."""
     codecs.register_error(NAME, _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
@@ -100,13 +100,13 @@ def print_everywhere() -> None:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What stands in the place of the first character that the encoding lacks."""
+    """Return the replacement for the first character that the encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
     if (
         "\udc80" <= character <= "\udcff"
-    ):  # a byte of a file's name that was no text: printed as it is, like Python does
+    ):  # a byte of a file's name that is not text; printed as it is, as Python does
         return bytes([ord(character) - 0xDC00]), error.start + 1
     one = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
     return WORDS.get(character) or codecs.backslashreplace_errors(one)[0], error.start + 1

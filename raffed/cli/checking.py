@@ -1,4 +1,4 @@
-"""`raffed verify`, `raffed report`, `raffed doctor`."""
+"""The commands `raffed verify`, `raffed report` and `raffed doctor`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def verify(
 
 @contextlib.contextmanager
 def _counting(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A line that counts the rounds executed again, on a terminal."""
+    """Show a line that counts the rounds executed again, on a terminal."""
     if as_json or not sys.stdout.isatty():
         yield None
         return
@@ -69,7 +69,7 @@ def _counting(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _show_certificate(certificate: Certificate) -> None:
-    """One line a file, one line for all equal rounds of a kind, and every difference."""
+    """Show one line per file, one line for all equal rounds of a kind, and every difference."""
     from raffed.cli.tables import mark, show
 
     told = (
@@ -119,7 +119,7 @@ def _grouped(again: Sequence[VerificationCheck]) -> Iterator[tuple[str, str, str
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """[1, 2, 3, 11] → "1-3, 11"."""
+    """Write [1, 2, 3, 11] as "1-3, 11"."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][-1] == number - 1:
@@ -151,8 +151,10 @@ def report(
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
-    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out` and show its
-    summary; whether every sweep could be read.
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out`, and show its
+    summary.
+
+    Returns whether every sweep could be read.
     """
     from raffed.analysis.metrics.summary import cells, summary
     from raffed.analysis.report import find_items, unhashed, write_loaded
@@ -161,7 +163,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
     lost = damaged_sweeps(sweeps)
-    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says it all
+    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says everything
     for name, reason in {**unreadable, **lost}.items():
         print(visible(f"raffed: left out {named(name)}: {named(str(reason))}"), file=sys.stderr)
     if loaded.unhashed:
@@ -180,9 +182,10 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
-    """The table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and on the screen.
+    """Write the table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and show it.
 
-    The table of an item that is a study alone is that of its claims."""
+    If the item is only a study, its table is that of its claims.
+    """
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproduction.claims import claim_sheet
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
@@ -218,7 +221,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
-    """Leave what a sweep chose as tuning.md and tuning.tex beside it, and print it if it is to be `shown`."""
+    """Write what a sweep chose as tuning.md and tuning.tex beside it, and print it if `shown`."""
     from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
     from raffed.analysis.table import as_latex, as_markdown
     from raffed.cli.tables import show

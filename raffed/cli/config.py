@@ -1,4 +1,4 @@
-"""From what was typed to a RunConfig: a TOML file as the base, flags over it, values read as TOML."""
+"""Make a RunConfig from what was typed: a TOML file as the base, flags over it, and values read as TOML."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from raffed.methods import METHODS
 from raffed.models import MODELS
 
 Tables = dict[str, Any]
-ACTORS = ("actors", "clients_per_actor")  # two ways to say how many actors there are
+ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
-    """The run that a file and flags ask for."""
+    """Return the run that a file and flags ask for."""
     tables = merged(read_local(file) if file else {}, flags)
     canonical(tables)
     check_used(tables, flags)
@@ -33,8 +33,10 @@ def read_config(file: Path | None, flags: Flags) -> RunConfig:
 
 
 def read_local(file: Path) -> Tables:
-    """The tables of a TOML file, which may name no Ray cluster but this machine's own: joining one runs
-    what it sends.
+    """Return the tables of a TOML file.
+
+    The file may name no Ray cluster other than this machine's own, because joining a cluster runs what it
+    sends.
     """
     tables = read_toml(file)
     if _table(tables.get("runtime")).get("address", "auto") != "auto":
@@ -45,10 +47,10 @@ def read_local(file: Path) -> Tables:
 
 
 def merged(tables: Tables, flags: Flags) -> Tables:
-    """`tables` with the flags put over them; arguments are merged name by name.
+    """Return `tables` with the flags put over them. Arguments are merged name by name.
 
-    Arguments in a file belong to the method or model named there: a flag with another name drops them. So
-    does a flag that says how many actors there are what a file says of it in the other way.
+    Arguments in a file belong to the method or model named there, and a flag with another name drops them. A
+    flag for the number of actors drops the file's other setting for that number.
     """
     tables = copy.deepcopy(tables)
     if _renamed(flags.get("method"), tables):
@@ -70,7 +72,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
 
 
 def placed(runtime: Runtime, flags: Flags) -> Runtime:
-    """`runtime` with the flags put over it."""
+    """Return `runtime` with the flags put over it."""
     typed = {field.partition(".")[2]: value for field, value in flags.items() if field.startswith("runtime.")}
     made = replace(runtime, **{**dict.fromkeys(_overruled(flags), 0), **typed})
     check_used({"runtime": {**typed, "execution": made.execution}}, flags)
@@ -78,14 +80,16 @@ def placed(runtime: Runtime, flags: Flags) -> Runtime:
 
 
 def _overruled(flags: Flags) -> list[str]:
-    """The fields of ACTORS that are not typed, where another one is."""
+    """Return the fields of ACTORS that were not typed, if another one was."""
     typed = [name for name in ACTORS if flags.get(f"runtime.{name}")]
     return [name for name in ACTORS if typed and f"runtime.{name}" not in flags]
 
 
 def check_used(tables: Tables, flags: Flags) -> None:
-    """That nothing is asked for which something else leaves without effect. `--execution serial` may be put
-    over a file's actors, and an address stands in every command of a job.
+    """Refuse settings that another setting makes ineffective.
+
+    Two are allowed: `--execution serial` together with the actors in a file, and an address, which every
+    command of a job contains.
     """
     runtime, privacy = _table(tables.get("runtime")), _table(tables.get("privacy"))
     for name in ACTORS:
@@ -105,13 +109,13 @@ def check_used(tables: Tables, flags: Flags) -> None:
 
 
 def read_plan(path: Path) -> Tables:
-    """The table [faults] of a file, or its tables as they stand."""
+    """Return the table [faults] of a file, or all its tables if it has no such table."""
     found = read_toml(path)
     return _table(found["faults"]) if "faults" in found else found
 
 
 def _renamed(flag: Any, table: Tables, key: str = "method") -> bool:
-    """Whether a flag names another method or model than the table, in whatever case."""
+    """Return whether a flag names another method or model than the table, ignoring case."""
     return flag is not None and key in table and str(flag).lower() != str(table[key]).lower()
 
 
@@ -120,8 +124,9 @@ def _table(value: Any) -> Tables:
 
 
 def canonical(tables: Tables) -> None:
-    """Check the names, which needs no torch, and give each its one spelling: the same run, the same
-    identity.
+    """Check the names, without importing torch, and give each its canonical spelling.
+
+    So one run has one identity.
     """
     if isinstance(tables.get("method"), str):
         tables["method"] = method_name(tables["method"])
@@ -135,12 +140,12 @@ def canonical(tables: Tables) -> None:
 
 
 def method_name(text: str) -> str:
-    """The key of METHODS, in any case."""
+    """Return the key of METHODS for a name in any case."""
     return check_choice("method", text.strip().lower(), METHODS)
 
 
 def assignments(texts: Iterable[str]) -> Tables:
-    """["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
+    """Parse assignments: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
     found: Tables = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -153,7 +158,7 @@ def assignments(texts: Iterable[str]) -> Tables:
 
 
 def read_value(text: str) -> Any:
-    """A TOML value, or Python's True, False, .5 and 5.; any other text is a word."""
+    """Return a TOML value, or Python's True, False, .5 and 5.; any other text stays a text."""
     text = text.strip()
     if text in ("True", "False"):
         return text == "True"
@@ -168,8 +173,9 @@ def read_value(text: str) -> Any:
 
 
 def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
-    """Method → its part of the arguments: `fedmr.mu1` is for one method, `alpha` for every method that
-    takes it.
+    """Return method → its part of the arguments.
+
+    `fedmr.mu1` is for one method, and `alpha` for every method that takes it.
     """
     accepted = {name: set(inspect.signature(METHODS[name].load()).parameters) for name in methods}
     parts: dict[str, Tables] = {name: {} for name in accepted}

@@ -1,8 +1,8 @@
-"""A command ends within ten seconds of a signal, whatever its main thread does.
+"""End a command within ten seconds of a signal, whatever its main thread is doing.
 
-Python's handlers run in the main thread between two of its instructions. In a call that does not come back,
-such as one to a Ray whose processes the same signal has ended, they never do. A thread of its own hears of
-signals as well.
+Python runs signal handlers in the main thread, between two instructions. In a call that does not return, such
+as one to a Ray whose processes the same signal has ended, they never run. So a separate thread also receives
+the signals.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from raffed.cli.signals import HEARD, NOTHING, StopSignals, innermost
 from raffed.results.storage import sending
 from raffed.runtime.ray_backend import endings
 
-GRACE = 4.0  # seconds for the round at hand and a checkpoint; then the round is dropped
-LIMIT = 8.0  # seconds from the signal until the process ends in the middle of whatever it does
-EARLY = 3.0  # the same where no round is done yet
-LOST_GRACE, LOST_LIMIT = 2.5, 6.0  # the same where Ray has died: a round cannot end then
-SENDING = 60.0  # seconds more for what is left to be sent to a URL
+GRACE = 4.0  # seconds for the current round and a checkpoint; then the round is dropped
+LIMIT = 8.0  # seconds from the signal until the process ends, whatever it is doing
+EARLY = 3.0  # the same if no round is done yet
+LOST_GRACE, LOST_LIMIT = 2.5, 6.0  # the same if Ray has died, because then a round cannot end
+SENDING = 60.0  # additional seconds for transfers to a URL
 LAST_WORDS = 1.0
 POLL = 0.1
-IDLE = 0.5  # seconds between two looks at Ray
+IDLE = 0.5  # seconds between two checks of Ray
 
 
 class Deadlines:
-    """Keeps them while the block runs, in the main thread's place where that is busy."""
+    """Enforces the deadlines while the block runs, if the main thread is too busy to do so."""
 
     def __enter__(self) -> Deadlines:
         self._heard, self._tell = os.pipe()
@@ -56,7 +56,9 @@ class Deadlines:
         self._thread.join(2 * IDLE)
 
     def _swallowed(self, about: sys.UnraisableHookArgs) -> None:
-        """Python drops what is raised in a destructor and shows it; of a signal there is nothing to show."""
+        """Hide the message about an exception in a destructor if a signal caused it. Python drops such
+        exceptions.
+        """
         if about.exc_type is not KeyboardInterrupt:
             self._hook(about)
 
@@ -70,8 +72,9 @@ class Deadlines:
                     self._count_down(0, heard)
 
     def _count_down(self, number: int, heard: FileIO) -> None:
-        """The main thread has until the limit to end; a signal that comes meanwhile reaches it as well.
-        number: of the signal, 0 where Ray was lost: the work notices that by itself if it can.
+        """Wait until the limit for the main thread to end. A signal that comes meanwhile reaches it too.
+
+        `number` is that of the signal, or 0 if Ray was lost, which the work notices by itself if it can.
         """
         began, reminded, signals = time.monotonic(), False, innermost()
         begun = signals is not None and (signals.begun or not number)
@@ -83,15 +86,16 @@ class Deadlines:
             if waited > grace and begun and not reminded and signals is not None and not signals.cut:
                 reminded = True
                 os.kill(os.getpid(), number) if number else signals.fall()
-            if _signals(heard):  # once more: at once
+            if _signals(heard):  # a second signal ends the process at once
                 limit = min(limit, waited + EARLY)
             if waited > limit and self._stuck(signals, begun, waited):
                 leave(128 + number if number else 1, signals)
 
     @staticmethod
     def _stuck(signals: StopSignals | None, begun: bool, waited: float) -> bool:
-        """Whether nothing is lost if the process ends here. A checkpoint that is being written is waited for,
-        and what is being sent to a URL; but Ray may never answer.
+        """Return whether nothing is lost if the process ends here.
+
+        It waits for a checkpoint that is being written, and for transfers to a URL. But Ray may never answer.
         """
         if sending() and waited < LIMIT + SENDING:
             return False
@@ -99,12 +103,12 @@ class Deadlines:
 
 
 def _signals(heard: FileIO) -> list[int]:
-    """Those that came since it was last asked."""
+    """Return the signals that came since the last call."""
     return [number for number in heard.read(64) or b"" if number in HEARD]
 
 
 def leave(code: int, signals: StopSignals | None = None) -> None:
-    """End this process now, with the last words of what goes on."""
+    """End this process now, after the last messages about its work."""
 
     def last_words() -> None:
         if signals is not None and signals.part is not None:

@@ -1,5 +1,6 @@
-"""`raffed methods`, `datasets`, `models`, `splits`: what there is. No torch, no pandas, unless data must
-be loaded.
+"""`raffed methods`, `datasets`, `models` and `splits`: lists of what there is.
+
+Neither torch nor pandas is imported, unless data must be loaded.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def _list_splits() -> None:
 
 
 def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
-    """A line a client (the first ones), then sizes and hash."""
+    """Show one line per client (the first ones only), then sizes and hash."""
     from raffed.cli.tables import show, show_pairs
 
     counts = partition.class_counts(labels)
@@ -186,7 +187,7 @@ def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
 
 
 def _stages(partition: Partition) -> list[tuple[str, str]]:
-    """How a client's data change, if they do."""
+    """Describe how a client's data change over the stages, if they do."""
     stages = partition.stages
     if stages is None:
         return []
@@ -218,7 +219,7 @@ def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A file that cannot be written is the request's fault, and has a name."""
+    """Turn a failure to write a file into a one-line error that names it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

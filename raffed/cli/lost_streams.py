@@ -1,8 +1,7 @@
-"""Standard output and error that are closed, broken or on a full disk: what is shown gets lost, the work goes
-on.
+"""Standard output and error that are closed, broken or on a full disk: output is lost, but the work goes on.
 
-The results of a run are its files. A reader that has seen enough (`| head -1`) or a full disk under a log
-ends no run.
+The results of a run are its files. Neither a reader that has seen enough (`| head -1`) nor a full disk under
+a log ends a run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WANTED = "what standard output was to show is lost"
 
 
 class Forgiving(io.FileIO):
-    """A file whose writing may fail: the first error is kept in `lost`, and all that follows goes nowhere."""
+    """A file whose writing may fail. The first error is kept in `lost`, and all later output is dropped."""
 
     lost: OSError | None = None
 
@@ -38,8 +37,9 @@ class Forgiving(io.FileIO):
 
 
 class Streams:
-    """The standard streams of this process, made to forgive. Streams that something else has put in their
-    place stay.
+    """The standard streams of this process, replaced by forgiving ones.
+
+    Streams that something else has replaced already are left alone.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Streams:
         self.error = _forgiving("stderr", 2, 2 in reopened)
 
     def wrong(self) -> str | None:
-        """What became of standard output if something has to be said about it: nothing where its reader
-        went away.
+        """Return what went wrong with standard output, if it must be reported. A reader that went away need
+        not be.
         """
         lost = None if self.output is None else self.output.lost
         if lost is None or lost.errno in (errno.EPIPE, errno.ESHUTDOWN):
@@ -58,8 +58,9 @@ class Streams:
 
 
 def _reopen() -> set[int]:
-    """Put the null device in the place of standard streams that are closed: else the next file that is opened
-    takes their number, and is written in by whatever prints.
+    """Open the null device in place of standard streams that are closed.
+
+    Otherwise the next file to be opened would get their number, and every print would write into it.
     """
     closed = set()
     for number in STANDARD:
@@ -67,7 +68,7 @@ def _reopen() -> set[int]:
             os.fstat(number)
         except OSError:
             closed.add(number)
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
@@ -76,7 +77,7 @@ def _reopen() -> set[int]:
 
 
 def _forgiving(name: str, number: int, reopened: bool) -> Forgiving | None:
-    """Replace a standard stream by one that forgives; None where it is not the process's own."""
+    """Replace a standard stream by a forgiving one; None if the stream is not the process's own."""
     stream = getattr(sys, name)
     if stream is None and reopened:
         encoding, errors, lines = "utf-8", "backslashreplace", True

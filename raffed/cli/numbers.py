@@ -1,4 +1,4 @@
-"""How numbers are written for people: shares, counts, durations."""
+"""Write numbers for people: shares, counts and durations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 
 
 def percent(share: float) -> str:
-    """0.9123 → "91.2 %"; a dash for NaN."""
+    """Write 0.9123 as "91.2 %", and NaN as a dash."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 round", "2 rounds"."""
+    """Write "1 round" or "2 rounds"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def duration(seconds: float) -> str:
-    """3725 → "1:02:05"."""
+    """Write 3725 seconds as "1:02:05"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

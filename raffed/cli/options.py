@@ -1,4 +1,6 @@
-"""The options of `run` and `compare`: one line a field of RunConfig, from which typer's signature is made."""
+"""The options of `run` and `compare`, one for each field of RunConfig. typer's signature is made
+from them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from raffed.errors import Preset
 from raffed.methods import METHODS
 from raffed.models import MODELS
 
-Flags = dict[str, Any]  # dotted field of RunConfig → value as typed; only what was typed
+Flags = dict[str, Any]  # dotted field of RunConfig → value as typed, for options that were typed
 
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
@@ -29,7 +31,7 @@ EXECUTION_HELP = (
 
 
 class Flag(NamedTuple):
-    """An option: the field of RunConfig it sets, its spelling, type, panel and help."""
+    """An option: the field of RunConfig that it sets, its spelling, type, panel and help."""
 
     field: str
     flag: str
@@ -195,8 +197,9 @@ def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]]
 
 
 def typed_flags(given: Mapping[str, Any], wanted: Iterable[Flag] = FLAGS) -> Flags:
-    """Field → value as a command received it under its parameters' names; `--preset NAME` is an argument
-    of the method.
+    """Return field → value, from a command's parameters.
+
+    `--preset NAME` is an argument of the method.
     """
     typed = {flag.field: given.get(_parameter(flag)) for flag in wanted}
     if given.get("preset") is not None:
@@ -221,10 +224,10 @@ def _annotation(flag: Flag) -> Any:
 
 
 def _default(field: str) -> str:
-    """The default as help shows it; nothing for None, False and empty tables."""
+    """Return the default as help shows it; empty for None, False and empty tables."""
     value: Any = RunConfig()
     for part in field.split("."):
-        value = getattr(value, part, None)  # PRESET is no field
+        value = getattr(value, part, None)  # PRESET is not a field
     if value is None or value is False or value == {} or is_dataclass(value):
         return ""
     return f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"

@@ -1,4 +1,4 @@
-"""How fast a run goes on, and how long it has waited."""
+"""How fast a run progresses, and how long it has waited."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from raffed.cli.numbers import duration
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
 
-RECENT = 10  # rounds that speed and time left are reckoned from
+RECENT = 10  # number of last rounds from which speed and time left are computed
 
 
 class Waiting:
-    """Reads as how long it has waited, every time it is shown."""
+    """A text that says how long it has waited, whenever it is shown."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -25,7 +25,7 @@ class Waiting:
 
 
 class Pace:
-    """Speed and time left, from the last rounds."""
+    """Speed and time left, computed from the last rounds."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
@@ -34,7 +34,7 @@ class Pace:
         self._recent.append((event.participants, event.seconds))
 
     def text(self, event: RoundEvent) -> str:
-        """Clients trained a second, and the time the rounds that are left will take."""
+        """Return how many clients are trained per second, and the time left."""
         spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event.rounds - event.round) * spent / len(self._recent)

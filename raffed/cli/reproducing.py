@@ -1,4 +1,4 @@
-"""`raffed reproduce PAPER/ITEM`: a table or figure of a paper, at the scale one can afford."""
+"""The command `raffed reproduce PAPER/ITEM`: a table or figure of a paper, at an affordable scale."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ def _run(job: PlannedRun, screen: Screen) -> None:
 
 
 def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
-    """A study on the CPU, or with --gpu-fraction on the GPU; interrupted, it is made anew the next time."""
+    """Execute a study on the CPU, or on the GPU with --gpu-fraction.
+
+    A study that was interrupted starts again from its beginning the next time.
+    """
     from raffed.studies import STUDIES, Work, execute_study
 
     runtime = _runtime(job.scale, flags)
@@ -159,7 +162,9 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
 
 
 def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
-    """What will run, how long it may take, what is left out and why: on stderr, before anything starts."""
+    """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
+    and why.
+    """
     from raffed.experiments.reproduction.planner import PlannedRun
     from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 

@@ -1,4 +1,4 @@
-"""`raffed run`, `raffed resume`, `raffed compare`."""
+"""The commands `raffed run`, `raffed resume` and `raffed compare`."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def compare(
                 for name, config in configs.items():
                     build_method(
                         name, config.args
-                    )  # the last method's mistake is told before the first one runs
+                    )  # a mistake for the last method is reported before the first method runs
                     check_inside(out, folders[name])
                     check_run_tree(folders[name])
                     _check_continues(folders[name], config)
@@ -190,8 +190,10 @@ def compare(
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
-    """Method → its run. [args] of a file are for its method, or without one, like `--set`, for all that
-    take them.
+    """Return method → its run.
+
+    [args] of a file are for the method named there. In a file without a method they are, like `--set`, for
+    all methods that take them.
     """
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_local(file) if file else {}
@@ -209,17 +211,17 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
 
 @contextlib.contextmanager
 def beginning(screen: Screen) -> Iterator[None]:
-    """What comes before a run listens for signals: Ctrl-C ends the command, and leaves nothing behind."""
+    """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""
     try:
         yield
     except KeyboardInterrupt:
         screen.unbegun()
-        raise SystemExit(130) from None  # or what the signal asks for: main knows which it was
+        raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
 
 
 @contextlib.contextmanager
 def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
-    """The sinks asked for of a run in a folder, which it does not depend on, closed at the end."""
+    """Yield the sinks that were asked for and close them at the end. The run does not depend on them."""
     asked: dict[str, tuple[object, Callable[[], Sink]]] = {
         f"TensorBoard's folder {board}": (board, lambda: TensorBoard(str(board))),
         f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
@@ -234,10 +236,10 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
 
 
 def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
-    """Do the work while listening for signals; exits with 130 or 143 if one stopped it before its end.
+    """Do the work while listening for signals. Exits with 130 or 143 if one stopped it before its end.
 
-    again: the command that continues, where this run is one of several: a signal in its last round keeps
-    others from beginning.
+    If this run is one of several, `again` is the command that continues them. A signal in the last round of
+    this run then keeps the others from beginning.
     """
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
 
@@ -262,13 +264,13 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code or 1)
     screen.finished(result, brief=again is not None)
-    if again is not None and signals.asked():  # this run needed no stop any more; those after it do
+    if again is not None and signals.asked():  # this run has ended anyway, but those after it must not begin
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code)
 
 
 def _told_end(folder: Path, screen: Screen, continues: str) -> None:
-    """Say that a run was ended from outside, and what continues it."""
+    """Report that a run was ended from outside, and the command that continues it."""
     if (what := lost()) is not None:
         print(f"raffed: {what} died", file=sys.stderr)
     if _holds_run(folder):
@@ -278,20 +280,21 @@ def _told_end(folder: Path, screen: Screen, continues: str) -> None:
 
 
 def ended_here(folder: Path) -> None:
-    """Before the process ends in the middle of a run: its Ray ends first, and run.json does not say that
-    it goes on.
+    """Prepare for the process to end in the middle of a run.
+
+    Its Ray ends first, and run.json must not say that the run is still running.
     """
     own.end_all()
     if _holds_run(folder):
         from raffed.experiments.endings import (
             mark_interrupted,
-        )  # not without need: the main thread may be in the middle of it
+        )  # only if needed, because the main thread may be writing it
 
         mark_interrupted(folder, mine=True)
 
 
 def free_folder(config: RunConfig) -> Path:
-    """runs/METHOD-DATASET-SPLIT-sSEED, or with -2, -3, … the first that is not there."""
+    """Return runs/METHOD-DATASET-SPLIT-sSEED, or the first of it with -2, -3, … that does not exist."""
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
     text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
@@ -304,7 +307,7 @@ def free_folder(config: RunConfig) -> Path:
 
 
 def headline(config: RunConfig, folder: Path) -> str:
-    """One line about a run."""
+    """Return one line about a run."""
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} "
@@ -314,9 +317,7 @@ def headline(config: RunConfig, folder: Path) -> str:
 
 @contextlib.contextmanager
 def _one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for all the runs of a comparison; what cannot be carried out is refused while it
-    starts.
-    """
+    """Start Ray once for all runs of a comparison. Impossible requests are refused while it starts."""
     from raffed.runtime.setup import prepare_run
 
     if config.runtime.execution != "ray":
@@ -331,7 +332,7 @@ def _one_ray(config: RunConfig) -> Iterator[None]:
 
 
 def begun_or_new(config: RunConfig, folder: Path, screen: Screen) -> Work:
-    """The run, or what is left of it where its folder holds a part."""
+    """Return the work of a run, or of what is left of it if its folder holds a part."""
     import raffed
 
     if _holds_run(folder):
@@ -342,7 +343,7 @@ def begun_or_new(config: RunConfig, folder: Path, screen: Screen) -> Work:
 
 
 def _check_continues(folder: Path, config: RunConfig) -> None:
-    """A method's folder is new, or holds the same run, which then goes on."""
+    """Check that a method's folder is new, or holds the same run, which is then continued."""
     from raffed.results.runfile import read_run
 
     if _holds_run(folder) and read_run(folder).get("identity") != config.identity():
@@ -350,6 +351,8 @@ def _check_continues(folder: Path, config: RunConfig) -> None:
 
 
 def _holds_run(folder: Path) -> bool:
-    from raffed.results.runfile import RUN_FILE  # brings pyarrow, which listings do without
+    from raffed.results.runfile import (
+        RUN_FILE,
+    )  # imported late because it loads pyarrow, which listings do not need
 
     return (folder / RUN_FILE).exists()

@@ -1,4 +1,4 @@
-"""What a person, a log or a program sees of a run while it goes on."""
+"""What a person, a log or a program sees of a run while it runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
     from raffed.experiments.run import RunResult
 
-ROOMY = 100  # columns of a terminal that has room for a bar beside the words
+ROOMY = 100  # columns of a terminal that has room for a bar and a text
 STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"
 
 
 class Screen:
-    """Shows nothing but the folder of a finished run (--quiet), and is what the other screens are made
-    from.
-    """
+    """Shows only the folder of a finished run (--quiet). The other screens are based on it."""
 
     def __enter__(self) -> Screen:
         return self
@@ -44,57 +42,59 @@ class Screen:
         self.close()
 
     def start(self, title: str, method: str, rounds: int) -> None:
-        """A run begins; `title` is one line about it."""
+        """Show that a run begins. `title` is one line about it."""
 
     def chose(self, why: str, options: str) -> None:
-        """What `--execution auto` chose, and the options that repeat it: its bits may be others than
-        without it.
+        """Show what `--execution auto` chose, and the options that repeat the choice.
+
+        Its results may have other bits than those without the option.
         """
 
     def round(self, event: RoundEvent) -> None:
-        """A round is done."""
+        """Show that a round is done."""
 
     def studying(self, what: str, share: float) -> None:
-        """A study goes on: what it does, and the share of it that is done."""
+        """Show what a study is doing, and the share of it that is done."""
 
     def stopping(self) -> None:
-        """A signal came. Called from its handler: no buffered output here."""
-        with contextlib.suppress(OSError):  # nobody may be there to be told
+        """Show that a signal came. A signal handler calls this, so it must not use buffered output."""
+        with contextlib.suppress(OSError):  # stderr may be closed
             os.write(2, f"raffed: {STOPPING}\n".encode())
 
     def stopped(self, where: str, again: str) -> None:
-        """The run ended early; the command `again` continues it."""
+        """Show that the run ended early, and the command `again` that continues it."""
         self.close()
         print(f"raffed: stopped; continue with: {visible(named(again))}", file=sys.stderr)
 
     def unbegun(self) -> None:
-        """The command ended before its run began."""
+        """Show that the command ended before its run began."""
         self.close()
         print(NOTHING, file=sys.stderr)
 
     def failed(self, where: str, error: Exception) -> None:
-        """The run failed, and others follow."""
+        """Show that the run failed and others follow."""
         self.close()
         print(f"raffed: {visible(named(' '.join(str(error).split())))}", file=sys.stderr)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
-        """The run came to its end; `brief` where others follow."""
+        """Show that the run came to its end; `brief` if others follow."""
         self.close()
         print(visible(named(result.folder or "")))
 
     def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
-        """A report was written."""
+        """Show that a report was written."""
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
-        """A paper's table was reproduced."""
+        """Show a table of a paper that was reproduced."""
 
     def close(self) -> None:
-        """Take down what is on the screen; called at least once."""
+        """Remove what is on the screen. Called at least once."""
 
 
 class JsonScreen(Screen):
-    """One JSON object a line, nothing else on stdout: what libraries print (Ray's notices) goes to stderr
-    meanwhile.
+    """Prints one JSON object per line, and nothing else on stdout.
+
+    What libraries print meanwhile, such as Ray's notices, goes to stderr.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class JsonScreen(Screen):
 
 
 class LineScreen(Screen):
-    """A line every few rounds: where stdout is a file, a pipe or a batch system's log."""
+    """Prints a line every few rounds, if stdout is a file, a pipe or a batch system's log."""
 
     def __init__(self) -> None:
         self._pace = Pace()
@@ -210,7 +210,7 @@ class LineScreen(Screen):
 
 
 class BarScreen(LineScreen):
-    """A progress bar, on a terminal."""
+    """Shows a progress bar, on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -224,8 +224,8 @@ class BarScreen(LineScreen):
 
         self.close()
         super().start(title, method, rounds)
-        # Where there is not room for all, first the bar goes, then the end of the words, never the number of
-        # the round.
+        # If there is not room for everything, the bar is dropped first and then the end of the text, but
+        # never the number of the round.
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
         bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
@@ -261,7 +261,7 @@ class BarScreen(LineScreen):
 
 
 def make_screen(as_json: bool, quiet: bool) -> Screen:
-    """The screen for these flags and this stdout."""
+    """Return the screen for these flags and this stdout."""
     if as_json:
         return JsonScreen()
     if quiet:
@@ -270,7 +270,7 @@ def make_screen(as_json: bool, quiet: bool) -> Screen:
 
 
 def measured(event: RoundEvent, short: bool = False) -> str:
-    """Loss, and the accuracies where this round measured them."""
+    """Return the loss, and the accuracies if this round measured them."""
     names = ("agg", "pers") if short else ("aggregation", "personalization")
     parts = [f"loss {event.loss:.4g}"]
     for name, value in zip(names, (event.accuracy, event.personal), strict=True):
@@ -280,7 +280,7 @@ def measured(event: RoundEvent, short: bool = False) -> str:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null in their place."""
+    """Return a value for JSON, with null in place of NaN and infinity."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,8 @@
-"""SIGTERM, SIGHUP and the first Ctrl-C ask a run to stop after its round; the second signal stops it at once.
+"""Signals stop a run: the first asks it to stop after its round, the second stops it at once.
 
-Before its first round is done there is nothing to lose, and the first signal stops it at once. However busy
-the process is, the command has ended ten seconds after the signal (deadlines.py).
+This holds for SIGTERM, SIGHUP and Ctrl-C. Before the first round is done there is nothing to lose, so the
+first signal stops the run at once. However busy the process is, the command ends within ten seconds of the
+signal (deadlines.py).
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from typing import Any
 
 HEARD = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 NOTHING = "raffed: stopped before anything was written"
-_listening: list[StopSignals] = []  # the innermost last
+_listening: list[StopSignals] = []  # the innermost is the last
 
 
 class StopSignals:
-    """Listens while the block runs. `asked` is a run's `stop`; `code`: the exit code that tells which signal
-    came; `cut`: whether the work was cut off, even if a library that was being loaded swallowed that and
-    failed of it later.
+    """Listens for signals while the block runs.
 
-    tell: called when the run is asked to stop. part: says the last words where the main thread cannot, which
-    then ends in the middle of whatever it does.
+    `asked` is the argument `stop` of a run. `code` is the exit code for the signal that came. `cut` says
+    whether the work was interrupted, even if a library that was being loaded swallowed the interruption and
+    failed later because of it.
+
+    Args:
+        tell: Called when the run is asked to stop.
+        part: Prints the last messages if the main thread cannot. The main thread then ends, whatever it is
+            doing.
     """
 
     def __init__(self, tell: Callable[[], None], part: Callable[[], None] | None = None) -> None:
@@ -44,7 +49,7 @@ class StopSignals:
     ) -> None:
         _listening.remove(self)
         for number, handler in self._before.items():
-            if handler is not None:  # not one that was set in C
+            if handler is not None:  # None is a handler that was set in C
                 signal.signal(number, handler)
         for outer in _listening[-1:]:
             outer.code = outer.code or self.code
@@ -54,22 +59,24 @@ class StopSignals:
             if before is not signal.SIG_IGN or number in (
                 signal.SIGINT,
                 signal.SIGTERM,
-            ):  # nohup has SIGHUP ignored
+            ):  # nohup makes the process ignore SIGHUP
                 signal.signal(number, self._received)
 
     def asked(self) -> bool:
         return self.code != 0
 
     def round_done(self) -> None:
-        """From here on signals wait for a round's end. Takes them back: `ray.init` puts a handler of its
-        own in place.
+        """Let signals wait for the end of a round from now on.
+
+        This also restores the handlers, because `ray.init` installs its own.
         """
         self.begun = True
         self._listen()
 
     def fall(self) -> None:
-        """End at once, as after a second signal, with exit code 1: what the work needs is gone. From
-        another thread.
+        """End at once, as after a second signal, with exit code 1, because what the work needs is gone.
+
+        Called from another thread.
         """
         self.code = self.code or 1
         signal.raise_signal(signal.SIGINT)
@@ -83,5 +90,5 @@ class StopSignals:
 
 
 def innermost() -> StopSignals | None:
-    """What listens now."""
+    """Return the innermost listener."""
     return _listening[-1] if _listening else None

@@ -1,4 +1,4 @@
-"""`raffed submit`: any command that runs something, as a job of a Ray cluster."""
+"""The command `raffed submit`: run any command that executes runs as a job of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raffed.runtime.ray_backend.jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
-PLACES = {"resume": "place", "run": "out"}  # parameter that says where results are; "place" for the others
+PLACES = {"resume": "place", "run": "out"}  # parameter that says where results go; "place" for other commands
 PASSED = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -88,8 +88,10 @@ def submit(
 
 
 def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
-    """The words of the job's command. Raises UsageError for what the command would refuse, and for results
-    that would stay on the cluster's local disk.
+    """Return the words of the job's command.
+
+    Raises:
+        UsageError: The command would be refused, or its results would stay on the cluster's local disk.
     """
     check_choice("command to submit", command, SUBMITTED)
     given = _parsed(command, arguments, group)
@@ -107,8 +109,9 @@ def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
 
 
 def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any]:
-    """What the command makes of its arguments; names of methods, data sets, splits and models are checked
-    for `run`.
+    """Return the command's parameters after parsing.
+
+    For `run`, the names of methods, data sets, splits and models are checked.
     """
     from raffed.cli.config import read_config
     from raffed.cli.options import typed_flags
@@ -127,10 +130,10 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
 
 
 def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | None, list[str]]:
-    """What travels with a job (None: the command alone), and its command with the names that files have
-    there.
+    """Return what travels with a job (None: only the command), and the command with the files' names there.
 
-        Raises UsageError for a TOML file of the command that would not travel.
+    Raises:
+        UsageError: A TOML file of the command would not travel.
     """
     from raffed.runtime.job_files import check_root, files_alone, parcel_of
 
@@ -162,9 +165,7 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
 
 
 def listing(parcel: Parcel | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Lines: the command, the names of its variables, every file that travels with its bytes, and what
-    stays here and why.
-    """
+    """Return lines with the command, its variables, every file with its size, and what stays here and why."""
     from raffed.runtime.job_files import gathered
 
     lines = [f"command: {shlex.join(words)}"]
@@ -190,7 +191,7 @@ def _check_size(parcel: Parcel | None, yes: bool) -> None:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """The job server shows the command to everybody who may look."""
+    """Refuse secrets in the command, because the job server shows it to everybody who may look."""
     from raffed.runtime.secret_files import secret_contents
 
     for word in words:
@@ -207,7 +208,7 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
         if not equals or not name.isidentifier():
             raise UsageError(
                 "--env: wanted NAME=VALUE"
-            )  # not repeated: it may be something that no log should hold
+            )  # not repeated, because it may be something that should not be logged
         if secret := secret_contents(text.encode("utf-8", "replace")):
             raise UsageError(
                 f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "
@@ -232,7 +233,7 @@ def _followed(jobs: Jobs, job: str) -> int:
 
 
 def _again(jobs: Jobs, job: str) -> str:
-    """How to come back to a job, and how to end it."""
+    """Return how to follow a job again, and how to end it."""
     at = f"--address {jobs.address} {job}"
     return f"follow it with `ray job logs --follow {at}`, stop it with `ray job stop {at}`"
 

@@ -1,4 +1,4 @@
-"""Tables for people: wide enough for what they hold, with colour only on a terminal."""
+"""Tables for people: as wide as their contents, with colour only on a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raffed.results.visible import visible, visible_lines
 if TYPE_CHECKING:
     from raffed.experiments.run import RunResult
 
-EMPTY = hashlib.sha256(b"").hexdigest()  # of the vaults, where a method keeps none
+EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
 WORDS = {"Method", "Data set", "Partition", "State", "Comparable"}
 SHORT = {
@@ -31,11 +31,11 @@ SHORT = {
     "MB up/round": "MB up",
     "MB down/round": "MB down",
 }
-WIDE = 200  # columns assumed where nobody's terminal limits them
+WIDE = 200  # columns assumed if no terminal limits them
 
 
 def console() -> Console:
-    """Standard output; a file or a pipe is not folded to 80 columns."""
+    """Return the console of standard output. Lines in a file or a pipe are not wrapped to 80 columns."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
     return Console(width=width, highlight=False)
 
@@ -43,8 +43,9 @@ def console() -> Console:
 def show(
     titles: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str | None = None, right: str = ""
 ) -> None:
-    """Print a table. `right`: the titles of columns that hold numbers, separated by |. Cells are not read
-    as markup.
+    """Print a table. Cells are not read as markup.
+
+    `right` names the columns that hold numbers, separated by |.
     """
     table = Table(
         box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False
@@ -59,12 +60,12 @@ def show(
 
 
 def _safe(title: str | None) -> Text | None:
-    """A title that is neither read as markup nor obeyed by a terminal."""
+    """Return a title that is not read as markup, and that a terminal does not obey."""
     return None if title is None else Text(visible(title))
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> None:
-    """Print names and values, two columns without heads."""
+    """Print names and values in two columns without headings."""
     table = Table(
         box=None,
         show_header=False,
@@ -81,9 +82,7 @@ def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 
 def show_result(result: RunResult, brief: bool = False) -> None:
-    """The end of a run: how good, how much sent, how long, where, and the hashes that decide whether two
-    are equal.
-    """
+    """Print the end of a run: accuracies, bytes sent, duration, folder, and the hashes to compare runs by."""
     from raffed.results.runfile import read_run
 
     assert result.folder is not None
@@ -108,7 +107,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
 
 
 def _no_score(data: dict[str, Any]) -> str:
-    """Why no client's own model was scored, from the run's configuration of its data."""
+    """Return why no client's own model was scored, from the run's configuration of its data."""
     from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST
     from raffed.data.splits import parse_split
 
@@ -119,8 +118,9 @@ def _no_score(data: dict[str, Any]) -> str:
 
 
 def traffic(result: RunResult) -> tuple[float, float]:
-    """10^6 bytes a round that the method sends for all participants together, up and down; means over the
-    rounds.
+    """Return the 10^6 bytes that the method sends per round for all participants together, up and down.
+
+    These are means over the rounds.
     """
     rows = result.to_pandas()
     kept = rows[
@@ -135,7 +135,7 @@ def traffic(result: RunResult) -> tuple[float, float]:
 
 
 def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
-    """The table of a report in short words, what all runs share in its title, and where the report is."""
+    """Print the table of a report, with what all runs share in its title, and where the report is."""
     shared = [name for name in COMMON if len({run[name] for run in runs}) == 1]
     about = [f"{name.lower()} {runs[0][name]}" for name in shared] if runs else []
     titles = [name for name in (runs[0] if runs else ()) if name not in shared]
@@ -149,12 +149,12 @@ def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
 
 
 def mark(sign: str, colour: str) -> Text:
-    """A coloured sign."""
+    """Return a coloured sign."""
     return Text(sign, style=colour)
 
 
 def line(sign: str, colour: str, name: str, found: str, advice: str) -> Text:
-    """`✓ name   found   advice`."""
+    """Return a line such as `✓ name   found   advice`."""
     text = Text.assemble((sign, colour), f" {name:<15} {visible_lines(found)}")
     return (
         text.append(f"  → {visible_lines(advice)}", style="dim" if colour == "green" else colour)

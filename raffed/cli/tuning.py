@@ -1,5 +1,5 @@
-"""`raffed tune`: search the settings of methods, choose without test data, repeat the choice with fresh
-seeds.
+"""`raffed tune`: search the settings of methods, choose without test data, and repeat the choice with
+new seeds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from raffed.experiments.tuning.folder import SweepFolder
     from raffed.experiments.tuning.request import Request
 
-VALIDATION = 0.2  # share held out for choosing where nothing is said
+VALIDATION = 0.2  # share held out for choosing, if none is given
 DEFAULTS = {
     "trials": None,
     "seeds": 3,
@@ -45,7 +45,10 @@ DEFAULTS = {
     "scheduler": "fifo",
     "search": "grid",
 }
-HERE = ("data.root", "data.download")  # like the fields of [runtime]: no part of what a sweep asks for
+HERE = (
+    "data.root",
+    "data.download",
+)  # like the fields of [runtime], these are not part of what a sweep asks for
 PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
@@ -121,9 +124,10 @@ def tune(
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
-    """What the sweep in a folder was asked to do. Where it goes on, and where its data are, whoever continues
-    it says anew: the address of a cluster and the permission to download are never taken from a folder, which
-    a stranger may have written.
+    """Return what the sweep in a folder was asked to do.
+
+    Where it continues, and where its data are, must be given again. The address of a cluster and the
+    permission to download are never taken from a folder, because a stranger may have written it.
     """
     from raffed.experiments.tuning.folder import stored_request
 
@@ -179,13 +183,14 @@ def _searched(
     seconds: float | None,
     opened: list[SweepFolder],
 ) -> bool:
-    """Carry the sweep out; whether everything was done. The folder is in `opened` from when it is this
-    sweep's.
+    """Execute the sweep and return whether everything was done.
+
+    The folder is added to `opened` as soon as it is this sweep's.
     """
     from raffed.experiments.tuning.folder import SweepFolder, check_place
     from raffed.runtime.ray_backend.session import RaySession
 
-    check_place(out, request, resume)  # before Ray is started, or a cluster joined
+    check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.tuning.ray_tune import Search, check, check_parts, execute_sweep
         from raffed.runtime.setup import check_new, prepare_run
@@ -209,7 +214,7 @@ def _searched(
 def requested(
     names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]
 ) -> Request:
-    """The sweep that flags and a file ask for."""
+    """Return the sweep that flags and a file ask for."""
     from raffed.experiments.checks import check_space
     from raffed.experiments.tuning.request import Request
 
@@ -233,7 +238,7 @@ def requested(
 
 
 def axes(texts: list[str]) -> dict[str, list[Any]]:
-    """["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}."""
+    """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}."""
     found: dict[str, list[Any]] = {}
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
         among = [read_value(value) for value in text.split(",") if value.strip()]
@@ -244,7 +249,7 @@ def axes(texts: list[str]) -> dict[str, list[Any]]:
 
 
 def seconds_of(text: str) -> float:
-    """ "90s", "30m", "2h", "1.5h" → seconds."""
+    """Parse "90s", "30m", "2h" or "1.5h" to seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
     if not match or not float(match[1]):
         raise UsageError(f"--budget {text!r}: wanted a time such as 90s, 30m or 2h")
@@ -252,7 +257,7 @@ def seconds_of(text: str) -> float:
 
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
-    """One process a trial, unless the flags say how its clients are placed."""
+    """Return the run with one process per trial, unless the flags say how its clients are placed."""
     runtime = placed(base.runtime, flags)
     usual = all(
         getattr(runtime, name.partition(".")[2]) == getattr(Runtime(), name.partition(".")[2])

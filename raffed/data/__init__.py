@@ -1,3 +1,3 @@
-"""Data sets, what is done to their images, and how they are divided among clients. Importing this loads
+"""Data sets, the preparation of their images, and their division among clients. Importing this loads
 nothing.
 """

@@ -1,6 +1,4 @@
-"""A data set's arrays as users have them: turned into the one form that everything works with, or refused
-in one line.
-"""
+"""Turn a user's arrays into the one form that raffed works with, or refuse them with a one-line error."""
 
 from __future__ import annotations
 
@@ -11,12 +9,13 @@ from raffed.data.files import ByteArray, IntArray
 from raffed.errors import UsageError
 
 Given = npt.ArrayLike
-FEW = 4  # channels, at most, of images that may have their channels last
+FEW = 4  # images with at most so many channels may have them on the last axis
 
 
 def images(where: str, given: Given, max_value: int) -> ByteArray:
-    """uint8 [N, channels, H, W]; images [N, H, W] get one channel. `where` opens the message of a
-    UsageError.
+    """Return images as uint8 [N, channels, H, W]. Images [N, H, W] get one channel.
+
+    `where` is the beginning of the message of a UsageError.
     """
     x = _array(where, given)
     if x.ndim == 3:
@@ -42,7 +41,7 @@ def images(where: str, given: Given, max_value: int) -> ByteArray:
 
 
 def labels(where: str, given: Given, count: int, num_classes: int) -> IntArray:
-    """int64 [N] in 0..num_classes-1, one for each of `count` images, from any type of integers."""
+    """Return labels of any integer type as int64 [N] in 0..num_classes-1, one for each of `count` images."""
     y = _array(where, given)
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
         raise UsageError(f"{where} is {y.dtype} {y.shape}, wanted one integer an image, ({count},)")
@@ -56,5 +55,5 @@ def labels(where: str, given: Given, count: int, num_classes: int) -> IntArray:
 def _array(where: str, given: Given) -> npt.NDArray[np.generic]:
     try:
         return np.asarray(given)
-    except (TypeError, ValueError) as error:  # lists of unequal lengths, a tensor that is on a GPU
+    except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU
         raise UsageError(f"{where} is no array of NumPy's, and cannot be made one: {error}") from error

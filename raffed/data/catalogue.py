@@ -1,7 +1,8 @@
-"""Which data sets there are, where their files lie under the data root, and the md5 their publishers state.
+"""The known data sets, the places of their files under the data root, and their publishers' md5 sums.
 
-Plain records: importing this module imports neither torch nor scikit-learn, so listing is instant.
-The md5s are those torchvision checks; for the unpacked IDX files, those of the genuine archives unpacked.
+These are plain records. Importing this module imports neither torch nor scikit-learn, so that listing is
+fast. The md5 sums are those that torchvision checks. For the unpacked IDX files they are those of the
+unpacked genuine archives.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from raffed.errors import UnknownNameError
 
 @dataclass(frozen=True)
 class DataFile:
-    """A published file: `path` relative to the data root, its md5, and the md5 of `path` + '.gz' ('' if
-    none).
+    """A published file.
+
+    Attributes:
+        path: Where the file is, relative to the data root.
+        md5: Its md5 sum.
+        gz_md5: The md5 sum of `path` + ".gz"; "" if there is no such file.
     """
 
     path: str
@@ -24,10 +29,11 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What a person wants to know before loading: `shape` is (channels, height, width) of the stored images.
+    """What a user wants to know about a data set before loading it.
 
-    `num_train` and `num_test` are 0 where they depend on the copy at hand (FEMNIST). `folder`: where a data
-    set lies that is no list of files with an md5.
+    `shape` is (channels, height, width) of the stored images. `num_train` and `num_test` are 0 where they
+    depend on the copy at hand (FEMNIST). `folder` is the place of a data set that is not a list of files with
+    md5 sums.
     """
 
     title: str
@@ -165,7 +171,11 @@ ALIASES = {
 
 
 def dataset_name(text: str) -> str:
-    """The key of DATASETS that `text` means: any case, aliases allowed. Raises UnknownNameError."""
+    """Return the key of DATASETS that `text` means, in any case or as an alias.
+
+    Raises:
+        UnknownNameError: No data set has this name.
+    """
     name = text.strip().lower()
     name = ALIASES.get(name, name)
     if name not in DATASETS:

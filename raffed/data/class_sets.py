@@ -1,7 +1,8 @@
-"""Which units hold which classes: exactly S distinct ones each, with a given number of holders a class.
+"""Decide which units hold which classes: S distinct classes each, with a given number of holders for each
+class.
 
-A unit is whatever gets one share of data: a client, or one stage of a client. Used by the splits of GLDP and
-MpFedcon (docs/papers/gldp.md §EA2, docs/papers/mpfedcon.md §EA4).
+A unit is whatever receives one share of the data: a client, or one stage of a client. The splits of GLDP and
+MpFedcon use this (docs/papers/gldp.md §EA2, docs/papers/mpfedcon.md §EA4).
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import numpy.typing as npt
 from raffed.data.files import IntArray
 from raffed.errors import UsageError
 
-SWAPS = 20  # tried swaps a slot: enough to remove the order in which classes were given out
+SWAPS = 20  # swaps tried for each slot; enough to remove the order in which classes were given out
 TINY = 1e-6  # 5000 · 100^-1 is 49.99… in floating point
 LAST = 1e18  # more samples than any class has
 
 
 def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -> IntArray:
-    """n_c = ⌊n_max · IF^(−c/(C−1))⌋, int64 [C], in label order  (Cao et al. 2019, LDAM).
+    """Return long-tailed class sizes n_c = ⌊n_max · IF^(-c/(C-1))⌋, int64 [C]  (Cao et al. 2019, LDAM).
 
-    n_max: of class 0; None: the largest that `available` [C] allows. Raises UsageError if a class has fewer,
-    or gets none.
+    Args:
+        available: Number of samples of each class, int64 [C].
+        imbalance: IF, the ratio of the largest to the smallest class, at least 1.
+        n_max: Size of class 0. With None, the largest size that `available` allows.
+
+    Raises:
+        UsageError: A class has fewer samples than it needs, or would get none.
     """
     classes = len(available)
     shares = float(imbalance) ** (-np.arange(classes) / max(classes - 1, 1))
@@ -37,11 +43,10 @@ def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -
 
 
 def waterfill_slots(counts: IntArray, units: int, each: int) -> IntArray:
-    """k_c [C]: how many of `units` hold class c, Σ k_c = units · each, such that all units come out (almost)
-    equal.
+    """Return k_c [C]: the number of `units` that hold class c, such that all units come out (almost) equal.
 
-        Classes too frequent for slots of one size go to every unit; the others get a slot for every `a`
-        samples.
+    The numbers add up to units · each. Classes that are too frequent for slots of one size go to every unit.
+    Every other class gets one slot for each `a` samples.
     """
     if each > len(counts):
         raise UsageError(f"{each} classes a unit, but the data has {len(counts)}")
@@ -63,8 +68,10 @@ def waterfill_slots(counts: IntArray, units: int, each: int) -> IntArray:
 
 
 def _summing_to(total: int, slots: IntArray, wanted: npt.NDArray[np.float64], most: IntArray) -> IntArray:
-    """Single slots added where `wanted` exceeds them most, or taken where it does least; LAST: only if
-    nothing else is left.
+    """Add or take away single slots until they add up to `total`.
+
+    A slot is added where `wanted` exceeds the slots most, and taken where it does so least. Classes of weight
+    LAST are used only if nothing else is left.
     """
     while (missing := total - int(slots.sum())) != 0:
         gap = wanted - slots
@@ -78,11 +85,11 @@ def _summing_to(total: int, slots: IntArray, wanted: npt.NDArray[np.float64], mo
 
 
 def draw_sets(slots: IntArray, units: int, each: int, rng: np.random.RandomState) -> list[set[int]]:
-    """`units` sets of `each` distinct classes, class c in slots[c] of them (Σ slots = units · each, slots ≤
-    units).
+    """Draw `units` sets of `each` distinct classes, with class c in slots[c] of them.
 
-        Classes by decreasing slots, each to the units with most room, ties at random: that always completes.
-        Then random swaps of one class for another between two units.
+    Needs Σ slots = units · each and slots ≤ units. Classes with more slots come first, and each goes to the
+    units with most room, with ties broken at random. This always succeeds. Random swaps of classes between
+    two units follow.
     """
     room = np.full(units, each, dtype=np.int64)
     sets: list[set[int]] = [set() for _ in range(units)]
@@ -107,7 +114,7 @@ def _swap(sets: list[set[int]], tries: int, rng: np.random.RandomState) -> None:
 
 
 def cut_lists(classes: int, units: int, each: int, rng: np.random.RandomState) -> list[list[int]]:
-    """FedRep's code: a list with every class equally often, shuffled and cut; a unit may get a class
+    """Cut a shuffled list that has every class equally often, as FedRep's code does. A unit may get a class
     twice.
     """
     deck = rng.permutation(np.repeat(np.arange(classes), units * each // classes))
@@ -115,7 +122,11 @@ def cut_lists(classes: int, units: int, each: int, rng: np.random.RandomState) -
 
 
 def equal_slots(classes: int, units: int, each: int, what: str) -> IntArray:
-    """[C] times units · each / C; raises UsageError if that is no whole number, or more than `units`."""
+    """Return units · each / C slots for each class, int64 [C].
+
+    Raises:
+        UsageError: The number of slots is not an integer, or exceeds `units`.
+    """
     if each > classes:
         raise UsageError(f"{what}: {each} classes each, but the data has {classes}")
     if units * each % classes:

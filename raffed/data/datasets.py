@@ -1,4 +1,4 @@
-"""Image-classification data as plain uint8 arrays, read only from files that are the published ones."""
+"""Image-classification data as uint8 arrays. Published files are checked against their published md5 sums."""
 
 from __future__ import annotations
 
@@ -37,15 +37,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training pool and a benchmark test set.
+    """A training pool and a benchmark test set, as arrays.
 
-    x_train uint8 [N, channels, H, W], y_train int64 [N] in 0..num_classes-1; x_test, y_test alike, possibly 0
-    rows. groups: int64 [N], the natural client of every training image, or None. max_value: the pixel that
-    means 1.0. test_groups: the same for the test images, -1 for nobody's, where clients have tests of their
-    own.
+    Labels may be given in any integer type, and images with one channel as [N, H, W]. They are converted.
 
-    It may be made from labels of any type of integers, and from images [N, H, W] without an axis for their
-    one channel. Raises UsageError for anything else.
+    Attributes:
+        name: Name of the data set, used in messages and results.
+        x_train: Training images, uint8 [N, channels, H, W], values 0 to `max_value`.
+        y_train: Training labels, int64 [N], values 0 to num_classes - 1.
+        x_test: Test images, as `x_train`; may have 0 rows.
+        y_test: Test labels, as `y_train`; may have 0 rows.
+        num_classes: Number of classes C.
+        groups: The natural client of every training image, int64 [N]; None if there are no natural clients.
+        max_value: The pixel value that means 1.0, from 1 to 255.
+        test_groups: The natural client of every test image, int64, -1 for none; None if the test images are
+            not divided among clients.
+
+    Raises:
+        UsageError: The arrays do not fit together, or have another type or range.
+
+    Example:
+        >>> import numpy as np
+        >>> images, labels = np.zeros((4, 8, 8), dtype=np.uint8), np.array([0, 1, 0, 1])
+        >>> Dataset("mine", images, labels, images, labels, num_classes=2).x_train.shape
+        (4, 1, 8, 8)
     """
 
     name: str
@@ -82,10 +97,16 @@ class Dataset:
 
 
 def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
-    """`dataset` with `samples` of its training images, samples // C of every class and in the order they had;
-    0: all.
+    """Return the data set with `samples` of its training images, equally many of every class, in their old
+    order.
 
-        Raises UsageError where a class has not that many, or where images belong to natural clients.
+    Args:
+        dataset: The data set.
+        samples: Number of training images to keep, a multiple of the number of classes; 0 keeps all.
+        seed: Decides which images are kept.
+
+    Raises:
+        UsageError: A class does not have enough images, or the images belong to natural clients.
     """
     if not samples:
         return dataset
@@ -105,12 +126,24 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
 
 
 def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:
-    """The data set `name` (see DATASETS, aliases allowed) from the data folder `root`, by default
-    RAFFED_DATA.
+    """Load a data set from the data folder.
 
-        `download` lets torchvision fetch what is missing; digits needs no files, and sets in folders of their
-        own cannot be. Raises UnknownNameError for the name, DataFileError for a file that is missing, damaged
-        or not the published one.
+    Args:
+        name: A key of DATASETS, or an alias, in any case.
+        root: The data folder; by default that of the environment variable RAFFED_DATA. `digits` needs none.
+        download: Whether torchvision downloads missing files. Data sets in folders of their own cannot be
+            downloaded.
+
+    Returns:
+        The training pool and the test set.
+
+    Raises:
+        UnknownNameError: No data set has this name.
+        DataFileError: A file is missing, is damaged, or is not the published one.
+
+    Example:
+        >>> load_dataset("digits").x_train.shape
+        (1442, 1, 8, 8)
     """
     name = dataset_name(name)
     if name == "digits":
@@ -131,11 +164,10 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
 
 
 def _load_digits() -> Dataset:
-    """scikit-learn's 1,797 images; of each class every fifth, in stored order, is test: 1,442 train, 355
-    test.
+    """Return scikit-learn's 1,797 images. Every fifth image of each class, in stored order, is a test image.
 
-        Its file is read without importing scikit-learn, which takes seconds, as much as all else before the
-        first round.
+    This gives 1,442 training and 355 test images. The file is read without importing scikit-learn, because
+    that import takes as long as all else before the first round.
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
@@ -157,7 +189,9 @@ def _load_digits() -> Dataset:
 
 
 def _load_femnist(name: str, folder: Path) -> Dataset:
-    """All 62 classes, or the lower-case letters a to j, numbered from 0 (MpFedcon's FEMNIST)."""
+    """Return FEMNIST with all 62 classes, or with the lower-case letters a to j, numbered from 0
+    (MpFedcon).
+    """
     pool = load_femnist(folder)
     if name == "femnist":
         parts = pool.x, pool.y, pool.x_test, pool.y_test
@@ -189,14 +223,16 @@ def _in_folders(load: Callable[[str, Path], tuple[Part, Part]]) -> Callable[[str
 
 
 def _load_idx(name: str, folder: Path) -> tuple[Part, Part]:
-    """MNIST and Fashion-MNIST. torchvision checks only that the raw files exist, so they are read here."""
+    """Read MNIST or Fashion-MNIST. torchvision checks only that the raw files exist, so raffed reads them
+    itself.
+    """
     images, labels, test_images, test_labels = (read_idx(folder, file) for file in DATASETS[name].files)
     return (images[:, None], labels.astype(np.int64)), (test_images[:, None], test_labels.astype(np.int64))
 
 
 def _load_cifar(name: str, folder: Path) -> tuple[Part, Part]:
-    """CIFAR files are pickles: torchvision unpickles them only after the md5 has shown that they are
-    genuine.
+    """Read CIFAR with torchvision. Its files are pickles, so their md5 sums are checked before they are
+    unpickled.
     """
     from torchvision.datasets import CIFAR10, CIFAR100
 
@@ -212,7 +248,7 @@ def _load_cifar(name: str, folder: Path) -> tuple[Part, Part]:
 
 
 def _load_svhn(name: str, folder: Path) -> tuple[Part, Part]:
-    """SVHN's Matlab files; torchvision turns its label 10 into 0."""
+    """Read SVHN's Matlab files. torchvision changes their label 10 to 0."""
     from torchvision.datasets import SVHN
 
     check_published(folder, DATASETS[name].files)
@@ -241,7 +277,7 @@ _FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
 
 
 def _download(name: str, folder: Path) -> None:
-    """Let torchvision fetch and unpack the files; does nothing if they are there."""
+    """Let torchvision download and unpack the files that are missing."""
     from torchvision import datasets as vision
 
     if not all((folder / file.path).exists() for file in DATASETS[name].files):

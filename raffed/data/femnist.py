@@ -1,14 +1,18 @@
 """FEMNIST (Caldas et al. 2018, LEAF): handwritten characters with their writers, 28x28, ink 0 on background
 255.
 
-Three layouts under ROOT/FEMNIST (or ROOT/femnist), all checked field by field as files from strangers:
-  *.npz                        images uint8 [N,28,28], labels [N] in 0..61, writer [N], writer_ids [W]
-  *.json or {train,test}/*.json   LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in [0,
-                                  1]
-  data/{train,test}/*.json     the same where LEAF's scripts put it; without data/train, data/all_data/*.json
-                               is the pool
-Where LEAF's scripts put them, the test rows of a writer are also that client's own test part (`natural`
-split). Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows.
+Three layouts are read under ROOT/FEMNIST or ROOT/femnist. All files are checked field by field, as files from
+strangers:
+
+  *.npz                            images uint8 [N,28,28], labels [N] in 0..61, writer [N], writer_ids [W]
+  *.json or {train,test}/*.json    LEAF's {"users", "num_samples", "user_data": {user: {"x", "y"}}}, x in
+                                   [0, 1]
+  data/{train,test}/*.json         the same, where LEAF's scripts put it; without data/train, the pool is
+                                   data/all_data/*.json
+
+Labels: 0-9 digits, 10-35 upper case, 36-61 lower case. Only a LEAF folder with test/ has test rows. Where
+LEAF's scripts made the files, the test rows of a writer are also the local test part of that client
+(`natural` split).
 """
 
 from __future__ import annotations
@@ -31,11 +35,11 @@ MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
 
 @dataclass(frozen=True, eq=False)
 class WriterPool:
-    """x uint8 [N,1,28,28], y int64 [N], groups int64 [N] (index of the writer); x_test, y_test may have 0
-    rows.
+    """The samples of all writers.
 
-        test_groups: int64, the same writers for the test rows, -1 for one without training rows; None where
-        the rows are a test set for all.
+    x is uint8 [N, 1, 28, 28], y is int64 [N], and groups is int64 [N], the index of the writer. x_test and
+    y_test may have 0 rows. test_groups is int64: the same writers for the test rows, and -1 for a writer
+    without training rows. It is None where the test rows are a test set for all clients.
     """
 
     x: ByteArray
@@ -51,8 +55,10 @@ _NO_LABELS = np.zeros(0, dtype=np.int64)
 
 
 def load_femnist(root: Path) -> WriterPool:
-    """The writers found under `root`/FEMNIST. Raises DataFileError for a missing, ambiguous or damaged
-    layout.
+    """Return the writers found under `root`/FEMNIST.
+
+    Raises:
+        DataFileError: The layout is missing, ambiguous or damaged.
     """
     folder = next(
         (root / name for name in ("FEMNIST", "femnist") if (root / name).is_dir()), root / "FEMNIST"
@@ -79,8 +85,9 @@ def load_femnist(root: Path) -> WriterPool:
 
 
 def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPool:
-    """LEAF's files; whose: whether it matters who wrote a test row. It does not where no writer is in
-    both parts.
+    """Read LEAF's files. `whose` says whether the writers of test rows matter.
+
+    They do not if no writer occurs in both parts.
     """
     test_files = sorted(test.glob("*.json")) if train_files[0].parent.name != "all_data" else []
     x, y, groups, writers = _from_leaf(train_files)
@@ -107,7 +114,7 @@ def _from_npz(path: Path) -> WriterPool:
 
 
 def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, limit: int) -> IntArray:
-    """`values` as int64 if it is a column of `count` integers in 0..limit-1."""
+    """Return `values` as int64 if they are a column of `count` integers in 0..limit-1."""
     if values.dtype.kind not in "iu" or values.shape != (count,):
         raise DataFileError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({count},)")
     if int(values.min()) < 0 or int(values.max()) >= limit:
@@ -116,8 +123,9 @@ def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, 
 
 
 def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[str]]:
-    """All users of the files, sorted by their id, so that the group numbers do not depend on the files'
-    order; and those ids.
+    """Return the samples of all users in the files, and the users' ids.
+
+    Users are sorted by id, so that the group numbers do not depend on the order of the files.
     """
     users: dict[str, tuple[ByteArray, IntArray]] = {}
     for path in paths:
@@ -162,8 +170,9 @@ def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:
 
 
 def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray]:
-    """One user's images [n,1,28,28] and labels [n]; x are lists of 784 values in [0, 1], y integers in
-    0..61.
+    """Return a user's images [n, 1, 28, 28] and labels [n].
+
+    In the file, x are lists of 784 values in [0, 1] and y are integers in 0..61.
     """
     where = f"{path}: user {user!r}"
     if (
@@ -187,7 +196,7 @@ def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray
         raise DataFileError(
             f"{where}: x is {values.dtype} {values.shape}, wanted {SIDE * SIDE} numbers per image"
         )
-    if not bool(np.all((values >= 0) & (values <= 1))):  # false for nan
+    if not bool(np.all((values >= 0) & (values <= 1))):  # the comparison is false for NaN
         raise DataFileError(f"{where}: x must lie in [0, 1]")
     pixels = np.rint(values * 255).astype(np.uint8)
     return pixels.reshape(-1, 1, SIDE, SIDE), np.asarray(labels, dtype=np.int64)

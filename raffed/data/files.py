@@ -1,4 +1,4 @@
-"""Reading files that may be missing, damaged or made by a stranger. Nothing is unpickled here."""
+"""Read files that may be missing, damaged or made by a stranger. Nothing is unpickled here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _WHERE = "point RAFFED_DATA or --data-root at the folder that holds it, or fetch
 
 
 def data_root(root: str | Path | None) -> Path:
-    """The folder of the data sets: `root`, else the environment's RAFFED_DATA. Raises DataFileError if
-    neither.
+    """Return the folder of the data sets: `root`, or that of the environment variable RAFFED_DATA.
+
+    Raises:
+        DataFileError: Neither is given.
     """
     text = str(root) if root is not None else os.environ.get("RAFFED_DATA", "")
     if not text:
@@ -35,8 +37,9 @@ def data_root(root: str | Path | None) -> Path:
 
 
 def read_published(root: Path, file: DataFile) -> bytes:
-    """The bytes of a published file after its md5 was checked; a '.gz' beside a missing file serves as
-    well.
+    """Return the bytes of a published file after checking its md5 sum.
+
+    If the file is missing, a ".gz" file beside it is used.
     """
     path = root / file.path
     packed = path.with_name(path.name + ".gz")
@@ -46,31 +49,31 @@ def read_published(root: Path, file: DataFile) -> bytes:
 
 
 def check_published(root: Path, files: Iterable[DataFile]) -> None:
-    """Raise DataFileError unless every file is there and is, by md5, the published one."""
+    """Raise a DataFileError unless every file exists and has the published md5 sum."""
     for file in files:
         _check_md5(root / file.path, file.md5, _md5_of_file(root / file.path, file.md5))
 
 
 def missing_file(path: Path, md5: str) -> DataFileError:
-    """The error for a published file that is not there."""
+    """Return the error for a published file that does not exist."""
     return DataFileError(f"{path} is missing (expected md5 {md5}); {_WHERE}")
 
 
 def read_idx(root: Path, file: DataFile) -> ByteArray:
-    """An IDX file of unsigned bytes (LeCun's format: 0, 0, 8, rank, then sizes as big-endian uint32)."""
+    """Read an IDX file of unsigned bytes (LeCun's format: 0, 0, 8, rank, then sizes as big-endian uint32)."""
     raw = read_published(root, file)
     sizes = np.frombuffer(raw, dtype=">u4", count=raw[3], offset=4)
     data = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * raw[3])
-    return data.reshape([int(size) for size in sizes]).copy()  # writable, unlike the bytes
+    return data.reshape([int(size) for size in sizes]).copy()  # the copy is writable, unlike the bytes
 
 
 def read_npz(
     path: Path, names: Iterable[str], error: type[UsageError], max_bytes: int, optional: Iterable[str] = ()
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """The named arrays of an npz file from anyone, and the optional ones that are there: no pickle; else
-    raises `error`.
+    """Read the named arrays, and those optional ones that exist, of an npz file that anyone may have made.
 
-        A file that claims more than max_bytes unpacked is refused before anything is unpacked.
+    Pickles are refused. A file that claims more than `max_bytes` unpacked is refused before anything is
+    unpacked. All refusals raise `error`.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -93,7 +96,7 @@ def read_npz(
         raise error(f"{path} cannot be read as an npz file: {cause}") from cause
     except (
         Exception
-    ) as cause:  # numpy reads headers with Python's parser and tokeniser, which raise what they like
+    ) as cause:  # numpy reads headers with Python's parser and tokeniser, which raise many kinds of errors
         raise error(f"{path} is a damaged npz file: {cause}") from cause
 
 

@@ -1,9 +1,9 @@
-"""FLamby's augmentation of skin lesions (docs/papers/fedmr.md §E1): geometry, light and holes, each with
-probability 1/2.
+"""FLamby's augmentation of skin lesions (docs/papers/fedmr.md §E1): geometry, light and holes.
 
-Scale, rotation, shear and shift are one bilinear resampling with mirrored borders, where FLamby resamples
-three times and crops 200 of 224 pixels at random (here: a shift of up to 12 pixels of the central crop). The
-number of holes is drawn for each image; FLamby draws it once when the process starts.
+Each change happens with probability 1/2. Scale, rotation, shear and shift are one bilinear resampling with
+mirrored borders. FLamby resamples three times and crops 200 of 224 pixels at random; here this is a shift of
+the central crop by up to 12 pixels. The number of holes is drawn for each image, while FLamby draws it once
+when the process starts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-DRAWS = 10  # numbers an image, besides two a hole
+DRAWS = 10  # random numbers for each image; each hole needs two more
 
 
 @dataclass(frozen=True)
 class FlambyAugment:
-    """scale: 1 ± that; rotation_degrees: ± that; shear_degrees: that; shift: ± pixels, always; flips:
-    left-right, up-down or both. brightness: ± that, of [0, 1] pixels; contrast: factor 1 ± that. holes: 1 to
-    that many black squares.
+    """Ranges of the changes.
+
+    `scale` is 1 ± that, `rotation_degrees` ± that, `shear_degrees` at most that, and `shift` ± that many
+    pixels, always. `flips` are left-right, up-down or both. `brightness` is ± that, for pixels in [0, 1], and
+    `contrast` a factor 1 ± that. `holes` is the largest number of black squares; the smallest is 1.
     """
 
     scale: float = 0.07
@@ -36,15 +38,20 @@ class FlambyAugment:
 
     @property
     def draws(self) -> int:
-        """Random numbers an image."""
+        """Random numbers needed for each image."""
         return DRAWS + 2 * self.holes
 
 
 def apply(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
-    """An augmented copy of the prepared square batch x [B, C, S, S]; mean, std [C, 1, 1] as x was normalised
-    with.
+    """Return an augmented copy of the prepared batch x [B, C, S, S] of square images.
 
-        draws: uniform float64 [B, t.draws]. Black from a hole is raw black, (0 - mean) / std.
+    Args:
+        x: Normalised images.
+        t: Ranges of the changes.
+        mean, std: The normalisation of x, each [C, 1, 1].
+        draws: Uniform random numbers in [0, 1), float64 [B, t.draws].
+
+    A hole is black in the raw image, which is (0 - mean) / std here.
     """
     x = _moved(x, t, draws)
     light, amount = draws[:, 6] < 0.5, (2 * draws[:, 7:9] - 1).to(x.dtype).to(x.device)
@@ -58,8 +65,8 @@ def apply(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor)
 
 
 def _moved(x: Tensor, t: FlambyAugment, draws: Tensor) -> Tensor:
-    """Scale, rotation, shear, flips and shift: `theta` maps an output position to where its pixel comes
-    from.
+    """Apply scale, rotation, shear, flips and shift. `theta` maps an output position to its source
+    position.
     """
     on = draws[:, :4] < 0.5
     spread = 2 * torch.where(on, draws[:, :4] * 2, 0.5) - 1  # uniform in ±1 where it happens, else 0
@@ -85,8 +92,9 @@ def _moved(x: Tensor, t: FlambyAugment, draws: Tensor) -> Tensor:
 
 
 def _holes(t: FlambyAugment, draws: Tensor, side: int) -> Tensor:
-    """bool [B, S, S]: inside one of 1 to `holes` squares, anywhere that is whole; nowhere in half of the
-    images.
+    """Return bool [B, S, S]: whether a pixel is inside one of 1 to `holes` squares.
+
+    Squares lie anywhere inside the image. Half of the images have none.
     """
     count = torch.where(draws[:, 0] < 0.5, (draws[:, 0] * 2 * t.holes).long() + 1, 0)
     corners = (

@@ -1,8 +1,8 @@
-"""Data sets that are published as folders of image files: CINIC-10 and Tiny-ImageNet. No md5 is published for
-them.
+"""Data sets that are published as folders of image files: CINIC-10 and Tiny-ImageNet.
 
-What is checked instead: every class folder is there with the published number of images, and every image
-opens as an image of the published size. Images are read by threads, in the order of their names.
+Their publishers state no md5 sums. Instead raffed checks that every class folder has the published number of
+images, and that every image can be opened and has the published size. Threads read the images, in the order
+of their names.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ TINY_FOLDER = "tiny-imagenet-200"
 
 
 def load_cinic10(name: str, root: Path) -> tuple[Part, Part]:
-    """ROOT/CINIC-10/{train,test}/CLASS/*.png (Darlow et al. 2018): 9,000 of each class in each; `valid`
-    is not used.
+    """Read ROOT/CINIC-10/{train,test}/CLASS/*.png (Darlow et al. 2018), with 9,000 images of each class in
+    each.
+
+    The folder `valid` is not used.
     """
     info, folder = DATASETS[name], _folder(root, "CINIC-10", name)
 
@@ -37,11 +39,11 @@ def load_cinic10(name: str, root: Path) -> tuple[Part, Part]:
 
 
 def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
-    """ROOT/tiny-imagenet-200/{wnids.txt, train/WNID/images/*.JPEG, val/images/*.JPEG,
-    val/val_annotations.txt}.
+    """Read Tiny-ImageNet from ROOT/tiny-imagenet-200.
 
-        Labels are the wnids in alphabetical order. The official test images have no labels: the validation
-        part is the test set.
+    It needs wnids.txt, train/WNID/images/*.JPEG, val/images/*.JPEG and val/val_annotations.txt. Labels number
+    the wnids in alphabetical order. The official test images have no labels, so the validation part is the
+    test set.
     """
     info, folder = DATASETS[name], _folder(root, TINY_FOLDER, name)
     wnids = sorted(_lines(folder / "wnids.txt"))
@@ -70,8 +72,10 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
 def read_images(
     paths: Sequence[Path], shape: tuple[int, int, int], bend: Callable[[ByteArray], ByteArray] | None = None
 ) -> ByteArray:
-    """uint8 [n, 3, H, W] of image files as RGB; `bend` maps [H, W, 3] to the wanted size. Raises
-    DataFileError by file.
+    """Read image files as RGB, uint8 [n, 3, H, W]. `bend` maps each image [H, W, 3] to the wanted size.
+
+    Raises:
+        DataFileError: A file cannot be read or has another size. The message names the file.
     """
     from PIL import Image, UnidentifiedImageError
 

@@ -1,16 +1,17 @@
-"""ISIC2019 in FLamby's six centres (Ogier du Terrail et al. 2022): skin lesions, 8 classes, 18,597 train and
-4,650 test.
+"""ISIC2019 in FLamby's six centres (Ogier du Terrail et al. 2022): skin lesions of 8 classes.
 
-    ROOT/ISIC2019/train_test_split                              FLamby's csv: image, target, center, fold, ...
-                                                                (also .csv)
-    ROOT/ISIC2019/ISIC_2019_Training_Input_preprocessed/*.jpg   what FLamby's scripts made of them, or
-    ROOT/ISIC2019/ISIC_2019_Training_Input/*.jpg                the images as published: preprocessed here, in
-                                                                the same way
+There are 18,597 training and 4,650 test images. The files are:
 
-FLamby keeps rectangles with a shorter side of 224; the training augmentation and the test both end in
-200x200. Here the central 224x224 of each image is kept, which holds all of the test crop. Two more
-departures: colours that colour constancy lifts above 255 are clipped, where FLamby's conversion wraps round
-to black, and nothing is saved as JPEG in between.
+    ROOT/ISIC2019/train_test_split                             FLamby's csv (also .csv): image, target,
+                                                               center, fold, ...
+    ROOT/ISIC2019/ISIC_2019_Training_Input_preprocessed/*.jpg  what FLamby's scripts made of the images, or
+    ROOT/ISIC2019/ISIC_2019_Training_Input/*.jpg               the images as published, which are then
+                                                               preprocessed here in the same way
+
+FLamby keeps rectangles with a shorter side of 224, and its augmentation and its test both end with 200x200.
+Here the central 224x224 of each image is kept, which contains the whole test crop. There are two more
+differences. Colours that colour constancy raises above 255 are clipped, while FLamby's conversion wraps round
+to black. And nothing is saved as JPEG in between.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from raffed.data.folders import read_images
 from raffed.errors import DataFileError
 
 SIDE = 224
-POWER = 6  # of the norm in colour constancy (Finlayson & Trezzi 2004)
+POWER = 6  # degree of the norm in colour constancy (Finlayson & Trezzi 2004)
 CLASSES = DATASETS["isic2019"].class_names
-TRAIN_COUNTS = (  # centre x class, counted in FLamby's file (docs/papers/fedmr.md §E1)
+TRAIN_COUNTS = (  # for each centre and class, counted in FLamby's file (docs/papers/fedmr.md §E1)
     (2279, 3363, 2245, 606, 923, 97, 87, 330),
     (20, 2977, 2, 0, 96, 23, 45, 0),
     (533, 1470, 174, 20, 379, 40, 64, 11),
@@ -43,7 +44,11 @@ Rows = list[tuple[str, int, int]]  # image, class, centre
 
 
 def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, IntArray], IntArray]:
-    """(train, test, centre of every training image); images uint8 [n, 3, 224, 224]. Raises DataFileError."""
+    """Return (train, test, centre of every training image), with images uint8 [n, 3, 224, 224].
+
+    Raises:
+        DataFileError: A file is missing or is not the published one.
+    """
     folder = root / "ISIC2019"
     table = next(
         (path for path in (folder / "train_test_split", folder / "train_test_split.csv") if path.exists()),
@@ -73,7 +78,7 @@ def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, 
 
 
 def colour_constancy(pixels: ByteArray) -> ByteArray:
-    """[H, W, 3]: every channel divided by its Minkowski norm of degree 6, such that grey stays grey."""
+    """Divide every channel of [H, W, 3] by its Minkowski norm of degree 6, such that grey stays grey."""
     norms = np.mean(pixels.astype(np.float64) ** POWER, axis=(0, 1)) ** (1 / POWER)
     gains = np.sqrt(np.sum(norms**2)) / (np.maximum(norms, 1e-12) * np.sqrt(3))
     evened: ByteArray = np.clip(pixels * gains, 0, 255).astype(np.uint8)
@@ -81,8 +86,8 @@ def colour_constancy(pixels: ByteArray) -> ByteArray:
 
 
 def shorter_side(pixels: ByteArray, side: int = SIDE) -> ByteArray:
-    """[H, W, 3] resized (bilinear) so that the shorter side is `side`, the other in proportion, rounded
-    down.
+    """Resize [H, W, 3] bilinearly so that its shorter side is `side`. The other side follows,
+    rounded down.
     """
     from PIL import Image
 
@@ -93,7 +98,7 @@ def shorter_side(pixels: ByteArray, side: int = SIDE) -> ByteArray:
 
 
 def centre_square(pixels: ByteArray) -> ByteArray:
-    """The central 224x224 of [H, W, 3]."""
+    """Return the central 224x224 of [H, W, 3]."""
     top, left = ((side - SIDE) // 2 for side in pixels.shape[:2])
     return pixels[max(top, 0) : max(top, 0) + SIDE, max(left, 0) : max(left, 0) + SIDE]
 
@@ -103,8 +108,10 @@ def _from_raw(pixels: ByteArray) -> ByteArray:
 
 
 def _checked(table: Path) -> dict[str, Rows]:
-    """The csv's rows by fold, in its order; they must have the published number for each centre, class
-    and fold.
+    """Return the rows of the csv by fold, in their order, after comparing their numbers with the published
+    ones.
+
+    There is a published number for each centre, class and fold.
     """
     rows = _read(table)
     counts = np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which client holds which samples: made from a split and a seed, hashed, saved and loaded."""
+"""Partitions: which client holds which samples. A split and a seed determine a partition."""
 
 from __future__ import annotations
 
@@ -30,23 +30,46 @@ __all__ = [
 
 _FIFTH = dict.fromkeys(("dirichlet", "dirichlet-client", "incomplete", "natural", "shards"), 0.2)
 DEFAULT_LOCAL_TEST = {**_FIFTH, "lognormal": 0.1}
-BRINGS_TESTS = ("equal", "stages")  # cut from the benchmark's own test set
+BRINGS_TESTS = ("equal", "stages")  # schemes whose local test parts come from the benchmark's own test set
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """train[k], test[k], val[k]: int64 indices that client k trains on, tests on and validates on locally.
+    """Which client trains, tests and validates on which samples.
 
-    val is empty where nothing was held out for choosing hyper-parameters; it indexes the training pool.
+    Attributes:
+        train: For each client, the indices of its training samples in the training pool, int64 [n_k]; n_k is
+            at least 1.
+        test: For each client, the indices of its local test part; may be empty. They index the pool that
+            `test_pool` names.
+        num_classes: Number of classes C.
+        recipe: How the partition was made, as JSON values (see below).
+        test_pool: "train", or "test" for the benchmark's own test set. In the latter case clients may share
+            test samples.
+        stages: The lengths of the parts of each stage, if the data come in stages. The lists then contain the
+            parts of the stages one after the other.
+        val: For each client, the indices of its validation part in the training pool; empty if none was held
+            out.
 
-    train indexes the training pool; so does test, or the benchmark's own test set where test_pool is "test"
-    (then clients may share test samples). No index occurs twice but for recipe["reused"] of them, at one
-    client only recipe["doubled"] of them and only in train (`pXcY:duplicates`); train[k] is never empty,
-    test[k] may be. With `stages` the lists are the stages' parts one after the other. `recipe` says how it
-    was made, as json values: split, seed, local_test, leftovers (samples nobody has), moved (to clients that
-    would have had too few), reused, doubled (absent where none is), stale (later stages without a new class),
-    samples (in the pool), labels_sha256 (of the pool's labels), and reserved (samples that the server has and
-    no client: data/server_holdout.py).
+    No index occurs twice, except for `recipe["reused"]` of them. Within one client, only `recipe["doubled"]`
+    indices occur twice, and only in `train` (`pXcY:duplicates`).
+
+    The keys of `recipe` are:
+
+        split, seed, local_test    what was asked for
+        samples, labels_sha256     size of the training pool, and hash of its labels
+        leftovers                  samples that no client has
+        moved                      samples moved to clients that would have had too few
+        reused, doubled            see above; `doubled` is absent if it is 0
+        stale                      later stages without a class that is new to their client
+        reserved                   samples that the server holds and no client has (data/server_holdout.py)
+
+    Example:
+        >>> from raffed.data.datasets import load_dataset
+        >>> digits = load_dataset("digits")
+        >>> made = make_partition(parse_split("p10c2"), digits.y_train, 10, None, seed=0)
+        >>> made.num_clients, made.class_counts(digits.y_train).shape
+        (10, (10, 10))
     """
 
     train: Lists
@@ -63,51 +86,72 @@ class Partition:
         return len(self.train)
 
     def class_counts(self, labels: IntArray) -> IntArray:
-        """int64 [clients, C]: how many of each class a client trains on. `labels` are those of the
-        training pool.
+        """Count the training samples of each client and class.
+
+        Args:
+            labels: Labels of the whole training pool, int64 [N].
+
+        Returns:
+            int64 [clients, C].
         """
         counts = [np.bincount(labels[own], minlength=self.num_classes) for own in self.train]
         return np.stack(counts).astype(np.int64)
 
     def train_at(self, client: int, stage: int | None) -> IntArray:
-        """What a client trains on in a stage, counted from 0; None: in all of them."""
+        """Return the indices that a client trains on in a stage.
+
+        Args:
+            client: Number of the client, from 0.
+            stage: Number of the stage, from 0; None means all stages.
+        """
         if self.stages is None or stage is None:
             return self.train[client]
         ends = np.cumsum(self.stages.train[client])
         return self.train[client][ends[stage] - self.stages.train[client, stage] : ends[stage]]
 
     def test_at(self, client: int, stage: int | None) -> IntArray:
-        """What a client tests on locally after a stage: the test parts of all stages up to this one
-        (A_sel's test set).
+        """Return the indices that a client tests on locally after a stage.
+
+        These are the test parts of all stages up to this one (the test set of A_sel).
+
+        Args:
+            client: Number of the client, from 0.
+            stage: Number of the stage, from 0; None means all stages.
         """
         if self.stages is None or stage is None:
             return self.test[client]
         return self.test[client][: int(self.stages.test[client, : stage + 1].sum())]
 
     def test_lengths(self, client: int, stage: int | None) -> tuple[int, ...]:
-        """How many samples of `test_at` belong to each stage up to this one; empty without stages."""
+        """Return how many samples of `test_at` belong to each stage up to this one; empty without stages."""
         if self.stages is None or stage is None:
             return ()
         return tuple(int(n) for n in self.stages.test[client, : stage + 1])
 
     def sha256(self) -> str:
-        """Equal if and only if all clients get the same lists in the same order at the same times,
-        whatever the recipe says.
+        """Return the SHA-256 (hex) of the lists, their order and their stages.
+
+        Two partitions have equal hashes if and only if all clients get the same lists in the same order at
+        the same times. The recipe does not count.
         """
         return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)
 
     def save(self, path: str | Path) -> None:
-        """Write an npz file without pickles; it is there whole or not at all."""
+        """Write the partition as an npz file without pickles, completely or not at all."""
         where, lists = Path(path).expanduser(), (self.train, self.test, self.val)
         write_partition(where, *lists, self.num_classes, self.recipe, self.test_pool, self.stages)
 
     @staticmethod
     def load(path: str | Path, pool_size: int | None = None, test_size: int | None = None) -> Partition:
-        """Read a file that anyone may have made. Raises UsageError unless it is a whole and possible
-        partition.
+        """Read a partition from a file that anyone may have made.
 
-                pool_size, test_size: numbers of samples of the training pool and the test set; with them,
-                indices must be below.
+        Args:
+            path: An npz file that `save` wrote.
+            pool_size: Number of samples of the training pool, if known. All indices must then be smaller.
+            test_size: The same for the test set.
+
+        Raises:
+            UsageError: The file is not a complete and possible partition.
         """
         return Partition(*read_partition(Path(path).expanduser(), pool_size, test_size))
 
@@ -122,15 +166,34 @@ def make_partition(
     test_labels: IntArray | None = None,
     test_groups: IntArray | None = None,
 ) -> Partition:
-    """Divide the training pool with these labels, int64 [N], among the split's clients.
+    """Divide a training pool among clients.
 
-    groups: int64 [N], used by 'natural' alone. seed >= 0 decides everything that is random.
-    local_test: share f in [0, 0.9] of each client's shuffled samples, the first max(int(f n), 1), kept for
-    testing; not stratified; 0 keeps none; None means 0 for iid and pXcY, 0.1 for lognormal, 0.2 otherwise. A
-    file brings its own, and `equal` and `stages` take theirs from the benchmark's test set, whose labels are
-    test_labels. test_groups: int64, whose the benchmark's test samples are, -1 for nobody's: `natural`
-    clients then test on their own ones unless local_test is given. Raises UsageError for a split that this
-    data cannot be given.
+    Args:
+        split: The scheme and its numbers, from `parse_split`.
+        labels: Labels of the training pool, int64 [N], values 0 to num_classes - 1.
+        num_classes: Number of classes C.
+        groups: The natural client of every sample, int64 [N]. Used by `natural` only.
+        seed: Decides everything that is random; at least 0.
+        local_test: Share f in [0, 0.9] of each client's samples that is kept for testing: the first max(int(f
+            n), 1) of its n shuffled samples, not stratified. 0 keeps none. None means 0 for iid and pXcY, 0.1
+            for lognormal and 0.2 for the others. `file`, `equal` and `stages` bring their own test parts and
+            accept only None.
+        test_labels: Labels of the benchmark's test set, from which `equal` and `stages` take their test
+            parts.
+        test_groups: The natural client of every test sample, int64, -1 for none. `natural` clients then test
+            on their own test samples, unless `local_test` is given.
+
+    Returns:
+        The partition, with its recipe.
+
+    Raises:
+        UsageError: These data cannot be divided in this way, or an argument is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> labels = np.arange(100) % 10
+        >>> make_partition(parse_split("iid:5"), labels, 10, None, seed=0).num_clients
+        5
     """
     _check_request(split, labels, num_classes, groups, seed)
     if split.scheme in ("file", *BRINGS_TESTS) and local_test is not None:
@@ -158,12 +221,20 @@ def make_partition(
 
 
 def held_out(partition: Partition, share: float, seed: int) -> Partition:
-    """`partition` with the share f of each client's training samples moved to its validation part; UsageError
-    in stages.
+    """Move a share of each client's training samples to its validation part.
 
-        max(int(f n), 1) of its n samples, drawn at random (not stratified) from the seed alone; the others
-        keep their order. A client with one training sample keeps it, and if all of them do that is a
-        UsageError. A partition that has validation parts already keeps those.
+    A client moves max(int(share n), 1) of its n samples. They are drawn from the seed alone and are not
+    stratified; the others keep their order. A client with one training sample keeps it. A partition that
+    already has validation parts is returned as it is.
+
+    Args:
+        partition: The partition without validation parts.
+        share: Share of the samples; 0 returns the partition as it is.
+        seed: Decides which samples are moved.
+
+    Raises:
+        UsageError: The data come in stages, clients have samples twice, or no client has two training
+            samples.
     """
     if share == 0 or partition.val:
         return partition
@@ -197,7 +268,7 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
 def _clients(
     split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int, minimum: int
 ) -> tuple[list[IntArray], Recipe]:
-    """One shuffled list of at least `minimum` samples per client; and how many were left over and moved."""
+    """Return one shuffled list of at least `minimum` samples per client, and what was left over and moved."""
     if split.clients is not None and minimum * split.clients > len(labels):
         raise UsageError(
             f"{split.text}: {len(labels)} samples cannot give {split.clients} clients {_needs(minimum)}; use "
@@ -218,8 +289,9 @@ def _clients(
 def _with_benchmark_tests(
     split: Split, labels: IntArray, num_classes: int, seed: int, test_labels: IntArray | None
 ) -> Partition:
-    """`equal` and `stages`: clients' test parts come from the benchmark's test set, with their training
-    classes.
+    """Make a partition for `equal` or `stages`.
+
+    The clients' test parts come from the benchmark's test set and have the classes of their training parts.
     """
     if test_labels is None or len(test_labels) == 0:
         raise UsageError(
@@ -240,7 +312,10 @@ def _with_benchmark_tests(
 def _in_stages(
     split: Split, labels: IntArray, num_classes: int, seed: int, pools: list[list[IntArray]], test_size: int
 ) -> Partition:
-    """`stages`: units of equal size, each with test samples in its own mix, joined to one list a client."""
+    """Make a partition for `stages`.
+
+    Units of equal size get test samples in their own mix of classes. They are joined to one list per client.
+    """
     clients, count, words = split.clients or 0, split.stages or 1, split.options
     algorithm = next((word for word in words if word in stages.ALGORITHMS), stages.ALGORITHMS[0])
     units, stale = stages.units(
@@ -266,7 +341,7 @@ def _made(split: Split, labels: IntArray, seed: int) -> Recipe:
 
 
 def _unused(parts: list[IntArray], samples: int) -> Recipe:
-    """Samples that nobody has, and how often one is listed again."""
+    """Count the samples that nobody has, and how often a sample is listed again."""
     listed = np.concatenate(parts)
     used = len(np.unique(listed))
     doubled = repeats(parts)
@@ -280,7 +355,7 @@ def _unused(parts: list[IntArray], samples: int) -> Recipe:
 def _divided(
     split: Split, labels: IntArray, num_classes: int, groups: IntArray | None, seed: int
 ) -> list[IntArray]:
-    """One list of indices per client, by the split's scheme."""
+    """Return one list of indices per client, made by the split's scheme."""
     clients, alpha = split.clients or 0, split.alpha or 0.0
     if split.scheme == "natural" and groups is not None:
         return schemes.natural(groups, split.clients)
@@ -339,5 +414,5 @@ def _needs(minimum: int) -> str:
 
 
 def labels_sha256(labels: IntArray) -> str:
-    """SHA-256 of a pool's labels as little-endian int64."""
+    """Return the SHA-256 (hex) of a pool's labels as little-endian int64."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()

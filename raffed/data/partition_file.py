@@ -1,4 +1,4 @@
-"""The file of a partition: npz without pickles, checked as if a stranger had made it."""
+"""The file of a partition: npz without pickles. It is checked as if a stranger had made it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Recipe = dict[str, str | int | float | None]
 Lists = tuple[IntArray, ...]
 Stored = dict[str, npt.NDArray[np.generic]]
 
-FORMAT = 1  # lists of the training pool alone
-TIMED = 2  # also: test parts from the test set, and stages
-MAX_BYTES = 2**29  # 33 million clients and samples together
+FORMAT = 1  # all lists index the training pool
+TIMED = 2  # test parts may index the test set, and there may be stages
+MAX_BYTES = 2**29  # enough for 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
 _VALIDATION_ROWS = ("val_lengths", "val_indices")
 _STAGE_ROWS = ("train_stages", "test_stages")
@@ -37,10 +37,11 @@ def hash_of_lists(
     stages: Stages | None = None,
     val: Sequence[IntArray] = (),
 ) -> str:
-    """SHA-256 over each role's name, its lists' lengths and then their indices, as little-endian int64; no
-    val, no role.
+    """Return the SHA-256 over each role's name, the lengths of its lists and their indices, as little-endian
+    int64.
 
-        Then, only where there are any: the word of the other test pool, and the stages' order and lengths.
+    The role `val` is left out if it is empty. Where they exist, the name of the other test pool and the order
+    and lengths of the stages follow.
     """
     digest = hashlib.sha256()
     for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
@@ -66,8 +67,9 @@ def write_partition(
     test_pool: str,
     stages: Stages | None,
 ) -> None:
-    """Write under a temporary name first, so that the file is whole or not there. Without `val`, it is
-    not mentioned.
+    """Write the file under a temporary name and rename it, so that it is complete or does not exist.
+
+    An empty `val` is not written.
     """
     none = np.zeros((len(train), 0), dtype=np.int64)
     timed: dict[str, Any] = {
@@ -80,7 +82,7 @@ def write_partition(
     validation: dict[str, Any] = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
-    with temporary.open("xb") as target:  # a new file: a link of that name is not followed
+    with temporary.open("xb") as target:  # creates a new file, so that a link of that name is not followed
         np.savez_compressed(
             target,
             format=np.int64(FORMAT if plain else TIMED),
@@ -98,8 +100,10 @@ def write_partition(
 
 
 def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
-    """(train, test, num_classes, recipe, test_pool, stages, val) of a whole and possible partition; else
-    raises UsageError.
+    """Return (train, test, num_classes, recipe, test_pool, stages, val).
+
+    Raises:
+        UsageError: The file is not a complete and possible partition.
     """
     version = _one_integer(path, "format", read_npz(path, ("format",), UsageError, MAX_BYTES))
     if version not in (FORMAT, TIMED):
@@ -136,7 +140,7 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
 
 
 def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | None:
-    """The stages' lengths, which must add up to the lists'; None where there are no stages."""
+    """Return the stages, whose lengths must add up to those of the lists; None without stages."""
     order = str(stored["stage_order"])
     check_choice(f"{path}: stage_order", order, ORDERS)
     found = []
@@ -182,7 +186,7 @@ def _integer_row(path: Path, name: str, stored: Stored) -> IntArray:
 
 
 def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
-    """The index lists of a role, from their lengths and the joined indices."""
+    """Return the index lists of a role, cut from the joined indices by their lengths."""
     lengths, indices = rows[f"{role}_lengths"].tolist(), rows[f"{role}_indices"]
     if sum(lengths) != len(indices):
         raise UsageError(
@@ -192,7 +196,7 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
 
 
 def repeats(parts: Iterable[IntArray]) -> int:
-    """How often a list has an index again."""
+    """Count how often an index occurs again in its own list."""
     return sum(len(part) - len(np.unique(part)) for part in parts)
 
 

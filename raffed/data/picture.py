@@ -1,6 +1,4 @@
-"""A picture of a partition: clients across, classes down, totals in the margins, missing classes left
-blank.
-"""
+"""Draw a partition: clients across, classes down, totals in the margins, and missing classes left blank."""
 
 from __future__ import annotations
 
@@ -18,20 +16,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MISSING = "#ffffff"  # a class that the client does not have
-FEW, MANY = 0.28, 1.0  # the part of the colour map in use: even one sample is clearly not white
+MISSING = "#ffffff"  # colour of a class that the client does not have
+FEW, MANY = 0.28, 1.0  # the used part of the colour map, in which even one sample is clearly not white
 BAR = "#5b7f95"
-MAX_NUMBERED = 20  # clients; with more, counts no longer fit into the cells
+MAX_NUMBERED = 20  # with more clients, counts no longer fit into the cells
 
 
 def draw_partition(
     partition: Partition, labels: IntArray, path: str | Path, class_names: Sequence[str] | None = None
 ) -> None:
-    """Draw how many training samples of each class each client has, to `path` (png, svg or pdf by its
-    ending).
+    """Draw how many training samples of each class each client has.
 
-        labels: those of the training pool. class_names: one a class, in label order; by default the numbers.
-        Raises UsageError if the number of names is wrong.
+    Args:
+        partition: The partition.
+        labels: Labels of the training pool, int64 [N].
+        path: The picture's file; its ending (png, svg or pdf) decides the format.
+        class_names: One name for each class, in label order; by default the numbers.
+
+    Raises:
+        UsageError: The number of names is wrong.
     """
     counts = partition.class_counts(labels).T
     names = [str(label) for label in range(len(counts))] if class_names is None else list(class_names)
@@ -49,7 +52,7 @@ def draw_partition(
 
 
 def _canvas(classes: int, clients: int) -> tuple[Figure, Axes, Axes, Axes]:
-    """A figure with the heat map, the bars above it and the bars to its right."""
+    """Make a figure with the heat map, the bars above it and the bars to its right."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -72,7 +75,7 @@ def _canvas(classes: int, clients: int) -> tuple[Figure, Axes, Axes, Axes]:
 
 
 def _draw_counts(figure: Figure, heat: Axes, counts: IntArray) -> None:
-    """The cells on a logarithmic scale, blank where a class is missing, with numbers if there is room."""
+    """Draw the cells on a logarithmic scale, blank for missing classes, with numbers if there is room."""
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
@@ -98,7 +101,7 @@ def _draw_counts(figure: Figure, heat: Axes, counts: IntArray) -> None:
 
 
 def _write_counts(heat: Axes, counts: IntArray, dark: float) -> None:
-    """The number in each cell: white above `dark`, a faint dash for a missing class."""
+    """Write the number into each cell, white above `dark`, and a faint dash for a missing class."""
     for (label, client), count in np.ndenumerate(counts):
         colour = "#c0c0c0" if count == 0 else "white" if count > dark else "black"
         heat.text(
@@ -107,7 +110,9 @@ def _write_counts(heat: Axes, counts: IntArray, dark: float) -> None:
 
 
 def _round_numbers(least: int, most: int) -> list[int]:
-    """The numbers 1, 2, 5, 10, 20, ... in least..most, or the two ends if those are too few."""
+    """Return those of the numbers 1, 2, 5, 10, 20, ... that lie in least..most, or both ends if they are too
+    few.
+    """
     candidates = [digit * 10**power for power in range(len(str(most))) for digit in (1, 2, 5)]
     inside = [number for number in candidates if least <= number <= most]
     return inside if len(inside) > 1 else [least, most]
@@ -127,7 +132,7 @@ def _label_axes(heat: Axes, names: Sequence[str], clients: int) -> None:
 
 
 def _title(partition: Partition, counts: IntArray) -> str:
-    """What was divided how, and the numbers that a reader would otherwise count by hand."""
+    """Describe the partition and give the numbers that a reader would otherwise count by hand."""
     held = np.count_nonzero(counts, axis=0).astype(np.int64)
     sizes = counts.sum(axis=0)
     recipe = partition.recipe

@@ -1,6 +1,6 @@
-"""Random numbers for partitions: from the seed and a purpose, the same on every platform and numpy version.
+"""Random numbers for partitions, from a seed and a purpose, equal on every platform and numpy version.
 
-numpy freezes the streams of `RandomState`, MT19937 and SeedSequence (NEP 19); those of `Generator` may
+numpy guarantees the streams of `RandomState`, MT19937 and SeedSequence (NEP 19). Those of `Generator` may
 change.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def stream(seed: int, purpose: str) -> np.random.RandomState:
-    """A fresh stream that depends on (seed, purpose) alone; seed >= 0."""
+    """Return a new stream that depends on (seed, purpose) alone. The seed is at least 0."""
     return np.random.RandomState(
         np.random.MT19937(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]))
     )

@@ -1,5 +1,6 @@
-"""One function a scheme: labels in, one list of sample indices per client out. Randomness comes from the
-seed alone.
+"""The schemes of splits: each function takes labels and returns one list of sample indices per client.
+
+All randomness comes from the seed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from raffed.data.randomness import stream
 from raffed.errors import UsageError
 
 FloatArray = npt.NDArray[np.float64]
-QUANTITY_SIGMA = 0.3  # MAP, authors' code: every client's amount of data is multiplied by LogNormal(0, 0.3)
+QUANTITY_SIGMA = 0.3  # as in MAP's code, every client's amount of data is multiplied by LogNormal(0, 0.3)
 MAX_REDRAWS = 10_000
 
 
 def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list[list[int]]:
-    """Which classes each client owns in PρCς (FedMR, authors' code): deal every class once, then draw at
-    random.
+    """Draw which classes each client owns in PρCς (FedMR, authors' code).
 
-        Draws are CPython's `random.Random(seed).randint`, whose stream is part of the published golden
-        values. Raises UsageError if a client would own more classes than there are, or a class would have no
-        owner.
+    Every class is dealt once, and the rest is drawn at random. The draws are CPython's
+    `random.Random(seed).randint`, whose stream is part of the published golden values.
+
+    Raises:
+        UsageError: A client would own more classes than there are, or a class would have no owner.
     """
     if classes > num_classes:
         raise UsageError(f"p{clients}c{classes}: {classes} classes a client, but the data has {num_classes}")
@@ -60,12 +62,14 @@ def by_class_lists(
     seed: int,
     purpose: str = "class order",
 ) -> list[IntArray]:
-    """Every class cut evenly among its owners in client order, sizes differing by at most 1, the first
-    larger.
+    """Cut every class evenly among its owners, in client order. Sizes differ by at most 1, and larger ones
+    come first.
 
-        purpose: of the stream that shuffles the classes.
-        Raises UsageError if a class has fewer samples than owners: a client would miss a class that it should
-        own.
+    `purpose` names the stream that shuffles the classes.
+
+    Raises:
+        UsageError: A class has fewer samples than owners, so that a client would miss a class that it should
+            own.
     """
     parts: list[list[IntArray]] = [[] for _ in lists]
     for label, indices in enumerate(shuffled_classes(labels, num_classes, seed, purpose)):
@@ -82,10 +86,10 @@ def by_class_lists(
 def duplicated(
     labels: IntArray, num_classes: int, lists: Sequence[Sequence[int]], seed: int
 ) -> list[IntArray]:
-    """`by_class_lists` twice with a re-shuffle, as FedMR's code does (docs/papers/fedmr.md §8 no. 2): every
-    sample is listed twice.
+    """Apply `by_class_lists` twice, shuffled again, as FedMR's code does (docs/papers/fedmr.md §8 no. 2).
 
-        Sole owners of a class have each of its samples twice, several owners overlap.
+    Every sample is listed twice. The only owner of a class has each of its samples twice; several owners
+    overlap.
     """
     purposes = ("class order", "class order, second pass")
     first, second = (by_class_lists(labels, num_classes, lists, seed, purpose) for purpose in purposes)
@@ -93,23 +97,26 @@ def duplicated(
 
 
 def iid(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
-    """Every class dealt round to all clients, each class starting where the one before it stopped.
+    """Deal every class to all clients in turn. Each class starts where the one before it stopped.
 
-    So client sizes differ by at most 1, as do the sizes inside a class; where every class size is a multiple
-    of `clients` (Fashion-MNIST, CIFAR, 10 clients) this is PρCς with ς = C.
+    So the sizes of clients differ by at most 1, and so do the sizes inside a class. If the size of every
+    class is a multiple of `clients` (Fashion-MNIST or CIFAR with 10 clients), this is PρCς with ς = C.
     """
     dealt = np.concatenate(shuffled_classes(labels, num_classes, seed))
     return [dealt[client::clients] for client in range(clients)]
 
 
 def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
-    """MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes, D[k,c] = 1/nc_k on
-    A_k.
+    """Draw MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes.
 
-        Rows times LogNormal(0, 0.3), columns normalised, counts = round(D n_c) as consecutive ranges of each
-        class, the last one clipped; what rounding leaves over stays unused. Differs from the authors: classes
-        are shuffled once before slicing; classes without a holder are drawn again. Raises UsageError if
-        10,000 draws leave a class without holder, or rounding leaves a client under 2 classes.
+    D[k, c] = 1/nc_k on A_k. Rows are multiplied by LogNormal(0, 0.3) and columns normalised. The counts
+    round(D n_c) are consecutive ranges of each class, the last one clipped. What rounding leaves over is not
+    used. Two things differ from the authors' code: classes are shuffled once before they are cut, and classes
+    without a holder are drawn again.
+
+    Raises:
+        UsageError: After 10,000 draws a class still has no holder, or rounding leaves a client fewer than 2
+            classes.
     """
     if num_classes < 2:
         raise UsageError(f"incomplete: the data has {num_classes} class; at least 2 are needed")
@@ -130,10 +137,11 @@ def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> l
 
 
 def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int) -> list[IntArray]:
-    """Each class over the clients by p_c ~ Dir(alpha 1_N) (Yurochkin et al. 2019), every sample used.
+    """Divide each class over the clients by p_c ~ Dir(alpha 1_N) (Yurochkin et al. 2019). Every sample is
+    used.
 
-    Without the often copied rule that stops giving to clients above the mean size. Clients may come out
-    empty; `with_minimum` mends that.
+    The often copied rule that stops giving to clients above the mean size is not applied. Clients may come
+    out empty; `with_minimum` repairs that.
     """
     logs = _log_dirichlet(stream(seed, "dirichlet"), alpha, (num_classes, clients)).T
     return _apportioned(labels, num_classes, logs, seed)
@@ -142,9 +150,11 @@ def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, se
 def dirichlet_client(
     labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int
 ) -> list[IntArray]:
-    """MAP's Dirichlet: π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns normalised.
+    """Divide by MAP's Dirichlet: π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns
+    normalised.
 
-    Differs from the authors: cumulative shares are rounded, not each share, so that every sample is used.
+    Differs from the authors' code: cumulative shares are rounded instead of each share, so that every sample
+    is used.
     """
     rng = stream(seed, "dirichlet-client")
     logs = _log_dirichlet(rng, alpha, (clients, num_classes)) + rng.normal(
@@ -154,7 +164,7 @@ def dirichlet_client(
 
 
 def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: int) -> list[IntArray]:
-    """Sort by label, cut into clients x each pieces of (almost) one size, deal `each` pieces to every
+    """Sort by label, cut into clients x each pieces of (almost) equal size, and deal `each` pieces to every
     client.
     """
     if clients * each > len(labels):
@@ -167,11 +177,17 @@ def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: in
 def equal(
     train: Sequence[IntArray], test: Sequence[IntArray], clients: int, each: int, duplicates: bool, seed: int
 ) -> tuple[list[IntArray], list[IntArray]]:
-    """MpFedcon's (N, S): S classes a client in equal counts, class c cut into S·N/C shards, test images by
-    the same sets.
+    """Divide by MpFedcon's (N, S): every client has S classes with equally many samples of each.
 
-        train, test: the shuffled indices of every class. `duplicates`: as FedRep's code, a client may get a
-        class twice. Where classes differ in size, the smallest sets the shard size; the rest stays unused.
+    Class c is cut into S·N/C shards, and test images are divided by the same sets of classes. Where classes
+    differ in size, the smallest decides the size of a shard, and the rest is not used.
+
+    Args:
+        train, test: The shuffled indices of every class.
+        clients: Number of clients N.
+        each: Number of classes S per client.
+        duplicates: Whether a client may get a class twice, as in FedRep's code.
+        seed: Decides the sets of classes.
     """
     what = f"equal:{clients}:{each}"
     slots = class_sets.equal_slots(len(train), clients, each, what)
@@ -198,12 +214,12 @@ def equal(
 
 
 def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -> list[IntArray]:
-    """MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C), n_u = 58 + LogNormal(4, 1) samples (mean
-    148), at most 500.
+    """Divide by MpFedcon's FEMNIST: client u has classes u..u+S-1 (mod C) and n_u = 58 + LogNormal(4, 1)
+    samples.
 
-        ⌊n_u / S⌋ of each class, 2 at least, disjoint as long as the class lasts, then from its beginning
-        again. Differs from FedRep's script, whose images are reused by many clients and number 190 on
-        average.
+    The mean of n_u is 148, and at most 500 are taken. A client gets ⌊n_u / S⌋ samples of each class, and at
+    least 2. They are disjoint as long as the class lasts, and start again from its beginning after that. This
+    differs from FedRep's script, in which many clients reuse images, and whose clients have 190 on average.
     """
     if each > len(classes):
         raise UsageError(
@@ -223,7 +239,7 @@ def lognormal(classes: Sequence[IntArray], clients: int, each: int, seed: int) -
 
 
 def natural(groups: IntArray, clients: int | None) -> list[IntArray]:
-    """One client a group, in the order of the group numbers; with `clients`, the first ones only."""
+    """Return one client per group, in the order of the group numbers; with `clients`, only the first ones."""
     order = np.argsort(groups, kind="stable")
     _, starts = np.unique(groups[order], return_index=True)
     members = np.split(order.astype(np.int64), starts[1:])
@@ -233,10 +249,10 @@ def natural(groups: IntArray, clients: int | None) -> list[IntArray]:
 
 
 def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], int]:
-    """Move single samples from whoever is largest (first of equals) until every client has `minimum`.
+    """Move single samples from the largest client (the first of equals) until every client has `minimum`.
 
-    Always ends: each move lowers the deficit by one. Needs sum of sizes >= minimum x clients. Also: samples
-    moved.
+    This always ends, because each move lowers the deficit by one. It needs at least minimum x clients samples
+    in all. Also returns how many samples were moved.
     """
     kept = [len(part) for part in parts]
     gifts: list[list[int]] = [[] for _ in parts]
@@ -258,7 +274,7 @@ def with_minimum(parts: list[IntArray], minimum: int) -> tuple[list[IntArray], i
 def shuffled_classes(
     labels: IntArray, num_classes: int, seed: int, purpose: str = "class order"
 ) -> list[IntArray]:
-    """The indices of every class, each shuffled once, from one stream in label order."""
+    """Return the indices of every class, each shuffled once, from one stream in label order."""
     rng = stream(seed, purpose)
     return [rng.permutation(np.flatnonzero(labels == label).astype(np.int64)) for label in range(num_classes)]
 
@@ -266,8 +282,8 @@ def shuffled_classes(
 def _drawn_subsets(
     rng: np.random.RandomState, clients: int, num_classes: int, present: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Bool [clients, C]: a random subset of 2..C classes per client such that every class present has a
-    holder.
+    """Return bool [clients, C]: a random subset of 2..C classes per client, such that each present class has
+    a holder.
     """
     for _ in range(MAX_REDRAWS):
         sizes = rng.randint(2, num_classes + 1, size=clients, dtype=np.int64)
@@ -281,8 +297,9 @@ def _drawn_subsets(
 
 
 def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, int]) -> FloatArray:
-    """Log of rows ~ Dir(alpha), up to a constant a row. Gamma(a) is Gamma(a+1) U^(1/a): no underflow for
-    tiny a.
+    """Return the logarithm of rows ~ Dir(alpha), up to a constant per row.
+
+    Gamma(a) is computed as Gamma(a+1) U^(1/a), which does not underflow for tiny a.
     """
     logs = np.log(rng.gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random_sample(shape)) / alpha
     peak = logs.max(axis=1, keepdims=True)
@@ -290,7 +307,9 @@ def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, i
 
 
 def _apportioned(labels: IntArray, num_classes: int, logs: FloatArray, seed: int) -> list[IntArray]:
-    """Samples of class c over clients in proportion to exp(logs[client, c]), cumulative shares rounded."""
+    """Divide the samples of each class in proportion to exp(logs[client, c]), with cumulative shares
+    rounded.
+    """
     weights = np.exp(logs - logs.max(axis=0, keepdims=True))
     cumulative = np.cumsum(weights, axis=0)
     totals = np.bincount(labels, minlength=num_classes)
@@ -299,7 +318,7 @@ def _apportioned(labels: IntArray, num_classes: int, logs: FloatArray, seed: int
 
 
 def _sliced(classes: list[IntArray], ends: IntArray) -> list[IntArray]:
-    """Client k gets classes[c][ends[k-1, c] : ends[k, c]] of every class c."""
+    """Give client k the samples classes[c][ends[k-1, c] : ends[k, c]] of every class c."""
     starts = np.vstack([np.zeros((1, ends.shape[1]), dtype=np.int64), ends[:-1]])
     return [
         np.concatenate(

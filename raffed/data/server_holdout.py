@@ -1,6 +1,4 @@
-"""Labelled samples that the server holds and no client has: taken out of the training pool before it is
-divided.
-"""
+"""Labelled samples that the server holds and no client has. They are removed before the pool is divided."""
 
 from __future__ import annotations
 
@@ -17,10 +15,11 @@ from raffed.errors import UsageError
 
 
 def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed: int) -> IntArray:
-    """Ascending indices of `per_class` samples of every class, drawn from the seed alone; a class keeps
-    at least one.
+    """Return the ascending indices of `per_class` samples of every class, drawn from the seed alone.
+
+    A class keeps at least one sample for the clients.
     """
-    if per_class == 0:  # also where a class has no sample
+    if per_class == 0:  # returns early, also if a class has no sample
         return np.empty(0, np.int64)
     draws, chosen = stream(seed, "reserve"), []
     for label in range(num_classes):
@@ -45,10 +44,10 @@ def partition_beside(
     test_labels: IntArray | None = None,
     test_groups: IntArray | None = None,
 ) -> Partition:
-    """`make_partition` of the pool without the samples `reserve`; its indices are those of the whole pool.
+    """Apply `make_partition` to the pool without the samples `reserve`. Indices are those of the whole pool.
 
-    A split that was read from a file loses these samples instead. The recipe's `reserved` says how many are
-    missing.
+    A split that was read from a file loses these samples instead. `recipe["reserved"]` is the number of
+    samples removed.
     """
     if not len(reserve):
         return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
@@ -76,7 +75,9 @@ def partition_beside(
 
 
 def _without(whole: Partition, reserve: IntArray) -> Partition:
-    """Every client's lists of the training pool without `reserve`, and the lengths of its stages."""
+    """Return the partition without `reserve` in the lists of the training pool, with the lengths of its
+    stages.
+    """
     kept = [~np.isin(part, reserve) for part in whole.train]
     train = tuple(part[stays] for part, stays in zip(whole.train, kept, strict=True))
     test = _less(whole.test, reserve) if whole.test_pool == "train" else whole.test

@@ -1,4 +1,6 @@
-"""The words for a division of data among clients: `p10c2`, `dirichlet:100:0.5`, ... parsed into a Split."""
+"""The notation for a division of data among clients: `p10c2`, `dirichlet:100:0.5`, ... parsed into
+a Split.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ MAX_CLIENTS = 1_000_000
 
 
 class SplitInfo(NamedTuple):
-    """One way to divide data, for `raffed splits`."""
+    """One way to divide data, as `raffed splits` shows it."""
 
     name: str
     syntax: str
@@ -66,11 +68,19 @@ _INFO = {info.name: info for info in SPLITS}
 
 @dataclass(frozen=True)
 class Split:
-    """A parsed split. `scheme` is a name of SPLITS; `clients` is None where the data or the file decides.
+    """A parsed split.
 
-    classes: per client (pXcY, equal, lognormal) or stage (stages); shards: per client (shards); alpha > 0
-    (dirichlet*); path (file); stages M, imbalance IF >= 1, n_max: of the largest class (stages); options:
-    words of `stages`, `equal` and pXcY.
+    Attributes:
+        scheme: A name of SPLITS.
+        clients: Number of clients; None where the data or the file decides.
+        classes: Classes per client (pXcY, equal, lognormal) or per stage (stages).
+        shards: Shards per client (shards).
+        alpha: Concentration of the Dirichlet distribution, above 0 (dirichlet, dirichlet-client).
+        path: The partition's file (file).
+        stages: Number of stages M (stages).
+        imbalance: Imbalance factor IF, at least 1 (stages).
+        n_max: Size of the largest class (stages).
+        options: Further words of `stages`, `equal` and pXcY.
     """
 
     scheme: str
@@ -98,7 +108,18 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """The Split that `text` names, in any case. Raises UsageError with the syntax for anything else."""
+    """Parse a split such as "p10c2" or "dirichlet:100:0.5", in any case.
+
+    Args:
+        text: The split as typed; `raffed splits` lists the syntax.
+
+    Raises:
+        UsageError: The text is not a split. The message contains the syntax.
+
+    Example:
+        >>> parse_split("dirichlet:100:0.5").alpha
+        0.5
+    """
     text = text.strip()
     if match := re.fullmatch(r"p(\d+)c(\d+)(:duplicates)?", text, re.IGNORECASE | re.ASCII):
         clients, classes = (_whole(text, field, "pXcY") for field in match.groups()[:2])

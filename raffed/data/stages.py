@@ -1,7 +1,7 @@
-"""GLDP's split [N, S, M]: N clients with M stages of S classes each, equal sizes, a global long tail; and
-their test sets.
+"""GLDP's split [N, S, M]: N clients with M stages of S classes each, and their test sets.
 
-Algorithm `waterfill` of docs/papers/gldp.md §EA2, test mixes of §EA3. A unit is one stage of one client.
+All units have equal sizes, and the class sizes have a global long tail. The algorithm `waterfill` is that of
+docs/papers/gldp.md §EA2, and the test mixes are those of §EA3. A unit is one stage of one client.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from raffed.errors import UsageError
 
 ALGORITHMS = ("waterfill", "sorted_shards", "fedrep_shards")
 ORDERS = ("inner", "outer")
-KEPT = 0.9  # of every class, when units are made equal
-SWAPS = 100  # tried swaps a unit towards a new class in every stage
+KEPT = 0.9  # share of every class that is kept when units are made equal
+SWAPS = 100  # swaps tried for each unit, towards a new class in every stage
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """When a client has which part of its lists: train, test int64 [clients, M] are the lengths of the
-    stages' parts.
+    """When a client has which part of its lists.
 
-        order: `inner`, every M rounds in turn visit stages 1..M; `outer`, one M-th of all rounds on each
-        stage, never back.
+    Attributes:
+        train, test: The lengths of the stages' parts, int64 [clients, M].
+        order: With `inner`, every M rounds visit stages 1..M in turn. With `outer`, one M-th of all rounds is
+            spent on each stage, and no stage is visited again.
     """
 
     train: IntArray
@@ -37,32 +38,37 @@ class Stages:
 
     @property
     def count(self) -> int:
-        """M."""
+        """The number of stages M."""
         return int(self.train.shape[1])
 
     def at(self, round: int, rounds: int) -> int:
-        """The stage, from 0, of round `round` (from 0) of `rounds`; raises UsageError unless M divides
-        `rounds`.
+        """Return the stage, from 0, of round `round` (from 0) of `rounds`.
+
+        Raises:
+            UsageError: `rounds` is not a multiple of M.
         """
         self.check_rounds(self.count, rounds)
         return round % self.count if self.order == "inner" else round * self.count // rounds
 
     @staticmethod
     def check_rounds(count: int, rounds: int) -> None:
-        """Raise UsageError unless M divides `rounds`."""
+        """Raise a UsageError unless `rounds` is a multiple of the number of stages."""
         if rounds % count:
             raise UsageError(f"federation.rounds = {rounds} is no multiple of the {count} stages")
 
     @property
     def turn(self) -> int:
-        """Rounds that visit every stage once and are one of GLDP's Algorithm 1: M in `inner` order;
-        `outer` has no such, 1.
+        """Number of rounds that together are one round of GLDP's Algorithm 1.
+
+        In `inner` order these are the M rounds that visit every stage once. `outer` has no such group, so it
+        is 1.
         """
         return self.count if self.order == "inner" else 1
 
     def draw(self, round: int) -> int:
-        """Which drawing of participants serves this round: in `inner` order one for all stages (GLDP's
-        Algorithm 1).
+        """Return the number of the drawing of participants that serves this round.
+
+        In `inner` order all stages share one drawing (GLDP's Algorithm 1).
         """
         return round // self.turn
 
@@ -77,10 +83,10 @@ def units(
     algorithm: str,
     seed: int,
 ) -> tuple[list[IntArray], int]:
-    """Sample indices of unit client · stages + stage, all equally many (but for fedrep_shards); how many
-    later stages bring no class that is new to their client.
+    """Return the sample indices of each unit (client · stages + stage).
 
-    classes: the shuffled indices of every class.
+    Also returns how many later stages bring no class that is new to their client. All units have equally many
+    samples, except with `fedrep_shards`. `classes` are the shuffled indices of every class.
     """
     counts = class_sets.long_tail(np.array([len(one) for one in classes]), imbalance, n_max)
     kept = [one[:count] for one, count in zip(classes, counts.tolist(), strict=True)]
@@ -104,8 +110,9 @@ def units(
 def _handed_out(
     kept: list[IntArray], sets: list[set[int]], rng: np.random.RandomState
 ) -> list[list[IntArray]]:
-    """Each class cut among its holders, sizes differing by at most 1; the larger parts to the units
-    smallest so far.
+    """Cut each class among its holders, with sizes that differ by at most 1.
+
+    The larger parts go to the units that are smallest so far.
     """
     parts: list[list[IntArray]] = [[] for _ in sets]
     sizes = np.zeros(len(sets), dtype=np.int64)
@@ -125,11 +132,10 @@ def _handed_out(
 
 
 def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntArray]]:
-    """Every unit cut to the smallest one's size, sample by sample from its largest class; parts are in random
-    order.
+    """Cut every unit to the size of the smallest one.
 
-        The largest of those classes that keep nine tenths of their `counts` samples in all, as long as there
-        is one.
+    Samples are removed one by one from the unit's largest class, as long as there is one among those that
+    keep nine tenths of their `counts` samples over all units. The parts are in random order.
     """
     goal = min(sum(map(len, part)) for part in parts)
     left = counts.copy()
@@ -146,8 +152,10 @@ def _equalised(parts: list[list[IntArray]], counts: IntArray) -> list[list[IntAr
 def _sorted_shards(
     kept: list[IntArray], total: int, each: int, rng: np.random.RandomState
 ) -> list[list[IntArray]]:
-    """The long-tailed data in label order, cut into equal shards, `each` at random to a unit: at most
-    `each` classes.
+    """Sort the long-tailed data by label and cut them into equal shards, `each` of which go to a unit at
+    random.
+
+    A unit has at most `each` classes.
     """
     labels, joined = np.repeat(np.arange(len(kept)), [len(one) for one in kept]), np.concatenate(kept)
     size = len(joined) // (total * each)
@@ -166,8 +174,8 @@ def _sorted_shards(
 def _ordered(
     sets: list[frozenset[int]], clients: int, stages: int, rng: np.random.RandomState
 ) -> tuple[list[int], int]:
-    """Units to (client, stage) at random, then swaps that bring a class unseen before into every later
-    stage, if possible.
+    """Assign units to (client, stage) at random, then swap so that every later stage brings a new class, if
+    possible.
     """
     order = rng.permutation(len(sets)).tolist()
 
@@ -200,12 +208,18 @@ def _ordered(
 def matching_tests(
     mixes: IntArray, tests: Sequence[IntArray], size: int, mix: str, rng: np.random.RandomState
 ) -> list[IntArray]:
-    """Test indices of one client's stages: `size` a stage, in the mix of its training classes, at least 1 of
-    each held.
+    """Draw the test indices of one client's stages: `size` for each stage, in the mix of its training
+    classes.
 
-        mixes: int [M, C], training counts. mix: `matched`, largest remainders; `balanced`, equally many of
-        each held class. A client's stages share no test sample as long as its classes have enough; different
-        clients may.
+    Every class that is held gets at least one. A client's stages share no test sample as long as its classes
+    have enough. Different clients may share test samples.
+
+    Args:
+        mixes: Training samples of each stage and class, int [M, C].
+        tests: The test indices of every class.
+        size: Test samples for each stage.
+        mix: `matched` for largest remainders, `balanced` for equally many of each class that is held.
+        rng: Source of the random order.
     """
     decks = [rng.permutation(one) for one in tests]
     used = [0] * len(tests)
@@ -227,11 +241,12 @@ def matching_tests(
 
 
 def apportioned(shares: IntArray, size: int) -> IntArray:
-    """`size` seats in proportion to shares [C], at least one where a share is positive, then largest
-    remainders (Hamilton).
+    """Distribute `size` seats in proportion to `shares` [C] by largest remainders (Hamilton).
 
-        Equal remainders go to the lower label. Raises UsageError if there are fewer seats than positive
-        shares.
+    Every positive share gets at least one seat. Of equal remainders the lower label comes first.
+
+    Raises:
+        UsageError: There are fewer seats than positive shares.
     """
     held = shares > 0
     if size < held.sum():

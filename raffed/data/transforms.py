@@ -1,9 +1,8 @@
-"""What is done to images: scaling, resizing and normalising once; cropping, flipping and rotating every
-batch.
+"""Preparation of images (scaling, resizing, normalising) and augmentation of batches (crop, flip, rotation).
 
-Augmentation works on prepared images. The authors' pipelines pad, crop, flip and rotate raw images and
-normalise afterwards, so whatever comes in from outside the image here is raw black: the value (0 - mean) /
-std of its channel. Constants: experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
+Augmentation works on prepared images. The authors' pipelines augment raw images and normalise afterwards. So
+pixels that come from outside the image are raw black here: (0 - mean) / std of their channel. The constants
+are those of the experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
 """
 
 from __future__ import annotations
@@ -26,12 +25,17 @@ STYLES = ("fedmr", "map", "map-authors", "plain")
 
 @dataclass(frozen=True)
 class Transform:
-    """size: side in pixels after resizing (None: as stored); centre: side of the central square kept after
-    that (None: all); mean, std: one a channel, in units of [0, 1] pixels.
+    """How the images of a data set are prepared and augmented.
 
-    crop_padding: pixels of padding before a random crop back to the same size (0: no crop), filled by
-    padding_mode; flip: mirrored left to right with probability 1/2; rotation_degrees: angle uniform in ±
-    that, nearest pixel. flamby: FLamby's augmentation.
+    Attributes:
+        size: Side in pixels after resizing; None keeps the stored size.
+        centre: Side of the central square that is kept after resizing; None keeps all.
+        mean, std: One number for each channel, in units of pixels in [0, 1].
+        crop_padding: Pixels of padding before a random crop back to the same size; 0 for no crop.
+        padding_mode: How the padding is filled.
+        flip: Whether images are mirrored left to right with probability 1/2.
+        rotation_degrees: The angle is uniform in ± that; nearest pixel.
+        flamby: FLamby's augmentation, if any.
     """
 
     size: int | None = None
@@ -57,22 +61,29 @@ class Transform:
 
     @property
     def augments(self) -> bool:
-        """Whether `augment` does anything."""
+        """Whether `augment` changes anything."""
         return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.flamby is not None
 
     def prepared_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """(channels, H, W) of prepared images whose stored shape is `shape`."""
+        """Return (channels, H, W) of prepared images whose stored shape is `shape`."""
         height, width = shape[1:] if self.size is None else (self.size, self.size)
         side = self.centre or max(height, width)
         return shape[0], min(side, height), min(side, width)
 
 
 def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
-    """float32 [n, C, H, W]: images / max_value, resized (bilinear, align_corners=False), cut, then (x - mean)
-    / std.
+    """Prepare images: divide by `max_value`, resize (bilinear, align_corners=False), cut, and normalise.
 
-        images: uint8 [n, C, H, W], n may be 0; the array is copied, never changed. Raises UsageError on other
-        input.
+    Args:
+        images: uint8 [n, C, H, W]; n may be 0. The array is not changed.
+        t: The transform.
+        max_value: The pixel value that means 1.0.
+
+    Returns:
+        float32 [n, C, H', W'].
+
+    Raises:
+        UsageError: The images have another type or shape.
     """
     if images.ndim != 4 or images.shape[1] != len(t.mean) or images.dtype != np.uint8:
         raise UsageError(f"images are {images.dtype} {images.shape}, wanted uint8 (n, {len(t.mean)}, H, W)")
@@ -88,10 +99,11 @@ def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Ten
 
 
 def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
-    """A randomly cropped, flipped and rotated copy of the prepared batch x [B, C, H, W], on x's device.
+    """Return a randomly cropped, flipped and rotated copy of the prepared batch x [B, C, H, W], on x's
+    device.
 
-    One draw from `generator` (on the CPU) serves the whole batch. Without anything to do, x itself is
-    returned and the generator is not touched.
+    One draw from `generator`, on the CPU, serves the whole batch. If the transform does not augment, x itself
+    is returned and the generator is not used.
     """
     if not t.augments or len(x) == 0:
         return x
@@ -99,8 +111,9 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
 
 
 def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
-    """One batch's random numbers: uniform float64 [B, 4], for row, column, flip and angle, and after them
-    those of `flamby`.
+    """Draw the random numbers of a batch: uniform float64 [B, 4] for row, column, flip and angle.
+
+    Those of `flamby` follow in further columns.
     """
     return torch.rand(
         (batch, 4 + (t.flamby.draws if t.flamby else 0)), generator=generator, dtype=torch.float64
@@ -108,7 +121,7 @@ def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tenso
 
 
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
-    """The batch x [B, C, H, W] bent by the numbers `draws` [B, ...], image by image."""
+    """Augment the batch x [B, C, H, W] by the numbers `draws` [B, ...], image by image."""
     if t.flamby is not None:
         x = apply(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
     if t.crop_padding or t.flip:
@@ -123,7 +136,7 @@ def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
 
 
 def _black(x: Tensor, t: Transform) -> Tensor:
-    """What a raw pixel of 0 is after normalising, [C, 1, 1]."""
+    """Return the value of a raw black pixel after normalising, [C, 1, 1]."""
     return (0 - _per_channel(t.mean, x)) / _per_channel(t.std, x)
 
 
@@ -153,14 +166,15 @@ def _padded(x: Tensor, t: Transform) -> Tensor:
 
 
 def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
-    """Each image turned about its centre by its own angle, anticlockwise; nearest pixel, black from
-    outside.
+    """Rotate each image about its centre by its own angle, anticlockwise.
+
+    The nearest pixel is taken, and pixels from outside are black.
     """
     radians = degrees * (math.pi / 180)
     cos, sin, zero = radians.cos(), radians.sin(), torch.zeros_like(radians)
     height, width = x.shape[-2:]
-    # From output to input position, in units of half a side; the ratios undo the unequal units of a
-    # non-square image.
+    # Maps output positions to input positions, in units of half a side. The ratios correct for the unequal
+    # units of an image that is not square.
     first = torch.stack([cos, -sin * (height / width), zero], dim=1)
     second = torch.stack([sin * (width / height), cos, zero], dim=1)
     theta = torch.stack([first, second], dim=1).to(x.device, x.dtype)
@@ -198,13 +212,13 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     ("cifar10", "map"): _MAP_CIFAR,
     ("cifar100", "fedmr"): _FEDMR_CIFAR100,
     ("cifar100", "map"): _MAP_CIFAR,
-    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not in FedMR: as CIFAR-10
+    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not used in FedMR; treated like CIFAR-10
     ("cinic10", "map"): _MAP_CIFAR,
-    ("digits", "fedmr"): _GREY,  # in neither paper: 8x8, [0, 1]
+    ("digits", "fedmr"): _GREY,  # used in neither paper; 8x8, [0, 1]
     ("digits", "map"): _GREY,
     ("fashion-mnist", "fedmr"): _GREY,
     ("fashion-mnist", "map"): _GREY_32,
-    ("femnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    ("femnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
     (
         "femnist",
         "map",
@@ -212,14 +226,14 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
     **{
         ("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")
     },  # MpFedcon: 28x28, [0, 1]
-    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # in FedMR alone
+    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # used in FedMR only
     **{
         ("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")
-    },  # in neither: GLDP augments nothing
-    ("mnist", "fedmr"): _GREY,  # not in FedMR: as its other grey set
+    },  # used in neither paper; GLDP does not augment
+    ("mnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
     ("mnist", "map"): _GREY_32,
     ("svhn", "fedmr"): _FEDMR_SVHN,
-    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not in MAP: the scaling of its grey sets
+    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not used in MAP; scaled like its grey sets
     **{(name, "map-authors"): _GREY_28 for name in ("fashion-mnist", "mnist")},
     **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100", "cinic10")},
     **{(name, "map-authors"): _GREY for name in ("digits", "femnist")},
@@ -229,10 +243,15 @@ TRANSFORMS: dict[tuple[str, str], Transform] = {
 
 
 def transform_for(dataset: str, style: str) -> Transform:
-    """The transform of a data set in a `style`: 'map' or 'fedmr' as in those papers, 'plain' for [0, 1] and
-    no more.
+    """Return the transform of a data set in a style.
 
-        Raises UnknownNameError for a name that is in neither list.
+    Args:
+        dataset: A key of DATASETS.
+        style: 'map', 'map-authors' or 'fedmr' for those papers' preparation, 'plain' for pixels in [0, 1]
+            only.
+
+    Raises:
+        UnknownNameError: The data set or the style is unknown.
     """
     name = dataset_name(dataset)
     if style not in STYLES:

@@ -14,9 +14,9 @@ log = logging.getLogger("raffed.experiments.run")
 
 
 def warn(setup: Setup) -> None:
-    """Of what can be carried out and is hardly meant."""
+    """Log a warning for each setting that is valid but probably unintended."""
     config, federation, clients = setup.config, setup.config.federation, setup.partition.num_clients
-    if federation.participation * clients < 0.5:  # rounded it would be nobody
+    if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
             "federation.participation = %g of %d clients is %.2g of one: one client is trained a round",
             federation.participation,

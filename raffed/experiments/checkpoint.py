@@ -1,4 +1,4 @@
-"""A run's checkpoints: which there are, what state.json of one says, and whether what lies in it has the
+"""A run's checkpoints: which exist, what their state.json says, and whether the contents have the
 hashes there.
 """
 
@@ -23,15 +23,19 @@ MISSING = "missing"
 
 
 def checkpoints(path: Path) -> list[Path]:
-    """The complete checkpoints of a run, oldest first."""
+    """Return the complete checkpoints of a run, oldest first."""
     return sorted(
         one for one in (path / CHECKPOINTS).glob("round-*") if re.fullmatch(r"round-\d{6,9}", one.name)
     )
 
 
 def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
-    """What state.json of a checkpoint says: server_sha256, identity, round_hashes and, unless it is old,
-    vaults: file → SHA-256. A RunFolderError if it does not.
+    """Return the contents of a checkpoint's state.json.
+
+    The fields are server_sha256, identity, round_hashes and, unless it is old, vaults: file → SHA-256.
+
+    Raises:
+        RunFolderError: The file does not have these fields.
     """
     path = checkpoint / STATE_FILE
     try:
@@ -56,17 +60,22 @@ def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def state_name(checkpoint: Path) -> str:
-    """The name of a checkpoint's state.json below the run's folder."""
+    """Return the name of a checkpoint's state.json below the run's folder."""
     return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
 
 
 def read_checkpoint(
     checkpoint: Path, files: Mapping[str, str] | None = None
 ) -> tuple[ServerState, dict[str, Any]]:
-    """The server and the state of a checkpoint; a RunFolderError if they, or its vaults, are damaged.
+    """Return the server's state and the state.json of a checkpoint.
 
-    files: the hashes in run.json, None in a run of before they were written down. state.json is checked by
-    them, and holds the hashes of all else.
+    Args:
+        checkpoint: The checkpoint's folder.
+        files: The hashes in run.json, by which state.json is checked; None for an old run without them.
+            state.json holds the hashes of everything else.
+
+    Raises:
+        RunFolderError: The server's state or a client state is damaged.
     """
     check_file(checkpoint.parents[1], state_name(checkpoint), files, f"delete {checkpoint}")
     server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
@@ -81,8 +90,9 @@ def read_checkpoint(
 
 
 def damaged_vaults(checkpoint: Path, about: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """File → what state.json says of it and what it is, of every vault where the two differ. An old
-    state.json says nothing of vaults: then those that cannot be read.
+    """Return file → (recorded hash, actual hash) for every client state where the two differ.
+
+    An old state.json has no hashes of client states. Then those that cannot be read are returned.
     """
     folder = checkpoint / VAULTS
     recorded: Mapping[str, str] | None = about.get("vaults")

@@ -1,4 +1,4 @@
-"""The checks that need neither torch nor Ray: names and spellings, answered in a fraction of a second."""
+"""Checks of names and spellings that need neither torch nor Ray, and so take a fraction of a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from raffed.tune_spaces import has_space, no_space
 
 
 def check_names(config: RunConfig) -> None:
-    """Method, data set, split syntax, model and accountant exist; a UsageError lists the nearest."""
+    """Check that method, data set, split syntax, model and accountant exist.
+
+    Raises:
+        UsageError: A name does not exist. The message lists the most similar ones.
+    """
     if config.method not in METHODS:
         raise UnknownNameError("method", config.method, METHODS)
     dataset_name(config.data.dataset)
@@ -29,7 +33,7 @@ def check_names(config: RunConfig) -> None:
 
 
 def check_space(method: str, axes: Collection[str]) -> None:
-    """There is something to search for a method: a file of tune_spaces, or an axis of --grid of its own."""
+    """Check that a method has something to search: a file of tune_spaces, or an axis of --grid of its own."""
     if has_space(method):
         return
     info = METHODS[method]

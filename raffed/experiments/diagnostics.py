@@ -1,5 +1,6 @@
-"""Can this machine run raffed, and which data sets are here? Looks only; `--ray` starts and ends a small
-Ray.
+"""Find out whether this machine can run raffed, and which data sets it has.
+
+Nothing is changed. `--ray` starts and ends a small Ray.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ RAY_STARTS = "Ray starts"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. state: "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed
-    cannot run).
+    """One line of the report.
+
+    `state` is "ok", "absent" (and not needed), "note" (could be better) or "broken" (raffed cannot run).
     """
 
     what: str
@@ -46,8 +48,9 @@ class Finding:
 
 
 def examine(data_root: str | None = None, ray: bool = False, address: str | None = None) -> Iterator[Finding]:
-    """Everything that is looked at, one after the other; torch is imported on the way. address: of the
-    Ray that is tried.
+    """Yield all findings, one after the other. torch is imported on the way.
+
+    `address` is that of the Ray cluster that is tried.
     """
     yield _python()
     yield from _libraries()
@@ -66,7 +69,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
 
 
 def sized(config: RunConfig) -> Iterator[Finding]:
-    """What one client of a run costs here, and how to place the run: a probe of a few seconds."""
+    """Measure in a few seconds what one client of a run costs here, and propose how to place the run."""
     from raffed.runtime.autosize import choose, decided, measure, repeats
     from raffed.runtime.setup import prepare_run
 
@@ -98,7 +101,7 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _arithmetic() -> Finding:
-    """torch and torchvision are imported and used: a version in the metadata does not say that they load."""
+    """Import and use torch and torchvision, because an installed version may still fail to load."""
     try:
         import torch
         import torchvision
@@ -128,7 +131,7 @@ def _bf16() -> Finding:
 
 
 def _max_pools() -> Finding:
-    """Only speed hangs on it: the bits are the same."""
+    """Report which max-pooling is used. It affects the speed only; the results have the same bits."""
     from raffed.core.kernels import maxpool
 
     if maxpool.built:
@@ -172,7 +175,7 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _data(root: str | None) -> Iterator[Finding]:
-    """Each data set is read once, with the md5 of its files, unless its folder is not there at all."""
+    """Read each data set once, with the md5 sums of its files, unless its folder does not exist."""
     text = root or os.environ.get("RAFFED_DATA", "")
     folder = Path(text).expanduser()
     if not text:
@@ -211,7 +214,7 @@ def _dataset(name: str, root: str) -> Finding:
 
 
 def _traces(name: str, root: Path) -> bool:
-    """Whether any of a data set's files is there."""
+    """Return whether any of a data set's files exists."""
     if DATASETS[name].folder:
         return (root / DATASETS[name].folder).is_dir()
     paths = [root / file.path for file in DATASETS[name].files]
@@ -219,8 +222,9 @@ def _traces(name: str, root: Path) -> bool:
 
 
 def for_ray() -> Iterator[Finding]:
-    """What would keep Ray from starting, or from starting as asked; each is a note, as runs can do
-    without Ray.
+    """Report what would keep Ray from starting, or from starting as asked.
+
+    Each finding is a note, because runs are possible without Ray.
     """
     from raffed.runtime.ray_backend.obstacles import visible
 

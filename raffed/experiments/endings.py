@@ -1,4 +1,4 @@
-"""A run that was ended from outside: what its run.json says then."""
+"""Write into run.json that a run was ended from outside."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from raffed.results.lock import alone, held
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.runtime.ray_backend.endings import lost, own
 
-LAST_WORD = 2.0  # seconds in which a driver that was ended lets go of the folder
+LAST_WORD = 2.0  # seconds in which a driver that was ended releases the folder
 
 
 def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) -> None:
-    """Put down in run.json that a run was ended from outside, where its driver no longer can; not if another
-    command has it. mine: this process is known to have it, if any does.
+    """Record in run.json that a run was ended from outside, if its driver can no longer do so.
+
+    Nothing is written if another command holds the folder. `mine` says that this process is known to hold it,
+    if any does.
     """
     if not (path / RUN_FILE).exists():
         return
@@ -26,11 +28,12 @@ def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) 
 
 
 def end_early(path: Path, asked: bool) -> None:
-    """Put down that a run was asked to stop, or has lost its Ray; raise the latter unless the run was
-    done anyway.
+    """Record that a run was asked to stop, or that it has lost its Ray.
+
+    The loss of Ray is raised as an error, unless the run was finished anyway.
     """
     if (what := lost()) is not None:
-        own.end_all()  # then nobody writes in the folder any more
+        own.end_all()  # after this, no process writes in the folder
     mark_interrupted(path, what and f"{what} died")
     if what is not None and not asked and read_run(path).get("state") != "finished":
         raise RayLostError(f"{what} died, and the run with it; `raffed resume {path}` continues it")

@@ -1,4 +1,4 @@
-"""What is reported after every round to whoever watches a run."""
+"""The report after every round, for the watchers of a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RoundEvent:
-    """What a watcher sees of a round. accuracy: global model on the global test set; personal: mean over
-    participants of the personalised models on their local test parts; val, val_personal: the same two on the
-    clients' validation parts; all fractions, None where not measured. Bytes: of all participants. straggling:
-    participants that made fewer steps by the plan of faults.
+    """What a watcher receives after a round.
+
+    `accuracy` is that of the global model on the global test set. `personal` is the mean over the
+    participants of the accuracy of their personalised models on their local test parts. `val` and
+    `val_personal` are the same two on the clients' validation parts. All are fractions, and None if they were
+    not measured. Bytes are those of all participants together. `straggling` counts the participants that made
+    fewer steps because of the plan of faults.
     """
 
-    round: int  # rounds done
+    round: int  # number of rounds done
     rounds: int
     loss: float
     accuracy: float | None

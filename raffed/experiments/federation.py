@@ -1,4 +1,7 @@
-"""The rounds of one run: draw participants, have them trained, aggregate, measure, record. Knows no Ray."""
+"""The loop over the rounds of a run: draw participants, train them, aggregate, measure and record.
+
+This module does not use Ray; a backend does.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def weights_sha256(state: State) -> str:
-    """SHA-256 over the named weights and buffers, float32, in the model's order."""
+    """Return the SHA-256 of the named weights and buffers as float32, in the model's order."""
     total = hashlib.sha256()
     for params in (state.w, state.b):
         for name, tensor in params.tensors.items():
@@ -48,7 +51,7 @@ def weights_sha256(state: State) -> str:
 
 @dataclass(frozen=True)
 class _Training:
-    """A round on its way. began: time.perf_counter() when it was asked for."""
+    """A round whose training has been requested. `began` is time.perf_counter() at that moment."""
 
     drawn: RoundPlan
     job: RoundOrder
@@ -58,8 +61,10 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """A round whose uploads are in the server. whole: the global model, None where there is none; test, val:
-    of it, sent: of the weights that are broadcast, where a server's rule wants others scored.
+    """A round whose uploads have been aggregated and whose scores have been requested.
+
+    `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
+    score of the broadcast weights, where a server's rule scores other weights.
     """
 
     training: _Training
@@ -75,10 +80,10 @@ def _nobody() -> tuple[PartialSum, list[Report]]:
 
 
 class RoundLoop:
-    """One run from its first to its last round. `versions`: client → rounds done when it last took part.
+    """The rounds of one run, from the first to the last.
 
-    A round's seconds are those since it was begun, or since the round before it was scored, if that was
-    later.
+    `versions` maps a client to the number of rounds done when it last took part. The seconds of a round count
+    from its beginning, or from the scoring of the previous round if that was later.
     """
 
     def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder) -> None:
@@ -97,13 +102,13 @@ class RoundLoop:
         self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
-        self._last = 0.0  # when a round was last scored
-        self._ahead: RoundPlan | None = None  # of the round to come, made while the one before is trained
+        self._last = 0.0  # the time when a round was last scored
+        self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
             self._took_part(RoundParticipants.of(setup, number).trained, number)
-        # The last server whose round has its rows, and the versions of then: with any other, a failure would
-        # leave a gap in them.
+        # The last server whose round has its rows, and the versions at that time. After a failure, saving any
+        # other server would leave a gap in the rows.
         self._safe = self.server, dict(self.versions)
 
     def _took_part(self, clients: tuple[int, ...], round: int) -> None:
@@ -115,8 +120,9 @@ class RoundLoop:
         return State(self.server.w, self.server.b)
 
     def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
-        """Run what is left, an event a round. `stop()` is asked after every round; what is done is always
-        recorded.
+        """Execute the remaining rounds and yield an event for each.
+
+        `stop()` is called after every round. What is done is always recorded.
         """
         config = self.setup.config
         try:
@@ -125,25 +131,27 @@ class RoundLoop:
                 done, halt = (
                     self.server.round,
                     stop(),
-                )  # asked once: a signal between two answers would skip the checkpoint
+                )  # called once, because a signal between two calls would skip the checkpoint
                 if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
                     self.folder.checkpoint(self.server, self.round_hashes, self.versions)
                 if halt:
-                    break  # what trains ahead is dropped: it has changed nothing that a checkpoint holds
+                    break  # training ahead is dropped; it has changed nothing that a checkpoint holds
         except BaseException:
             server, versions = self._safe
             try:
                 self.folder.rescue(server, self.round_hashes[: server.round], versions)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
-                level = logging.INFO if of_folder(second) else logging.WARNING  # then the first says so
+                level = (
+                    logging.INFO if of_folder(second) else logging.WARNING
+                )  # the first error already says so
                 log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
 
     def next(self, count: int) -> Iterator[RoundEvent]:
-        """The next `count` rounds, an event each, without checkpoints.
+        """Execute the next `count` rounds without checkpoints and yield an event for each.
 
-        Actors train a round while the one before is scored and recorded; not beside a survey, which looks at
-        what clients keep.
+        Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
+        because it reads what clients keep.
         """
         ahead: _Training | None = None
         for left in reversed(range(count)):
@@ -152,12 +160,12 @@ class RoundLoop:
             yield self._recorded(ended, ahead is not None)
 
     def step(self) -> RoundEvent:
-        """One round, with nothing beside it."""
+        """Execute one round, with nothing in parallel."""
         [event] = self.next(1)
         return event
 
     def _begun(self) -> _Training:
-        """The next round's training, asked for."""
+        """Request the training of the next round."""
         number, ahead = self.server.round, self._ahead
         drawn = (
             ahead
@@ -169,7 +177,7 @@ class RoundLoop:
         return _Training(drawn, job, time.perf_counter(), asked)
 
     def _trained(self, training: _Training) -> _Scoring:
-        """The server after a round, and its scores, asked for."""
+        """Aggregate a round and request its scores."""
         job, drawn = training.job, training.drawn
         partial, reports = training.asked()
         check_unchanged()
@@ -186,12 +194,15 @@ class RoundLoop:
         return _Scoring(training, reports, whole, test, val, sent)
 
     def _recorded(self, scoring: _Scoring, ahead: bool) -> RoundEvent:
-        """The rows of a round, once its scores are there. ahead: whether the next one trains meanwhile."""
+        """Record the rows of a round when its scores have arrived.
+
+        `ahead` says whether the next round trains meanwhile.
+        """
         training, reports, whole = scoring.training, scoring.reports, scoring.whole
         roster, job = training.drawn.roster, training.job
         self.round_hashes.append(
             weights_sha256(self.state)
-        )  # here, not before: the next round trains meanwhile
+        )  # at this point, because the next round trains meanwhile
         if ahead and self.server.round + 1 < self.setup.config.federation.rounds:
             self._ahead = RoundPlan.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
@@ -217,7 +228,7 @@ class RoundLoop:
         return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
 
     def _job(self, drawn: RoundPlan) -> RoundOrder:
-        """The work of the clients that take part."""
+        """Return the order for the clients that take part."""
         clients, measure = drawn.roster.trained, drawn.measure or drawn.surveyed
         versions = tuple(self.versions.get(client, 0) for client in clients)
         return RoundOrder(
@@ -234,8 +245,9 @@ class RoundLoop:
     def _aggregated(
         self, partial: PartialSum, roster: RoundParticipants, sizes: list[int], most: float
     ) -> ServerState:
-        """The server after a round; with no upload to count it waits, its memories and all. most: the
-        largest p_i.
+        """Return the server's state after a round. `most` is the largest p_i.
+
+        Without any upload to count, the server and its memories stay as they are.
         """
         counted = roster.counted
         if not counted:
@@ -252,8 +264,9 @@ class RoundLoop:
             return server_round(self.method, self.server, mean_w, mean_b, k)
 
     def _noisy(self, mean: Params, most: float) -> Params:
-        """The mean with the server's noise, where the run asks for it: σ times S · max p_i, by which one
-        client can move it.
+        """Add the server's noise to the mean, if the run asks for it.
+
+        Its standard deviation is σ times S · max p_i, the distance by which one client can move the mean.
         """
         privacy = self.setup.config.privacy
         if privacy.clip is None or privacy.noise_at != "server":
@@ -262,8 +275,10 @@ class RoundLoop:
         return add_noise(mean, privacy.noise * privacy.clip * most, stream)
 
     def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
-        """Masks cancel over all that agreed on them: a message that one of them does not send would leave
-        its sum hidden.
+        """Check that every masked message was sent by all participants.
+
+        Masks cancel only over all participants that agreed on them. If one does not send a message, the sum
+        stays masked.
         """
         few = {slot: got.count for slot, got in received.items() if got.count != counted}
         if few and self.setup.config.privacy.masks:
@@ -273,7 +288,7 @@ class RoundLoop:
             )
 
     def _survey(self, last: RoundOrder, whole: Broadcast | None) -> list[Row]:
-        """All clients between rounds; whole: the server's model if that is all a client needs."""
+        """Score all clients between rounds. `whole` is the server's model if a client needs nothing else."""
         clients = tuple(range(self.setup.partition.num_clients))
         versions = tuple(self.versions.get(client, 0) for client in clients)
         job = RoundOrder(
@@ -289,9 +304,10 @@ class RoundLoop:
         return survey_rows(self.server.round, found, oracle, [version > 0 for version in versions])
 
     def _oracle(self, last: RoundOrder) -> Broadcast | None:
-        """The server's layers completed by the mean of those that the last participants keep: a model that
-        only the simulator can form (docs/papers/gldp.md §7). None where nothing is shared, where buffers stay
-        at home, or where no head is used.
+        """Return the server's layers, completed by the mean of the layers that the last participants keep.
+
+        Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
+        buffers stay with the clients, or if no head is used.
         """
         split, personal = self.method.split, self.method.personal
         if (
@@ -301,7 +317,7 @@ class RoundLoop:
         ):
             return None
         if not any(last.weights):
-            return None  # no upload counted
+            return None  # no upload was counted
         versions = (self.server.round,) * len(last.participants)
         total = PointSum()
         for part in self.runtime.own_layers(replace(last, versions=versions)):

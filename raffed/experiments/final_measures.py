@@ -1,5 +1,6 @@
-"""What `federation.measures` asks for, measured by the driver around the last round: the same bits
-wherever clients train.
+"""What `federation.measures` asks for. The driver measures it around the last round.
+
+So the result has the same bits wherever the clients train.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from raffed.runtime.worker import features_of
 
 
 def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:
-    """Of the last round's broadcast. memory: numbers a client holds (core/measures/client_memory.py),
-    seen in a step on two test images.
+    """Measure the last round's broadcast.
+
+    `memory` counts the numbers that a client holds (core/measures/client_memory.py) in a step on two test
+    images.
     """
     if not setup.config.federation.asks("memory"):
         return []
@@ -35,8 +38,9 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
 
 
 def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]:
-    """Of the global model, where there is one. spectrum: R1, R2, R4 of docs/papers/fedmr.md §E3, table 7,
-    on the test set.
+    """Measure the global model on the test set, if there is one.
+
+    `spectrum` gives R1, R2 and R4 of docs/papers/fedmr.md §E3, table 7.
     """
     if whole is None or not setup.config.federation.asks("spectrum"):
         return []

@@ -1,5 +1,6 @@
-"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints, final weights.
-Driver only.
+"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints and final weights.
+
+Only the driver uses it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
 
 FINAL = "final.safetensors"
-# Hashes of checkpoints' state.json that run.json holds: a copy at a URL may lag behind by some checkpoints
+# How many hashes of checkpoints' state.json run.json holds. A copy at a URL may lag some checkpoints behind.
 KEPT_STATES = 100
 CHANGED = (
     "{path}: resumed under other conditions: {what}; from here on its bits may differ from those of a run "
@@ -45,9 +46,13 @@ log = logging.getLogger(__name__)
 
 
 def run_config(path: Path) -> RunConfig:
-    """The configuration of the run in a folder; a RunFolderError if there is none. Which Ray cluster is
-    joined, whoever resumes the run says anew: a cluster that the file of a stranger names could run code
-    here.
+    """Return the configuration of the run in a folder.
+
+    The address of a Ray cluster is not taken from the file: a cluster named by a stranger's file could run
+    code here. Whoever resumes the run gives it again.
+
+    Raises:
+        RunFolderError: There is no run.
     """
     found = read_run(path)
     try:
@@ -60,14 +65,12 @@ def run_config(path: Path) -> RunConfig:
 
 
 def near(address: str | None) -> str | None:
-    """The address of a Ray cluster if it is the one this machine belongs to, else None."""
+    """Return the address of a Ray cluster if this machine belongs to that cluster, else None."""
     return address if address == "auto" else None
 
 
 def check_unedited(path: Path) -> None:
-    """Refuse a run whose configuration in run.json is not the one it was started with: its bits would mix
-    two runs.
-    """
+    """Refuse a run whose configuration in run.json was edited. Its results would mix two runs."""
     recorded, found = read_run(path).get("identity"), run_config(path).identity()
     if recorded != found:
         raise RunFolderError(
@@ -78,7 +81,7 @@ def check_unedited(path: Path) -> None:
 
 
 def check_free(path: Path, config: RunConfig) -> None:
-    """Refuse a folder that holds a run, or something else, already."""
+    """Refuse a folder that already holds a run or something else."""
     if (path / RUN_FILE).exists():
         same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
         advice = (
@@ -86,7 +89,7 @@ def check_free(path: Path, config: RunConfig) -> None:
             if same
             else "its configuration differs; choose another --out"
         )
-        if same and state == "running":  # killed; or its file system has no locks, and it is at work
+        if same and state == "running":  # it was killed, or it is running and the file system has no locks
             advice = f"if nothing works on it any more, {advice}"
         raise RunFolderError(f"{path} holds a run already ({state}); {advice}")
     if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
@@ -94,11 +97,10 @@ def check_free(path: Path, config: RunConfig) -> None:
 
 
 class RunFolder:
-    """Opens a new folder, or with `resume=True` the checkpoint of an old one. Everything is written in single
-    steps.
+    """The folder of a run, opened anew or, with `resume=True`, at its last checkpoint.
 
-        verifies: the folder is a copy in which rounds are executed again: it has no metric rows, and nothing
-        is said of it.
+    Every file is written in a single step. `verifies` says that the folder is a copy in which rounds are
+    executed again: it has no metric rows, and no warnings are given about it.
     """
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
@@ -106,7 +108,7 @@ class RunFolder:
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
         self._saved = -1
-        self._vault_hashes: dict[str, str] = {}  # of the last checkpoint
+        self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
         self._began = time.monotonic()
         said: list[str] = []
         if resume:
@@ -120,7 +122,7 @@ class RunFolder:
         self._earlier = float(self._about.get("seconds", 0.0))
         self._place = Place(path)
         if not resume:
-            self._write(state="running", error=None)  # first of all: from here on the folder can be resumed
+            self._write(state="running", error=None)  # done first; from here on the run can be resumed
         self._save_partition()
         config = setup.config
         self._writer = MetricsWriter(
@@ -148,7 +150,7 @@ class RunFolder:
         self._writer.add(rows)
 
     def note(self, **changes: Any) -> None:
-        """Record what was decided while starting (placement, versions of the cluster)."""
+        """Record what was decided at the start, such as the placement and the versions in the cluster."""
         names = gpus(changes.get("placement", {}))
         if names:
             *earlier, now = self._about["segments"]
@@ -158,8 +160,10 @@ class RunFolder:
         self._write(**changes)
 
     def checkpoint(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
-        """Flush the rows, then write the server and every vault as of its round: completely or not at all.
-        versions: client → rounds done when it last took part.
+        """Write the rows, then the server's state and all client states of its round, completely or not at
+        all.
+
+        `versions` maps a client to the number of rounds done when it last took part.
         """
         self._place.check()
         folder = self.path / CHECKPOINTS
@@ -183,7 +187,7 @@ class RunFolder:
                 sync_tree(part)
                 self._record({**rows, state_name(target): file_sha256(part / STATE_FILE)})
             except BaseException:
-                shutil.rmtree(part, ignore_errors=True)  # on a full disk its room is wanted
+                shutil.rmtree(part, ignore_errors=True)  # on a full disk its space is needed
                 raise
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
@@ -194,7 +198,7 @@ class RunFolder:
         self._write(rounds_done=server.round)
 
     def rescue(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
-        """Before a failure is reported: keep the rounds that were completed."""
+        """Keep the completed rounds, before a failure is reported."""
         if server.round > max(self._saved, 0):
             self.checkpoint(server, round_hashes, versions)
 
@@ -205,11 +209,11 @@ class RunFolder:
         vault_digests: Mapping[int, str],
         round_hashes: list[str],
     ) -> dict[str, str]:
-        """Final weights and hashes; the run is finished."""
+        """Write the final weights and all hashes, and mark the run as finished."""
         save_record(server, self.path / FINAL)
         sync_file(self.path / FINAL)
         self._files[FINAL] = file_sha256(self.path / FINAL)
-        check_rows(self.path, server.round)  # before they are sealed
+        check_rows(self.path, server.round)  # before their hash is recorded
         self._writer.join()
         hashes = {
             "weights": weights_sha256,
@@ -221,7 +225,7 @@ class RunFolder:
         return hashes
 
     def end(self, state: str, error: str | None) -> None:
-        """The run ends without being finished: "stopped" on request, "failed" with a message."""
+        """Mark a run that is not finished as "stopped" (on request) or "failed" (with a message)."""
         self._write(state=state, error=error)
 
     def _write(self, **changes: Any) -> None:
@@ -232,8 +236,9 @@ class RunFolder:
         write_json(self.path / RUN_FILE, self._about)
 
     def _record(self, hashes: Mapping[str, str]) -> None:
-        """Write down the hashes of files that are about to take their names; killed in between, there are
-        hashes too many.
+        """Record the hashes of files that are about to get their names.
+
+        If the run is killed in between, run.json holds hashes of files that do not exist.
         """
         self._files |= hashes
         states = [name for name in self._files if name.endswith(STATE_FILE)]
@@ -250,8 +255,10 @@ class RunFolder:
             self._write()
 
     def _opened(self) -> list[str]:
-        """Check all that is gone on with, before anything is changed, and take up the last sound
-        checkpoint. What was said.
+        """Check everything that the run continues from, before anything is changed, and read the last sound
+        checkpoint.
+
+        Returns the warnings.
         """
         self._check_same()
         said = [] if self._verifies else check_partition(self.path, self._about, self.setup.partition)
@@ -271,12 +278,12 @@ class RunFolder:
         return said
 
     def _adopted(self) -> dict[str, str]:
-        """The hashes of the files of a run that has none of them written down."""
+        """Return the hashes of the files of an old run that recorded none."""
         files = [*parts_of(self.path), *(one / STATE_FILE for one in checkpoints(self.path))]
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in files if path.is_file()}
 
     def _continue(self, said: Sequence[str]) -> None:
-        """The first changes in the folder of a run that goes on."""
+        """Make the first changes in the folder of a resumed run."""
         if self.resumed is None:
             shutil.rmtree(self.vaults, ignore_errors=True)
         else:
@@ -305,7 +312,7 @@ class RunFolder:
             )
 
     def _restore(self) -> list[str]:
-        """Read the last sound checkpoint; nothing is changed. What is to be said of those that are not."""
+        """Read the last sound checkpoint and return warnings about damaged ones. Nothing is changed."""
         _ = self.setup.method  # importing it registers the records that a checkpoint may name
         found, unread, said = checkpoints(self.path), None, list[str]()
         until, why = rows_until(self.path) if found and not self._verifies else (0, "")
@@ -323,13 +330,13 @@ class RunFolder:
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
             self._vault_hashes = about.get("vaults", {})
             return said
-        if unread is not None:  # to begin again unasked could cost days
+        if unread is not None:  # starting again without being asked could cost days
             again = f"once {self.path / CHECKPOINTS} is deleted, `raffed resume {self.path}` begins again"
             raise RunFolderError(f"{unread}. There is no whole checkpoint before it: {again}") from unread
         return said
 
 
 def vaults_sha256(digests: Mapping[int, str]) -> str:
-    """One SHA-256 for all vaults, from client → digest."""
+    """Return one SHA-256 for all client states, from client → digest."""
     lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -1,5 +1,6 @@
-"""What happens to a run's folder while the run writes there: a full disk, no permission any more, another
-name, no folder.
+"""What happens if a run's folder changes while the run writes there.
+
+The disk may become full, the folder may be renamed or removed, or the permission may be taken away.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from raffed.errors import DiskFullError, FolderLostError, RaffedError, RunFolder
 from raffed.results.atomic import is_full
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 
-SETTLE = 0.5  # seconds for what removes a folder to be done with it
+SETTLE = 0.5  # seconds that a process which removes a folder may take to finish
 CLOSED = {
     errno.EACCES: "give yourself the permission again (chmod, chown)",
     errno.EPERM: "give yourself the permission again (chmod, chown)",
@@ -29,8 +30,9 @@ CLOSED = {
 
 
 class Place:
-    """A folder under the name it had: a handle on it tells whether it is still there, and what it is
-    called now.
+    """A folder under the name it had when opened.
+
+    A handle on it shows whether the folder is still there, and what it is called now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +41,7 @@ class Place:
         self._key = status.st_dev, status.st_ino
 
     def here(self) -> bool:
-        """Whether the folder still has its name."""
+        """Return whether the folder still has its name."""
         try:
             status = os.stat(self.path)
         except OSError:
@@ -47,22 +49,20 @@ class Place:
         return (status.st_dev, status.st_ino) == self._key
 
     def check(self) -> None:
-        """Raise a FileNotFoundError unless `here`; another folder of the same name is not to be written
-        in.
-        """
+        """Raise a FileNotFoundError unless `here`. Another folder of the same name must not be written in."""
         if not self.here():
             raise FileNotFoundError(errno.ENOENT, "the folder of the run is no longer there", str(self.path))
 
 
 class Kept(Place):
-    """A place whose handle is held open, so that its new name can be found out (Linux)."""
+    """A place whose handle stays open, so that its new name can be found out (Linux)."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._handle = os.open(path, os.O_RDONLY) if os.name == "posix" else -1
 
     def now(self) -> Path | None:
-        """Where the folder is now; None if it was removed, or where the system does not say."""
+        """Return where the folder is now; None if it was removed, or if the system does not say."""
         try:
             found = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
             return (
@@ -77,16 +77,19 @@ class Kept(Place):
 
 
 def of_folder(error: BaseException) -> bool:
-    """Whether an error is of the folder, whose state `written` tells in a line: a second one of the kind
-    adds nothing.
+    """Return whether an error is about the folder's state.
+
+    `written` reports that state in one line, so a second error of this kind adds nothing.
     """
     return is_full(error) or (isinstance(error, OSError) and error.errno in CLOSED)
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
-    """A run writes in its folder within. What keeps it from that becomes one error that says what to do, and
-    is no longer a request that is refused.
+    """Wrap code in which a run writes in its folder.
+
+    What keeps it from writing becomes one error that says what to do. The error is not a UsageError, because
+    the run has already begun.
     """
     try:
         kept = Kept(path)
@@ -121,7 +124,9 @@ def _lost(path: Path, now: Path | None) -> FolderLostError:
 
 
 def _told(path: Path, error: OSError) -> None:
-    """Raise what a run's errors of this kind are told as; return for any other."""
+    """Raise the error that a user sees for a file-system error of the run's folder; return for any
+    other error.
+    """
     then = f"`raffed resume {path}` continues the run" if _begun(path) else "repeat the command"
     if is_full(error):
         raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
@@ -135,5 +140,5 @@ def _told(path: Path, error: OSError) -> None:
 def _begun(path: Path) -> bool:
     try:
         return (path / RUN_FILE).exists()
-    except OSError:  # not even its names may be read
+    except OSError:  # even the names in it may be unreadable
         return True

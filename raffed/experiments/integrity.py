@@ -1,5 +1,6 @@
-"""Is what lies in a run's folder what the run wrote there? By the hashes in run.json, before a command
-relies on it.
+"""Check that a run's folder holds what the run wrote there.
+
+The hashes in run.json decide. A command checks before it relies on the files.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ PARTITION = "partition.npz"
 
 
 def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: str) -> None:
-    """Raise a RunFolderError unless a file below a run's folder has the bytes that run.json says. files: as
-    there; None for a run of before they were written down, of which every file is taken as it is.
+    """Raise a RunFolderError unless a file below a run's folder has the hash in run.json.
+
+    `files` holds these hashes. It is None for an old run without them, whose files are accepted as they are.
     """
     if files is None:
         return
@@ -38,12 +40,18 @@ def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: s
 
 
 def check_partition(path: Path, about: Mapping[str, Any], drawn: Partition | None = None) -> list[str]:
-    """Check the partition's file of a run that has begun. What is to be said of it: that it is missing.
+    """Check the partition's file of a run that has begun.
 
-    drawn: the partition that the data and the seed give again.
+    Args:
+        path: The run's folder.
+        about: The contents of its run.json.
+        drawn: The partition that the data and the seed give again.
+
+    Returns:
+        Warnings: that the file is missing.
 
     Raises:
-        RunFolderError: the file is damaged, or is that of another partition.
+        RunFolderError: The file is damaged, or is that of another partition.
     """
     advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
     if not (path / PARTITION).exists():
@@ -59,7 +67,7 @@ def check_partition(path: Path, about: Mapping[str, Any], drawn: Partition | Non
 
 
 def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str) -> None:
-    """As above for a file whose own hash was not written down: by what is in it."""
+    """Check a partition's file by its contents, if its own hash was not recorded."""
     try:
         found = Partition.load(path)
     except UsageError as error:
@@ -71,7 +79,9 @@ def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str
 
 
 def same_recipe(found: Partition, drawn: Partition) -> bool:
-    """Whether two partitions say the same of how they were made; older versions of raffed said less."""
+    """Return whether two partitions were made in the same way. Older versions of raffed recorded less
+    about it.
+    """
     common = found.recipe.keys() & drawn.recipe.keys()
     return found.num_classes == drawn.num_classes and all(
         found.recipe[name] == drawn.recipe[name] for name in common
@@ -79,16 +89,14 @@ def same_recipe(found: Partition, drawn: Partition) -> bool:
 
 
 def check_rows(path: Path, rounds: int) -> None:
-    """Raise a RunFolderError unless each of a run's first `rounds` rounds has metric rows that can be
-    read.
-    """
+    """Raise a RunFolderError unless each of a run's first `rounds` rounds has readable metric rows."""
     until, why = rows_until(path)
     if until < rounds:
         raise RunFolderError(why)
 
 
 def check_finished(path: Path, about: Mapping[str, Any]) -> None:
-    """Raise a RunFolderError unless the rows of a finished run are those that it finished with."""
+    """Raise a RunFolderError unless a finished run still has the metric rows that it finished with."""
     check_rows(path, about["rounds_done"])
     if rows_sha256(read_metrics(path)) != about["hashes"]["metrics"]:
         raise RunFolderError(

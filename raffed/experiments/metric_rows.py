@@ -1,4 +1,4 @@
-"""What a round and a survey are in rows (results/schema.py says which)."""
+"""Make metric rows of rounds and surveys (results/schema.py lists them)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ MODELS = ("global", "local", "personal")
 
 
 def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, seconds: float) -> list[Row]:
-    """The rows of a round. `number`: rounds done; test: of the global model on the global test set."""
+    """Return the rows of a round.
+
+    `number` is the number of rounds done. `test` holds the scores of the global model on the global test set.
+    """
     n = sum(r.n for r in reports)
-    loss = sum(r.loss * r.n for r in reports) / n if n else math.nan  # nobody trained
+    loss = sum(r.loss * r.n for r in reports) / n if n else math.nan  # NaN if nobody trained
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
     rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
     for r in reports:
@@ -74,7 +77,9 @@ def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, sec
 
 
 def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
-    """What was measured besides, unweighted over the participants for which it was a number."""
+    """Return the means of additional measures, unweighted, over the participants for which they are
+    numbers.
+    """
     rows = []
     for name in dict.fromkeys(name for r in reports for name in r.extra):
         known = [
@@ -87,10 +92,10 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
 
 
 def _means(number: int, model: str, tallies: Sequence[ScoreCounts]) -> list[Row]:
-    """Unweighted means over participants, each of its own score."""
+    """Return unweighted means over participants, each with its own score."""
     if not tallies:
         return []
-    names, n = ("accuracy", "accuracy_observed", "macro_f1"), len(tallies)  # properties of a Tally
+    names, n = ("accuracy", "accuracy_observed", "macro_f1"), len(tallies)  # properties of ScoreCounts
     return [
         Row(number, model, "local_test", name, sum(getattr(tally, name) for tally in tallies) / n, n=n)
         for name in names
@@ -107,8 +112,9 @@ def _global_rows(number: int, test: ScoreCounts) -> list[Row]:
 
 
 def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None) -> list[Row]:
-    """The rows of split `val`: the personal models each on its own part, their mean, the global model on
-    all parts.
+    """Return the rows of the split `val`.
+
+    They are the personal models, each on its own part, their mean, and the global model on all parts.
     """
     own = [(r.client, r.validation) for r in reports if r.validation is not None]
     rows = _each_and_mean(number, "personal", "val", "accuracy", own)
@@ -121,8 +127,10 @@ def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None)
 def survey_rows(
     number: int, standings: Iterable[SurveyedClient], oracle: bool, visited: Sequence[bool]
 ) -> list[Row]:
-    """Every client between rounds, and the means. oracle: the global model is one that nobody holds. visited:
-    of all clients, whether they have taken part in a round so far.
+    """Return the rows of every client between rounds, and the means.
+
+    `oracle` says that nobody holds the global model. `visited` says for each client whether it has taken part
+    in a round so far.
     """
     found = list(standings)
     names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
@@ -137,7 +145,7 @@ def survey_rows(
 def _each_and_mean(
     number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, ScoreCounts]]
 ) -> list[Row]:
-    """Each client's accuracy, and the unweighted mean of them."""
+    """Return each client's accuracy and their unweighted mean."""
     rows = [
         Row(number, model, split, metric, tally.accuracy, client=client, n=tally.n) for client, tally in own
     ]

@@ -1,4 +1,4 @@
-"""Who is in a round: drawn, struck by the plan's faults, trained, counted."""
+"""Who takes part in a round: the clients drawn, and what the plan of faults does to them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from raffed.runtime.setup import Setup
 
 
 def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
-    """S_t, ascending: round(Q·N) clients, uniform without replacement; the same for every method.
+    """Draw the clients S_t of a round, in ascending order: round(Q·N) clients, uniformly without replacement.
 
-    In stages of `inner` order one drawing serves the M rounds that visit them (GLDP's Algorithm 1).
+    They are the same for every method. With stages in `inner` order, one drawing serves the M rounds that
+    visit all stages (GLDP's Algorithm 1).
     """
     clients, stages = setup.partition.num_clients, setup.partition.stages
     drawing = round if stages is None else stages.draw(round)
@@ -27,7 +28,7 @@ def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class RoundParticipants:
-    """The clients drawn for a round, ascending, and what becomes of each."""
+    """The clients drawn for a round, in ascending order, and what happens to each."""
 
     fates: dict[int, ParticipantFault]
 
@@ -39,21 +40,21 @@ class RoundParticipants:
 
     @property
     def trained(self) -> tuple[int, ...]:
-        """Those that take part; they keep their private state, whatever becomes of their uploads."""
+        """Those that train. They keep their private state, whatever happens to their uploads."""
         return tuple(client for client, fate in self.fates.items() if fate.outcome != "dropped")
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Those whose uploads reach the server's sums."""
+        """Those whose uploads are part of the server's sums."""
         return self._with("counted")
 
     @property
     def straggling(self) -> int:
-        """How many train for fewer steps."""
+        """Number of participants that train for fewer steps."""
         return sum(self.fates[client].completed_fraction < 1.0 for client in self.trained)
 
     def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
-        """p_i of everyone that trains: over those that count, 0 for the others."""
+        """Return p_i of everyone that trains; it is 0 for those whose uploads do not count."""
         counted = self.counted
         shares = (
             dict(zip(counted, method.mean.weights([sizes[c] for c in counted]), strict=True))
@@ -63,7 +64,7 @@ class RoundParticipants:
         return tuple(shares.get(client, 0.0) for client in self.trained)
 
     def rows(self, number: int) -> list[Row]:
-        """What happened (results/schema.py); `number`: rounds done."""
+        """Return the rows about faults (results/schema.py). `number` is the number of rounds done."""
         dropped, late, refused = (len(self._with(outcome)) for outcome in ("dropped", "late", "refused"))
         numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": self.straggling}
         return [
@@ -77,9 +78,11 @@ class RoundParticipants:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """All that is known of a round, from 0, before the one before it is over. sizes: of every client;
-    weights, stacks, fates, peers: as in a Job; measure, surveyed: whether it is scored, and all clients after
-    it.
+    """Everything about a round, counted from 0, that is known before the previous one is over.
+
+    `sizes` holds the samples of every client. `weights`, `stacks`, `fates` and `peers` are those of a
+    RoundOrder. `measure` says whether the round is scored, and `surveyed` whether all clients are scored
+    after it.
     """
 
     number: int

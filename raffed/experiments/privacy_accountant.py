@@ -1,6 +1,4 @@
-"""What a run's noise amounts to: (ε, δ) by Rényi differential privacy, reckoned by opacus (extra
-`privacy`).
-"""
+"""Compute (ε, δ) of a run's noise by Rényi differential privacy, with opacus (extra `privacy`)."""
 
 from __future__ import annotations
 
@@ -16,15 +14,20 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192
 
 _filters = (
     threading.Lock()
-)  # the filters of warnings belong to the process: of two runs that change them one at a time does
+)  # warning filters belong to the process, so two runs must not change them at the same time
 
 
 def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float:
-    """ε at `delta` of `rounds` Gaussian mechanisms of noise multiplier σ, on Poisson samples of this rate (1:
-    all).
+    """Return ε at `delta` after `rounds` Gaussian mechanisms.
 
-        ε = min over orders a > 1 of RDP(a) + log((a − 1)/a) − (log δ + log a)/(a − 1); at rate 1, RDP(a) =
-        rounds · a / (2σ²).
+    ε = min over orders a > 1 of RDP(a) + log((a − 1)/a) − (log δ + log a)/(a − 1). At rate 1, RDP(a) = rounds
+    · a / (2σ²).
+
+    Args:
+        noise: Noise multiplier σ.
+        rounds: Number of mechanisms.
+        delta: δ.
+        rate: Rate of the Poisson samples, in (0, 1]; 1 means that everyone takes part.
     """
     from opacus.accountants.analysis import rdp
 
@@ -34,29 +37,29 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
     with (
         _filters,
         warnings.catch_warnings(),
-    ):  # at an end of the orders ε is a little larger than need be, and as valid
+    ):  # at the first or last order ε is slightly larger than necessary, but valid
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
         found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
     return float(found)
 
 
 class Accountant:
-    """Counts how often each client took part."""
+    """Count how often each client took part."""
 
     def __init__(self, privacy: Privacy, participation: float) -> None:
         self._privacy, self._rate, self._visits = privacy, participation, Counter[int]()
 
     def add(self, clients: Iterable[int]) -> None:
-        """A round with these clients, whether or not their uploads counted."""
+        """Count a round with these clients, whether or not their uploads counted."""
         self._visits.update(clients)
 
     def rows(self, number: int) -> list[Row]:
-        """After `number` rounds: `epsilon` holds for the client that took part most often, whoever knows who
-        takes part.
+        """Return the rows after `number` rounds.
 
-                `epsilon_poisson`, for noise at the server, is the figure usually reported: every client in
-                every round with probability Q by itself and in secret. Runs draw round(Q·N) clients, for
-                which it is no bound.
+        `epsilon` holds for the client that took part most often, even if it is known who takes part.
+        `epsilon_poisson`, for noise at the server, is the figure that is usually reported: it assumes that
+        every client takes part in every round with probability Q, independently and in secret. Runs draw
+        round(Q·N) clients, for which it is not a bound.
         """
         privacy = self._privacy
         if not privacy.noise:

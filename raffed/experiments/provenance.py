@@ -1,5 +1,5 @@
-"""By what a run was computed: the process that began it, and one segment for each time that it was begun
-or resumed.
+"""Record what computed a run: the process that began it, and one segment for each time it was begun or
+resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raffed.runtime.setup import Setup
 
 
 def new_run(setup: Setup) -> dict[str, Any]:
-    """The first contents of run.json, but for its state."""
+    """Return the first contents of run.json, without its state."""
     now = datetime.datetime.now(datetime.timezone.utc)
     identity = setup.config.identity()
     segment = new_segment(0)
@@ -45,7 +45,7 @@ def new_run(setup: Setup) -> dict[str, Any]:
 
 
 def new_segment(done: int) -> Segment:
-    """The part of a run that begins after `done` rounds, here and now."""
+    """Return the segment of a run that begins here and now, after `done` rounds."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return {
         "from": done + 1,
@@ -58,14 +58,16 @@ def new_segment(done: int) -> Segment:
 
 
 def gpus(placement: Mapping[str, Any]) -> str:
-    """The names of the GPUs that a run is placed on; empty where it uses none."""
+    """Return the names of the GPUs that a run uses; empty if it uses none."""
     places = [placement, *placement.get("places", [])]
     return ", ".join(sorted({place["gpu"] for place in places if place.get("gpu")}))
 
 
 def hardware() -> dict[str, str | int | None]:
-    """The driver's machine; its last three decide on bits: processor, vectors torch uses, library of
-    large linear layers.
+    """Describe the driver's machine.
+
+    The last three entries may change bits: the processor, the vector instructions that torch uses, and the
+    library of large linear layers.
     """
     about: dict[str, str | int | None] = {
         "machine": platform.machine(),
@@ -82,21 +84,22 @@ def hardware() -> dict[str, str | int | None]:
 
 
 def _classes(setup: Setup) -> dict[str, list[int]]:
-    """Of every class: training samples, and clients that train on it. Head, tail and missing classes are
-    read off these.
+    """Return for every class the number of training samples and of clients that train on it.
+
+    Head, tail and missing classes are derived from these numbers.
     """
     counts = setup.partition.class_counts(setup.dataset.y_train)
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with a + if it was changed; None for an installed package."""
+    """Return the commit of the source tree, with a + if it was changed; None for an installed package."""
     where = Path(__file__).resolve().parents[2]
     if not (where / ".git").exists():
         return None
     try:
         git = ["git", "-C", str(where)]
-        head, dirty = (  # a file's name may be anything
+        head, dirty = (  # a file's name may contain any bytes
             subprocess.run(
                 [*git, *words],
                 capture_output=True,

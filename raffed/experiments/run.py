@@ -1,6 +1,4 @@
-"""One run, start to Parquet: the function behind `raffed run`, `raffed resume` and `raffed.run` in a
-notebook.
-"""
+"""Execute, resume and return runs: the functions behind `raffed run`, `raffed resume` and `raffed.run`."""
 
 from __future__ import annotations
 
@@ -39,14 +37,20 @@ RoundWatcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
 Ready = Callable[[], "Setup"]
 Begun = Callable[[], None]
-Chosen = Callable[[str, str], None]  # told what `execution = auto` chose, and the options that repeat it
+Chosen = Callable[[str, str], None]  # receives what `execution = auto` chose, and the options that repeat it
 
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """What a run gave. `folder` is None for a run without `out` or at a URL; `hashes`: SHA-256 of weights,
-    vaults and metric rows (without seconds), empty unless `state` is "finished". Accuracies are fractions
-    after the last evaluated round.
+    """The outcome of a run.
+
+    Attributes:
+        folder: The run's folder. None if the run had no `out`, or if its results are at a URL.
+        state: "finished", "stopped" or "failed", as in run.json.
+        hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
+            seconds. Empty unless `state` is "finished".
+        metrics: All metric rows as a pyarrow table in long form. The docstring of `raffed.results.schema`
+            lists them.
     """
 
     folder: Path | None
@@ -61,18 +65,26 @@ class RunResult:
 
     @property
     def accuracy(self) -> float:
-        """Of the global model on the global test set."""
+        """Accuracy of the global model on the global test set after the last evaluated round.
+
+        Returns:
+            A fraction in [0, 1]; NaN if there was no evaluation.
+        """
         return self._last("global", "test")
 
     @property
     def personalization(self) -> float:
-        """Mean over the last participants of their personalised model on their local test part; NaN
-        without such parts.
+        """Mean accuracy of the personalised models after the last evaluated round.
+
+        Each participant of that round is scored on its own local test part, and the mean is unweighted.
+
+        Returns:
+            A fraction in [0, 1]; NaN if the clients have no local test parts.
         """
         return self._last("personal", "local_test")
 
     def to_pandas(self) -> pd.DataFrame:
-        """The long rows (results/schema.py)."""
+        """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
         frame: pd.DataFrame = self.metrics.to_pandas()
         return frame
 
@@ -93,19 +105,34 @@ def run(
     chosen: Chosen | None = None,
     begun: Begun | None = None,
 ) -> RunResult:
-    """Carry out a run; `out` is a new folder or URL for its files (None: nothing is kept but the result).
+    """Execute a run from its first to its last round.
 
-    `watch` is called after every round; `stop` is asked after every round, True ends the run resumably;
-    `chosen` is called once, with what `execution = auto` chose and the options of the command line that
-    repeat it; `begun` is called once all is checked that can be before the data are read.
+    Args:
+        config: Method, data set, split, network, settings and seed.
+        out: A new folder, or a URL (s3://, gs://, abfs://, hdfs://, file://), for the run's files. With None
+            nothing is kept except the returned result.
+        watch: Called with a `RoundEvent` after every round.
+        stop: Called after every round. If it returns True, the run ends there and can be resumed.
+        chosen: Called once if `execution = auto`, with the reason for what was chosen and with the
+            command-line options that repeat the choice.
+        begun: Called once, when everything has been checked that can be checked before the data are read.
 
-    Raises UsageError before anything starts, NumericsError when training diverges, ActorsLostError when
-    actors keep dying, ActorStartError when one cannot start.
+    Returns:
+        The state, hashes and metric rows of the run.
+
+    Raises:
+        UsageError: A setting is not possible, or the folder cannot be used. Raised before training starts.
+        NumericsError: Training diverged.
+        ActorsLostError: Actors kept dying.
+        ActorStartError: An actor could not start.
+
+    Example:
+        >>> import raffed
+        >>> result = raffed.run(raffed.RunConfig(method="map"), out="runs/map")  # doctest: +SKIP
+        >>> result.accuracy, result.personalization  # doctest: +SKIP
     """
     with local_folder(out) as path:
-        here = (
-            path.absolute()
-        )  # the working folder belongs to the process, and may be changed while the run goes on
+        here = path.absolute()  # absolute, because the process may change its working folder during the run
         _execute(config, here, False, watch, stop, chosen, begun)
         with written(here):
             return _result(here, None if out is None or is_url(out) else path)
@@ -120,8 +147,28 @@ def resume(
     chosen: Chosen | None = None,
     begun: Begun | None = None,
 ) -> RunResult:
-    """Continue the run in a folder or at a URL from its last checkpoint to the same bits as without the
-    interruption.
+    """Continue a run from its last checkpoint.
+
+    The result is reproducible bit for bit: it equals that of a run without the interruption. A run that is
+    already finished is checked and returned.
+
+    Args:
+        path: The run's folder or URL.
+        watch: As in `run`.
+        stop: As in `run`.
+        runtime: Where the remaining rounds are computed. With None, as in the run's configuration.
+        chosen: As in `run`.
+        begun: As in `run`.
+
+    Returns:
+        The result of the whole run, including the rounds before the interruption.
+
+    Raises:
+        RunFolderError: The folder is damaged, was edited, is in use, or is not that of a run.
+        UsageError, NumericsError, ActorsLostError, ActorStartError: As in `run`.
+
+    Example:
+        >>> result = raffed.resume("runs/map")  # doctest: +SKIP
     """
     with mirrored(path) as folder:
         return _resumed(
@@ -178,7 +225,7 @@ def _execute(
         config, ready = setup.config, lambda: setup
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
-    with closing(events):  # before anyone is told how it ended, whatever ends it
+    with closing(events):  # closed before anyone learns how the run ended
         _watched(events, path, watch, said if carried is _on_ray else None)
 
 
@@ -188,8 +235,9 @@ def _watched(
     watch: RoundWatcher | None,
     said: list[tuple[str, str]] | None,
 ) -> None:
-    """Log every round and hand it on. said: what was said of the folder before; None if its warnings are
-    seen anyway.
+    """Log every round and pass its event to `watch`.
+
+    `said` holds the warnings about the folder from before. It is None if the user sees new warnings anyway.
     """
     known = False
     for event in events:
@@ -198,7 +246,7 @@ def _watched(
                 about = read_run(path)
             of_run(about["run_id"])
             known = True
-            if said is not None:  # on Ray the folder is opened by an actor, whose warnings nobody sees
+            if said is not None:  # on Ray an actor opens the folder, and nobody sees its warnings
                 warn_anew(about, said)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         if watch is not None:
@@ -206,7 +254,7 @@ def _watched(
 
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
-    """The checked setup of a run and a folder that can take it."""
+    """Return the checked setup of a run, after checking that the folder can take the run."""
     from raffed.experiments.folder import check_free
     from raffed.runtime.setup import check_new, prepare_run
 
@@ -221,8 +269,9 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
 
 
 def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
-    """The setup with what a probe of this machine chose for `execution = auto`; a run that goes on keeps
-    its arithmetic.
+    """Return the setup with the execution that a probe of this machine chose for `execution = auto`.
+
+    A resumed run keeps its arithmetic.
     """
     from raffed.runtime import autosize
 
@@ -279,8 +328,9 @@ def _never() -> bool:
 def conduct_at(
     setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
 ) -> Iterator[RoundEvent]:
-    """Open the run's folder and carry out its rounds on a runtime; in the driver actor, or in this process.
-    The folder is this process's alone meanwhile; who: the command, where that is another.
+    """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
+
+    The folder is locked for this process meanwhile. `who` names the command if it runs in another process.
     """
     from raffed.experiments.folder import RunFolder
 
@@ -291,7 +341,7 @@ def conduct_at(
 
 
 def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
-    """The rounds of a run on a runtime, and the true state in run.json however they end."""
+    """Execute the rounds on a backend and write into run.json how they ended."""
     from raffed.errors import RaffedError, RunFolderError
     from raffed.experiments.federation import RoundLoop, weights_sha256
 
@@ -316,7 +366,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
         raise
     except RaffedError as error:
         _ended(folder, "failed", str(error))
-        if isinstance(error, RunFolderError):  # no longer a request that is refused: the run could not go on
+        if isinstance(error, RunFolderError):  # not a refused request: the run had begun and could not go on
             raise RaffedError(str(error)) from error
         raise
     except BaseException as error:
@@ -325,7 +375,7 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
 
 
 def _ended(folder: RunFolder, state: str, error: str) -> None:
-    """Put down how a run ended; where that fails as well, what ended it is the error to tell."""
+    """Write down how a run ended. If that fails too, only log it, so that the first error is reported."""
     try:
         folder.end(state, error)
     except OSError as second:
@@ -334,8 +384,11 @@ def _ended(folder: RunFolder, state: str, error: str) -> None:
 
 
 def _result(path: Path, told: Path | None) -> RunResult:
-    """What the run in a folder gave; told: the folder as the caller named it, None where it is not kept."""
-    from raffed.results.writer import read_metrics  # brings pyarrow, which nothing needs before
+    """Return the result of the run in a folder.
+
+    `told` is the folder as the caller named it, or None if the folder is not kept.
+    """
+    from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
 
     about = read_run(path)
     return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))

@@ -1,5 +1,5 @@
-"""Data that a server's rule asks for (ServerRule.required_data), and the score without those that it has
-seen.
+"""Data that a server's rule asks for (ServerRule.required_data), and scores without the images it
+has seen.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from raffed.runtime.setup import Setup
 
 
 def public_images(setup: Setup, count: int) -> Tensor | None:
-    """`count` images of the global test set, drawn once a run, prepared as for testing; None for 0.
-    Labels are not used.
+    """Return `count` images of the global test set, prepared as for testing; None for 0.
+
+    They are drawn once in a run. Their labels are not used.
     """
     if not count:
         return None
@@ -40,8 +41,9 @@ def _public(setup: Setup, count: int) -> NDArray[np.int64]:
 
 
 def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
-    """(images, labels) of every class that no client has (data/server_holdout.py), prepared as for
-    testing; None for 0.
+    """Return (images, labels) of every class that no client has, prepared as for testing; None for 0.
+
+    See data/server_holdout.py.
     """
     if not per_class:
         return None
@@ -52,8 +54,9 @@ def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | Non
 
 
 class CleanScore:
-    """The global model on the test images that its server has not seen: the score on all, less that on
-    the public ones.
+    """The score of the global model on the test images that its server has not seen.
+
+    It is the score on all test images minus that on the public ones.
     """
 
     def __init__(self, setup: Setup, net: Network, images: Tensor) -> None:
@@ -66,6 +69,6 @@ class CleanScore:
         )
 
     def rows(self, number: int, whole: Broadcast, test: ScoreCounts) -> list[Row]:
-        """accuracy_clean; none where the server has seen every test image."""
+        """Return the row `accuracy_clean`; none if the server has seen every test image."""
         clean = test - self._judge.of(joined(self._method, whole, None, self._net), *self._seen)
         return [Row(number, "global", "test", "accuracy_clean", clean.accuracy, n=clean.n)] if clean.n else []

@@ -1,6 +1,4 @@
-"""Is a run's folder what its configuration gives? Hashes of what lies there, and rounds executed again to
-the same bits.
-"""
+"""Verify a run's folder: check the hashes of its files, and execute rounds again and compare every bit."""
 
 from __future__ import annotations
 
@@ -47,8 +45,9 @@ UNHASHED = (
 
 @dataclass(frozen=True)
 class VerificationCheck:
-    """Something recorded and what was found instead or again. `round`: rounds done, for what was executed
-    again.
+    """A recorded value and the value that was found.
+
+    `round` is the number of rounds done, for rounds that were executed again.
     """
 
     what: str
@@ -63,8 +62,10 @@ class VerificationCheck:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here.
-    `segments`: a line for each part of a run that was resumed. `notes`: what could not be checked.
+    """The outcome of a verification.
+
+    `rounds` counts the rounds executed again, of `rounds_done`. `differs` lists versions as recorded → here.
+    `segments` has a line for each part of a resumed run. `notes` says what could not be checked.
     """
 
     folder: Path
@@ -88,20 +89,29 @@ class Certificate:
 
 
 def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None = None) -> Certificate:
-    """Check every hash in a run's folder, and execute `rounds` of its rounds again, serially, in a temporary
-    folder.
+    """Check every hash in a run's folder, and execute some of its rounds again.
 
-        The rounds follow round 0 and each checkpoint that is kept, evenly; as many as were run, or more,
-        means all of them. `watch(done, of)` is called after each. Nothing in `path` is changed. Raises
-        RunFolderError where no run can be read, UsageError where the run cannot be set up here (its data are
-        missing, a GPU it used is). Nothing is downloaded.
+    The rounds are executed serially in a temporary folder. They follow round 0 and each checkpoint that was
+    kept, evenly. Nothing in `path` is changed, and nothing is downloaded.
+
+    Args:
+        path: The run's folder.
+        rounds: Number of rounds to execute. If it is at least the number of rounds done, all are executed.
+        watch: Called with (done, total) after each round.
+
+    Returns:
+        All checks with their outcomes.
+
+    Raises:
+        RunFolderError: No run can be read there.
+        UsageError: The run cannot be set up here, because its data or a GPU is missing.
     """
     began = time.monotonic()
     if rounds < 0:
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
-    build_method(config.method, config.args)  # registers the records that its vaults are made of
+    build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     checks = [
         VerificationCheck("configuration", str(about.get("identity")), config.identity()),
@@ -109,7 +119,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     ]
     data = replace(
         config.data, download=False
-    )  # a folder may come from anybody: nothing is fetched or written for it
+    )  # a folder may come from anybody, so nothing is downloaded or written for it
     setup = prepare_run(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
     split = VerificationCheck(
         "split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()
@@ -142,11 +152,13 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
 
 
 def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
-    """How many rounds to execute from each start (ascending, 0 first): `count` in all, evenly, each round at
-    most once.
+    """Return how many rounds to execute from each start.
 
-        >>> sampled([0, 10, 20], 25, 4)
-        {0: 2, 10: 1, 20: 1}
+    The starts are ascending and begin with 0. The rounds add up to `count`, are spread evenly, and each is
+    executed at most once.
+
+    >>> sampled([0, 10, 20], 25, 4)
+    {0: 2, 10: 1, 20: 1}
     """
     ends = [*starts[1:], done]
     room = {start: end - start for start, end in zip(starts, ends, strict=True) if end > start}
@@ -161,9 +173,7 @@ def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
 
 
 def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
-    """Stretches that reach the next start go on through it: then its checkpoint is checked by execution
-    as well.
-    """
+    """Join pieces that reach the next start into one, so that execution checks that checkpoint too."""
     joined: dict[int, int] = {}
     last = -1
     for start, count in plan.items():
@@ -175,19 +185,20 @@ def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
 
 
 def recorded_hashes(path: Path, about: dict[str, Any]) -> list[str]:
-    """The hash of the weights after every recorded round: in run.json once it is finished, else in the
-    last checkpoint.
+    """Return the hash of the weights after every recorded round.
+
+    They are in run.json once the run is finished, and in the last checkpoint before that.
     """
     if "round_hashes" in about:
         return list(about["round_hashes"])
     for one in reversed(checkpoints(path)):
-        with contextlib.suppress(RaffedError):  # a damaged one is reported by its own check
+        with contextlib.suppress(RaffedError):  # a damaged checkpoint is reported by its own check
             return list(checkpoint_state(one).get("round_hashes", []))
     return []
 
 
 def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[VerificationCheck]:
-    """What lies in the folder against the hashes written beside it."""
+    """Compare the files in the folder with the hashes recorded for them."""
     yield from _bytes(path, about)
     split = lambda: Partition.load(path / "partition.npz").sha256()  # noqa: E731
     yield VerificationCheck("partition.npz", str(about.get("partition_sha256")), _or_unreadable(split))
@@ -214,8 +225,10 @@ def _files(path: Path, about: dict[str, Any], recorded: list[str]) -> Iterator[V
 
 
 def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[VerificationCheck]:
-    """Every file whose hash the run wrote down, of those that a reader of the folder reads. A part of rows
-    that others took the place of, and a checkpoint that newer ones did, may be gone.
+    """Check every file with a recorded hash, of those that a reader of the folder reads.
+
+    A part of rows that was joined with others, and a checkpoint that was replaced by a newer one, may be
+    missing.
     """
     files = about.get("files")
     if files is None:
@@ -236,8 +249,10 @@ def _bytes(path: Path, about: Mapping[str, Any]) -> Iterator[VerificationCheck]:
 
 
 def _recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
-    """What partition.npz says of how the split was made, which its hash does not cover."""
-    with contextlib.suppress(RaffedError):  # one that cannot be read is reported by its own check
+    """Compare what partition.npz says about how the split was made. The hash of its lists does not
+    cover that.
+    """
+    with contextlib.suppress(RaffedError):  # an unreadable file is reported by its own check
         ok = same_recipe(Partition.load(path / PARTITION), drawn)
         yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
@@ -265,9 +280,7 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
 def _again(
     setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
 ) -> Iterator[VerificationCheck]:
-    """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints
-    on the way.
-    """
+    """Execute `count` rounds after round `first` again and compare weights, metric rows and checkpoints."""
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"
         if start is not None:
@@ -283,7 +296,7 @@ def _again(
                 yield from _meets(federation, runtime, path / CHECKPOINTS / f"round-{number:06d}", number)
             folder.checkpoint(
                 federation.server, federation.round_hashes, federation.versions
-            )  # writes the rows
+            )  # this writes the rows
         finally:
             runtime.close()
         was, now = _or_none(path), read_metrics(place)
@@ -295,7 +308,7 @@ def _again(
 def _meets(
     federation: RoundLoop, runtime: SerialBackend, kept: Path, number: int
 ) -> Iterator[VerificationCheck]:
-    """Where a checkpoint was kept after this round: the whole server and every vault."""
+    """Compare the whole server state and every client state, if a checkpoint was kept after this round."""
     if kept.exists():
         recorded = _or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))
         yield VerificationCheck("server", recorded, digest(federation.server), number)
@@ -343,7 +356,7 @@ def _or_unreadable(read: Callable[[], str]) -> str:
 
 
 def _segments(about: dict[str, Any]) -> tuple[str, ...]:
-    """By what each part of a run was computed, where it was resumed."""
+    """Return what computed each part of a run that was resumed."""
     found = [one for one in segments_of(about) if one["from"] <= one["to"]]
     if len(found) < 2:
         return ()
@@ -354,8 +367,9 @@ def _segments(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _differs(about: dict[str, Any]) -> tuple[str, ...]:
-    """What may excuse other bits: float arithmetic is only the same with the same torch on the same kind
-    of processor.
+    """Return what may explain differing bits.
+
+    Floating-point results are equal only with the same torch on the same kind of processor.
     """
     here, there = versions(), about.get("versions", {})
     return tuple(

@@ -1,12 +1,14 @@
-"""The networks, by name. Listing them imports no torch; `build` makes one from a seed, the same bits every
-time.
+"""The networks, by name. Listing them does not import torch.
+
+`build` makes a network whose weights depend on the seed alone:
 
     net = build("lenet", in_shape=(1, 32, 32), num_classes=10, seed=7)
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
-A model's keywords are those of its factory: `head_bias` everywhere, `hidden` for the MLPs, `dropout` where
-there is any, `projection` (MOON's) where FedMR's tables, or MAP's LeNet, may ask for it. To add one: a
-factory `(in_shape, num_classes, *, keywords) -> Net` in this package, and one entry in MODELS.
+The arguments of a model are the keywords of its factory. All have `head_bias`, the MLPs have `hidden`, and
+networks with dropout have `dropout`. Those that FedMR's tables use, and MAP's LeNet, have `projection`
+(MOON's). To add a network, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package and
+add one entry to MODELS.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Loader = Callable[[], Factory]
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What `raffed models` prints of one network, and the function that fetches its factory."""
+    """What `raffed models` prints about one network, and the function that imports its factory."""
 
     name: str
     title: str
@@ -41,11 +43,28 @@ class ModelInfo:
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: object) -> Net:
-    """The network `name` for inputs [B, *in_shape], on the CPU, in train mode, its weights a function of
-    `seed` alone.
+    """Make a network on the CPU, in training mode, with weights that depend on `seed` alone.
 
-        torch's global generator is neither read nor moved. Raises UnknownNameError for a name that is not in
-        MODELS, and UsageError for a keyword, a shape or a number of classes that the network does not take.
+    torch's global generator is neither read nor changed.
+
+    Args:
+        name: A key of MODELS, such as "lenet".
+        in_shape: Channels, height and width of an image. Each is at least 1.
+        num_classes: Number of classes C, at least 1.
+        seed: Seed of the weights. Equal seeds give equal weights, bit for bit.
+        **args: Keywords of the network's factory; `accepted_args(name)` lists them with their defaults.
+
+    Returns:
+        A network that maps images [B, *in_shape] to logits [B, C] and features [B, D].
+
+    Raises:
+        UnknownNameError: `name` is not in MODELS.
+        UsageError: The network does not take this keyword, shape or number of classes.
+
+    Example:
+        >>> net = build("mlp", in_shape=(1, 8, 8), num_classes=10, seed=7, hidden=(64,))
+        >>> sum(p.numel() for p in net.parameters())
+        4810
     """
     check_choice("model", name, MODELS)
     shape = _checked_shape(name, in_shape)
@@ -61,7 +80,17 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
 
 
 def accepted_args(name: str) -> dict[str, object]:
-    """The keywords of `build(name, ...)` with their defaults. Imports torch."""
+    """Return the keywords of `build(name, ...)` with their default values. Imports torch.
+
+    Args:
+        name: A key of MODELS.
+
+    Returns:
+        Keyword → default value.
+
+    Raises:
+        UnknownNameError: `name` is not in MODELS.
+    """
     check_choice("model", name, MODELS)
     return _keywords(MODELS[name].load())
 
@@ -82,7 +111,10 @@ def _check_args(name: str, factory: Factory, args: dict[str, object]) -> None:
 
 
 def _check_kind(what: str, value: object, default: object) -> None:
-    """Yes or no, a whole number or a number, as the default is; the factory checks ranges, and lists."""
+    """Check that a value has the type of its default: a truth value, an integer or a number.
+
+    The factory checks ranges and lists itself.
+    """
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise UsageError(f"{what} is neither True nor False")
@@ -108,7 +140,7 @@ def _positive(what: str, value: object) -> int:
 
 
 def _from(module: str, name: str) -> Loader:
-    """Fetches factory `name` of raffed/models/`module`.py when it is called, and torch with it."""
+    """Return a function that imports the factory `name` of raffed/models/`module`.py, and torch with it."""
 
     def load() -> Factory:
         factory: Factory = getattr(importlib.import_module(f"raffed.models.{module}"), name)

@@ -1,5 +1,6 @@
-"""Convolutional networks without BatchNorm and without dropout. "Max-pool" is 2x2 with stride 2, odd rows
-dropped.
+"""Convolutional networks without BatchNorm and without dropout.
+
+"Max-pool" means 2x2 windows with stride 2; an odd last row or column is dropped.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ Shape = tuple[int, int, int]
 
 
 def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = False) -> Net:
-    """LeNet-5 as read from Li et al. (MAP, TKDE 2024), LeCun et al.'s net with ReLU and max-pooling;
-    `init_map`.
+    """Make LeNet-5 with ReLU and max-pooling.
 
-        z is the 84-wide layer after its ReLU. 28x28 inputs are zero-padded to 32x32 by the first convolution,
-        so both sizes have one parameter count: 61,696 for one channel and 10 classes; 61,706 with head_bias,
-        the peer benchmark's net. projection: width of MOON's, 0 for none (`with_projection`).
+    This is the network as read from Li et al. (MAP, TKDE 2024), after LeCun et al. (1998). The feature z is
+    the 84-wide layer after its ReLU. The first convolution pads 28x28 inputs with zeros to 32x32, so both
+    sizes have the same number of parameters: with one channel and 10 classes 61,696, or 61,706 with
+    `head_bias`. Weights are initialised by `init_map`.
+
+    Args:
+        in_shape: Channels, height and width; 32x32 or 28x28 images.
+        num_classes: Number of classes C.
+        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z [B, projection] with a projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     if height != width or height not in (28, 32):
@@ -31,10 +44,22 @@ def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: 
 
 
 def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias: bool = False) -> Net:
-    """LeNet-5 with a further layer from 84 to 2, whose output is drawn (MAP, Figs. 5 and 8); `init_map`.
+    """Make LeNet-5 with one more layer, from 84 to 2, whose output can be drawn (MAP, Figs. 5 and 8).
 
-    z is 2 wide, signed unless `relu`. The paper's "84 → 2" is read as a layer more, not as 2 in the place of
-    84.
+    The paper's "84 → 2" is read as an additional layer, not as 2 in the place of 84. Weights are initialised
+    by `init_map`.
+
+    Args:
+        in_shape: Channels, height and width; 32x32 or 28x28 images.
+        num_classes: Number of classes C.
+        relu: Whether z passes through a ReLU. Without it z is signed.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 2]).
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     net = lenet(in_shape, num_classes)
     assert isinstance(net.body, nn.Sequential)
@@ -47,11 +72,22 @@ def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias
 
 
 def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """LeNet of the MAP authors' released code: two 5x5 convolutions of 16 with ReLU and max-pool, then the
-    head; `init_map`.
+    """Make the LeNet of the MAP authors' released code.
 
-        z is the flattened last map: 400 wide and 10,832 parameters on 1x32x32, 256 and 9,392 on 1x28x28, with
-        10 classes.
+    It has two 5x5 convolutions of 16 channels, each with ReLU and max-pooling, and then the head. With 10
+    classes it has 10,832 parameters on 1x32x32 and 9,392 on 1x28x28. Weights are initialised by `init_map`.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the flattened last map: D = 400 on 32x32
+        images, 256 on 28x28.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     if min(height, width) < 16:
@@ -72,11 +108,22 @@ def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False)
 
 
 def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
-    """SimpleCNN (FedMR's code, TMLR 2023), PyTorch's default initialisation. z is the 84-wide layer after its
-    ReLU.
+    """Make the SimpleCNN of FedMR's code (TMLR 2023), with PyTorch's default initialisation.
 
-        62,006 parameters on 3x32x32 and 44,426 on 1x28x28 (no padding: flatten 256), with 10 classes.
-        projection: width of MOON's, 0 for none (`with_projection`).
+    With 10 classes it has 62,006 parameters on 3x32x32 and 44,426 on 1x28x28. Convolutions are not padded, so
+    the flattened map is 256 wide on 28x28 images.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z is after its ReLU, or is the projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     if min(height, width) < 16:
@@ -89,11 +136,22 @@ def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bi
 
 
 def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """TFCNN (Li et al., MAP's code): three 3x3 convolutions 32, 64, 64, each with ReLU and max-pool;
+    """Make the TFCNN of MAP's code: three 3x3 convolutions of 32, 64 and 64, each with ReLU and max-pooling.
+
+    On 3x32x32 with 10 classes it has 66,560 parameters. The paper calls it the "net of FedAvg", which would
+    be the network of TensorFlow's tutorial; raffed follows the authors' code. Weights are initialised by
     `init_map`.
 
-        z is the flattened last map: 1024 wide and 66,560 parameters on 3x32x32 with 10 classes. The paper's
-        "net of FedAvg" would be TensorFlow's tutorial net; the code is followed.
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the flattened last map: D = 1024 on 32x32.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     if min(height, width) < 8:
@@ -111,10 +169,21 @@ def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
 
 
 def femnist_cnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """Li et al.'s net for handwritten characters (MAP's code), pooled to 4x4 before the head; `init_map`.
+    """Make MAP's network for handwritten characters, as in its authors' code.
 
-    z is the flattened 64x4x4 map, 1024 wide on every input size. 115,584 parameters for one channel and 62
-    classes.
+    The last map is pooled to 4x4 before the head. With one channel and 62 classes it has 115,584 parameters.
+    Weights are initialised by `init_map`.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 1024]). z is the flattened 64x4x4 map.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     if min(height, width) < 8:
@@ -134,8 +203,9 @@ def femnist_cnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -
 
 
 def _lenet_body(channels: int, flat: int, padding: int) -> nn.Sequential:
-    """conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten `flat`, 120 ReLU, 84 ReLU: [B, K, H, W]
-    -> [B, 84].
+    """Make LeNet-5's body [B, K, H, W] -> [B, 84].
+
+    Layers: conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten to `flat`, 120 ReLU, 84 ReLU.
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=nn.Conv2d(channels, 6, 5, padding=padding),

@@ -9,11 +9,13 @@ from raffed.errors import check_range
 
 
 class Dropout(nn.modules.dropout._DropoutNd):
-    """Each element 0 with probability p, else divided by 1 - p; with `rows` a sample's elements share one
-    fate (Huang et al. 2016, stochastic depth). Evaluation mode or p = 0: x itself.
+    """Set each element to 0 with probability p, and divide the others by 1 - p.
 
-    Draws from torch's global generator on its own; in a federation the kernel puts its own layer here, which
-    draws from the client's stream (core/training/seeded_dropout.py).
+    With `rows`, all elements of a sample are kept or dropped together (stochastic depth, Huang et al. 2016).
+    In evaluation mode, or with p = 0, the input is returned as it is.
+
+    By itself the layer draws from torch's global generator. In a federation, raffed replaces it by a layer
+    that draws from the client's own stream (core/training/seeded_dropout.py).
     """
 
     def __init__(self, p: float, rows: bool = False) -> None:

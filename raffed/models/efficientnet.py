@@ -1,5 +1,6 @@
-"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with the 640-wide layer that FedMR's Table 3 implies
-(docs/papers/fedmr.md §4).
+"""EfficientNet-B0 (Tan & Le 2019) from torchvision, with a 640-wide layer before the head.
+
+FedMR's Table 3 implies that layer (docs/papers/fedmr.md §4).
 """
 
 from __future__ import annotations
@@ -26,17 +27,31 @@ def efficientnet_b0(
     projection: int = 0,
     head_bias: bool = True,
 ) -> Net:
-    """B0's features, global mean, dropout, Linear(1280, 640), ReLU, head; z is the 640-wide layer after its
-    ReLU.
+    """Make EfficientNet-B0's features, global mean, dropout, Linear(1280, 640), ReLU and the head.
 
-        4,832,516 parameters and 42,016 BatchNorm statistics with 8 classes. torchvision's initialisation of
-        the features, PyTorch's default for the two linear layers. The paper leaves the ReLU and the dropout
-        open; B0's own are taken, and no ImageNet weights. Differs from torchvision: raffed's dropout, also
-        for the dropped residual branches, and nothing works in place. projection: width of MOON's, 0 for none
-        (`with_projection`).
+    With 8 classes it has 4,832,516 parameters and 42,016 BatchNorm statistics. The features have
+    torchvision's initialisation, the two linear layers PyTorch's default; no ImageNet weights are loaded.
+    FedMR's paper does not state the ReLU and the dropout, so B0's own are used. Two things differ from
+    torchvision: dropout, also that of whole residual branches, is raffed's, and no operation works in place.
+
+    Args:
+        in_shape: Channels, height and width. Needs 3 channels and sides of at least 33 pixels.
+        num_classes: Number of classes C.
+        dropout: Probability of dropout before the 640-wide layer.
+        stochastic_depth: Largest probability of dropping a residual branch.
+        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, 3, H, W] -> (logits [B, C], z [B, 640]); z is after its ReLU, or is the projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape, or a probability is out of range.
     """
     channels, height, width = in_shape
-    if channels != 3 or min(height, width) < 33:  # below, the last map is 1x1: no BatchNorm on a batch of one
+    if (
+        channels != 3 or min(height, width) < 33
+    ):  # with smaller images the last map is 1x1, and BatchNorm cannot train on a batch of one
         raise refuse_shape("efficientnet_b0", in_shape, "3xHxW with H and W of at least 33")
     check_range("efficientnet_b0: stochastic_depth", stochastic_depth, 0.0, 0.99)
     features = base(weights=None, stochastic_depth_prob=stochastic_depth).features

@@ -1,4 +1,6 @@
-"""Multilayer perceptrons: flatten, then linear and ReLU for each hidden width, then the head."""
+"""Multilayer perceptrons: the image is flattened, then a linear layer and a ReLU for each width, then the
+head.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,21 @@ def mlp(
     hidden: Sequence[int] = (64, 64),
     head_bias: bool = True,
 ) -> Net:
-    """Small MLP for tiny images, PyTorch's default initialisation. z is the last hidden layer after its ReLU.
+    """Make a small multilayer perceptron for tiny images, with PyTorch's default initialisation.
 
-    8,970 parameters on 1x8x8 with 10 classes; 4,810 with hidden = (64,), the MLP 64-64-10 of the peer
-    benchmark.
+    On 1x8x8 with 10 classes it has 8,970 parameters, or 4,810 with `hidden = (64,)`.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        hidden: Widths of the hidden layers; at least one.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, hidden[-1]]); z is after its ReLU.
+
+    Raises:
+        UsageError: A width is not a positive integer, or there is none.
     """
     return _stack("mlp", in_shape, num_classes, hidden, head_bias)
 
@@ -35,10 +48,21 @@ def mlpnet(
     hidden: Sequence[int] = (512, 512),
     head_bias: bool = False,
 ) -> Net:
-    """MLPNet (Li et al., MAP, TKDE 2024): flatten, 512, 512, head without bias; `init_map`.
+    """Make MLPNet (Li et al., MAP, TKDE 2024): flatten, 512, 512 and a head; `init_map`.
 
-    792,576 parameters on 1x32x32 with 10 classes; 1x28x28 with head_bias is the peer benchmark's MLP
-    (669,706).
+    On 1x32x32 with 10 classes it has 792,576 parameters. On 1x28x28 with `head_bias` it has 669,706.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        hidden: Widths of the hidden layers; at least one.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, hidden[-1]]); z is after its ReLU.
+
+    Raises:
+        UsageError: A width is not a positive integer, or there is none.
     """
     net = _stack("mlpnet", in_shape, num_classes, hidden, head_bias)
     init_map(net)
@@ -46,9 +70,17 @@ def mlpnet(
 
 
 def mlpnet_authors(in_shape: tuple[int, int, int], num_classes: int, *, head_bias: bool = False) -> Net:
-    """MLPNet of the MAP authors' released code: flatten, 1024, 1024, 128, head without bias; `init_map`.
+    """Make the MLPNet of the MAP authors' released code: flatten, 1024, 1024, 128 and a head; `init_map`.
 
-    1,985,920 parameters on 1x28x28 with 10 classes.
+    On 1x28x28 with 10 classes it has 1,985,920 parameters.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 128]); z is after its ReLU.
     """
     return mlpnet(in_shape, num_classes, hidden=(1024, 1024, 128), head_bias=head_bias)
 
@@ -65,7 +97,9 @@ def _stack(
 
 
 def checked_widths(name: str, hidden: Sequence[int], keyword: str = "hidden") -> list[int]:
-    """At least one width: without a hidden layer the body would have no parameter to share."""
+    """Return the widths, checked. At least one is needed: without a hidden layer the body would have no
+    parameters.
+    """
     listed = isinstance(hidden, (tuple, list)) and len(hidden) > 0
     if not listed or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in hidden):
         raise UsageError(

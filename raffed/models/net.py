@@ -1,4 +1,4 @@
-"""The one type of every network here: a body that makes features, a linear head that makes logits."""
+"""The one type of all networks: a body that makes features, and a linear head that makes logits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from raffed.errors import UsageError, check_range
 
 
 class Net(nn.Module):
-    """x [B, ...] -> (logits [B, C], z [B, D]) with z = body(x) and logits = head(z).
+    """A network x [B, ...] -> (logits [B, C], z [B, D]) with z = body(x) and logits = head(z).
 
-    z is the papers' feature: the input of the last layer (MAP's h, FedMR's and GLDP's z). Every parameter and
-    buffer name starts with `body.` or `head.`; buffers, where there are any, are BatchNorm's. Under
-    `torch.func`, pass the buffers of a train-mode BatchNorm net as arguments of the function that is
-    differentiated, and pass copies: running_mean, running_var and num_batches_tracked are updated in place,
-    one entry a client, and a captured buffer is an error there.
+    z is what papers call the feature: the input of the last layer (h in MAP; z in FedMR and GLDP). The names
+    of all parameters and buffers start with `body.` or `head.`. The only buffers are those of BatchNorm.
+
+    Under `torch.func`, pass copies of the buffers of a BatchNorm network in training mode as arguments of the
+    differentiated function. BatchNorm updates running_mean, running_var and num_batches_tracked in place,
+    with one entry for each client, and torch raises an error if such a buffer is captured.
     """
 
     body: nn.Module
@@ -36,10 +37,14 @@ class Net(nn.Module):
 
 
 def with_projection(name: str, net: Net, width: int) -> Net:
-    """MOON's code: Linear, ReLU, Linear to `width` between body and head, which reads them; 0: `net` as it
-    is.
+    """Insert MOON's projection (Linear, ReLU, Linear to `width`) between body and head, as in MOON's code.
 
-        z is then the projection, signed; PyTorch's default initialisation.
+    z is then the signed projection. The layers have PyTorch's default initialisation.
+
+    Args:
+        name: Name of the network, for error messages.
+        net: The network without a projection.
+        width: Width of the projection; 0 returns `net` as it is.
     """
     check_range(f"{name}: projection", width, 0, 2**16)
     if not width:
@@ -50,15 +55,13 @@ def with_projection(name: str, net: Net, width: int) -> Net:
 
 
 def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> UsageError:
-    """The error for inputs that network `name` cannot take; `takes` says which ones it can."""
+    """Return the error for images that network `name` does not take; `takes` describes those that it does."""
     got = "x".join(map(str, in_shape))
     return UsageError(f"{name} cannot take {got} inputs (channels x height x width); it takes {takes}")
 
 
 def init_map(net: nn.Module) -> None:
-    """Li et al.'s initialisation (MAP's code): `init_convs`, then linear weights N(0, 0.01^2) and biases
-    0.
-    """
+    """Initialise as MAP's code does: `init_convs`, linear weights from N(0, 0.01^2), and linear biases 0."""
     init_convs(net)
     for layer in net.modules():
         if isinstance(layer, nn.Linear):
@@ -68,7 +71,10 @@ def init_map(net: nn.Module) -> None:
 
 
 def init_convs(net: nn.Module) -> None:
-    """Convolutions N(0, 2 / fan_out), fan_out = channels out x k x k, bias 0; BatchNorm weight 1, bias 0."""
+    """Initialise convolutions from N(0, 2 / fan_out) with bias 0, and BatchNorm with weight 1 and bias 0.
+
+    fan_out is the number of output channels times k x k.
+    """
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -80,11 +86,10 @@ def init_convs(net: nn.Module) -> None:
 
 
 class GridMean(nn.Module):
-    """Adaptive mean pooling [B, K, H, W] -> [B, K, side, side] as P_H x P_W^T, with `nn.AdaptiveAvgPool2d`'s
-    windows.
+    """Adaptive mean pooling [B, K, H, W] -> [B, K, side, side], with the windows of `nn.AdaptiveAvgPool2d`.
 
-        Cell i averages rows floor(i H / side) to ceil((i + 1) H / side) - 1. Two products instead of torch's
-        kernel because that one's gradient is not deterministic on CUDA.
+    Cell i averages the rows floor(i H / side) to ceil((i + 1) H / side) - 1. It is computed as two matrix
+    products P_H x P_W^T, because the gradient of torch's own kernel is not deterministic on CUDA.
     """
 
     def __init__(self, side: int) -> None:
@@ -103,7 +108,7 @@ class GridMean(nn.Module):
 
 
 class GlobalMean(nn.Module):
-    """[B, K, H, W] -> [B, K]; a batch of one keeps its axis."""
+    """Mean over the map, [B, K, H, W] -> [B, K]. A batch of one keeps its first axis."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(2).mean(2)

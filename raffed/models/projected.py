@@ -1,7 +1,6 @@
-"""Networks whose body has two named parts: `body.encoder`, which MpFedcon shares, and `body.projection`,
-which stays private.
+"""Networks whose body has two named parts, for MpFedcon (docs/papers/mpfedcon.md §1 and §5.2).
 
-The head is the output layer, private as well (docs/papers/mpfedcon.md §1, §5.2).
+MpFedcon shares `body.encoder`. The other part, `body.projection`, stays private, and so does the head.
 """
 
 from __future__ import annotations
@@ -30,12 +29,26 @@ def cnn5(
     projection: int = 256,
     head_bias: bool = True,
 ) -> Net:
-    """The 5-layer CNN of MpFedcon (2022): two 5x5 convolutions with max-pool, two hidden layers, then the
+    """Make MpFedcon's 5-layer CNN (2022): two 5x5 convolutions with max-pooling, two hidden layers, a
     projection.
 
-        Encoder 307,192 parameters on 3x32x32; 1,062,144 with channels = (64, 128), hidden = (256, 128), the
-        network of docs/papers/mpfedcon.md §1 for 100 classes. z is the projection, `projection` wide and
-        signed. PyTorch's default initialisation, no dropout.
+    With the defaults the encoder has 307,192 parameters on 3x32x32. With `channels = (64, 128)` and `hidden =
+    (256, 128)`, the network of docs/papers/mpfedcon.md §1 for 100 classes, it has 1,062,144. PyTorch's
+    default initialisation, no dropout.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        channels: Widths of the two convolutions.
+        hidden: Widths of the two hidden layers of the encoder.
+        projection: Width of the projection.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape, or a width is not a positive integer.
     """
     first, second = _pair("cnn5", channels)
     if min(in_shape[1:]) < 16:
@@ -60,19 +73,44 @@ def mlp5(
     projection: int = 256,
     head_bias: bool = True,
 ) -> Net:
-    """MpFedcon's net for characters: flatten, 512, 256, then the projection. Encoder 533,248 parameters
-    on 1x28x28.
+    """Make MpFedcon's network for handwritten characters: flatten, 512, 256, then the projection.
+
+    The encoder has 533,248 parameters on 1x28x28.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        hidden: Widths of the hidden layers of the encoder.
+        projection: Width of the projection.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
+
+    Raises:
+        UsageError: A width is not a positive integer.
     """
     return _projected("mlp5", OrderedDict(), math.prod(in_shape), hidden, projection, num_classes, head_bias)
 
 
 def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bias: bool = True) -> Net:
-    """The victim of gradient leakage (Zhu et al. 2019, mit-han-lab/dlg): three 5x5 convolutions of 12 with
-    sigmoid.
+    """Make the network that gradient leakage attacks (Zhu et al. 2019, mit-han-lab/dlg).
 
-        Strides 2, 2, 1, so flatten 768 on 3x32x32. `fc_layers` 1, 2 or 3 (MpFedcon's cl and at): 768 to C, by
-        way of 256, or of 256 and 128, sigmoid between. All weights and biases uniform in [-0.5, 0.5]. z is
-        the input of the last layer.
+    It has three 5x5 convolutions of 12 channels with sigmoid and strides 2, 2 and 1, so the flattened map is
+    768 wide on 3x32x32. All weights and biases are uniform in [-0.5, 0.5].
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        fc_layers: Number of linear layers, 1 to 3: from 768 to C directly, by way of 256, or by way of 256
+            and 128, with sigmoid between them (the variants cl and at of MpFedcon).
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the input of the last layer.
+
+    Raises:
+        UsageError: The network does not take images of this shape, or `fc_layers` is out of range.
     """
     check_range("lenet_dlg: fc_layers", fc_layers, 1, 3)
     if min(in_shape[1:]) < 2:
@@ -103,8 +141,10 @@ def _projected(
     classes: int,
     bias: bool,
 ) -> Net:
-    """encoder: `layers`, flatten, hidden widths with ReLU; projection: Linear, ReLU, Linear without ReLU
-    (MOON's code).
+    """Put together encoder, projection and head.
+
+    The encoder is `layers`, flatten and the hidden widths with ReLU. The projection is Linear, ReLU, Linear,
+    without a ReLU at its end (MOON's code).
     """
     check_range(f"{name}: projection", projection, 1, 2**16)
     sizes = [flat, *checked_widths(name, hidden)]

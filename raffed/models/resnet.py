@@ -1,9 +1,9 @@
-"""Residual networks for small images (He et al. 2016; layout of MOON's code): 3x3 stem of stride 1, no
-max-pool.
+"""Residual networks for small images (He et al. 2016, in the layout of MOON's code).
 
-BatchNorm is PyTorch's (momentum 0.1, eps 1e-5): running_mean, running_var and one counter a layer are
-buffers. Each stage but the first halves the map. Inputs must leave a last map of 2x2 or more: on a 1x1 map
-BatchNorm cannot train on a batch of one sample.
+The stem is a 3x3 convolution of stride 1 without max-pooling. BatchNorm is PyTorch's (momentum 0.1, eps
+1e-5), and its buffers are running_mean, running_var and one counter for each layer. Every stage except the
+first halves the map. The last map must be 2x2 or larger: on a 1x1 map BatchNorm cannot train on a batch of
+one sample.
 """
 
 from __future__ import annotations
@@ -19,12 +19,23 @@ Shape = tuple[int, int, int]
 
 
 def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
-    """ResNet-18 (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide; z is the pooled map, 512 wide, >=
-    0.
+    """Make ResNet-18 for small images (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide.
 
-        With 10 classes 11,173,962 parameters (3 channels) or 11,172,810 (1 channel), and 9,600 BatchNorm
-        statistics. Convolutions Kaiming-normal fan_out, BatchNorm 1 and 0, head PyTorch's default (MOON's
-        code). projection: width of MOON's, 0 for none (`with_projection`).
+    With 10 classes it has 11,173,962 parameters for 3 channels or 11,172,810 for one, and 9,600 BatchNorm
+    statistics. Convolutions are Kaiming-normal with fan_out, BatchNorm starts with weight 1 and bias 0, and
+    the head has PyTorch's default (MOON's code).
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 512]). z is the pooled map, >= 0, or the projection.
+
+    Raises:
+        UsageError: The images are so small that the last map would be 1x1.
     """
     _check_side("resnet18", in_shape, 9)
     net = _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
@@ -32,11 +43,23 @@ def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bia
 
 
 def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_stride: int = 1) -> Net:
-    """ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`; z is the pooled map, 64 wide,
-    >= 0.
+    """Make ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`.
 
-        No paper's net: BatchNorm at a CPU's price. 77,754 parameters and 672 statistics with 1 channel and 10
-        classes. stem_stride 2 halves all maps, for a quarter of the work.
+    No paper uses this network. It is a network with BatchNorm that a CPU can train quickly. With one channel
+    and 10 classes it has 77,754 parameters and 672 BatchNorm statistics.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+        stem_stride: Stride of the first convolution, 1 or 2. With 2 all maps are halved, which takes a
+            quarter of the work.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.
+
+    Raises:
+        UsageError: The images are so small that the last map would be 1x1.
     """
     if stem_stride not in (1, 2) or isinstance(stem_stride, bool):
         raise UsageError(f"resnet8: stem_stride = {stem_stride!r}, wanted 1 or 2")
@@ -47,17 +70,39 @@ def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_s
 
 
 def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; z is the pooled map, 64
-    wide, >= 0.
+    """Make ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; `init_map`.
 
-        272,464 parameters and 1,589 buffer entries on 3x32x32 with 10 classes; `init_map`.
+    On 3x32x32 with 10 classes it has 272,464 parameters and 1,589 entries in buffers.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.
+
+    Raises:
+        UsageError: The images are so small that the last map would be 1x1.
     """
     return _map_resnet("resnet20", in_shape, num_classes, 3, head_bias)
 
 
 def resnet56(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """ResNet-56, as `resnet20` with 9 blocks a stage: 855,760 parameters, 4,313 buffer entries on 3x32x32
-    with 10 classes.
+    """Make ResNet-56: as `resnet20`, with 9 blocks in a stage.
+
+    On 3x32x32 with 10 classes it has 855,760 parameters and 4,313 entries in buffers.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.
+
+    Raises:
+        UsageError: The images are so small that the last map would be 1x1.
     """
     return _map_resnet("resnet56", in_shape, num_classes, 9, head_bias)
 
@@ -101,10 +146,10 @@ def _resnet(
 
 
 class BasicBlock(nn.Module):
-    """ReLU(norm(conv(ReLU(norm(conv(x))))) + shortcut(x)): [B, k_in, H, W] -> [B, k_out, H / stride, W /
-    stride], up.
+    """ReLU(norm(conv(ReLU(norm(conv(x))))) + shortcut(x)): [B, k_in, H, W] -> [B, k_out, H / s, W / s].
 
-        The shortcut is a 1x1 convolution with BatchNorm where the shape changes, else x itself.
+    Sizes are rounded up, s being the stride. The shortcut is a 1x1 convolution with BatchNorm where the shape
+    changes, and x itself elsewhere.
     """
 
     def __init__(self, k_in: int, k_out: int, stride: int) -> None:

@@ -1,8 +1,8 @@
-"""VGG for small images (Simonyan & Zisserman 2015; MAP's code): 3x3 convolutions, five max-pools, no hidden
-linear layer.
+"""VGG networks for small images (Simonyan & Zisserman 2015, in the form of MAP's code).
 
-Every convolution has a bias, with BatchNorm too. z is the flattened last map, 512 wide on 32x32; `init_map`;
-no dropout.
+They have 3x3 convolutions, five max-pools and no hidden linear layer. Every convolution has a bias, also
+where BatchNorm follows. The feature z is the flattened last map, 512 wide on 32x32. There is no dropout, and
+weights are initialised by `init_map`.
 """
 
 from __future__ import annotations
@@ -15,41 +15,57 @@ from raffed.models.net import Net, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
 
-_POOL = 0  # in a plan: a max-pool instead of a width
+_POOL = 0  # stands for a max-pool in a list of widths
 _VGG8 = (64, _POOL, 128, _POOL, 256, _POOL, 512, _POOL, 512, _POOL)
 _VGG11 = (64, _POOL, 128, _POOL, 256, 256, _POOL, 512, 512, _POOL, 512, 512, _POOL)
 _VGG16 = (64, 64, _POOL, 128, 128, _POOL, *[256] * 3, _POOL, *[512] * 3, _POOL, *[512] * 3, _POOL)
 
 
 def vgg8(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG8: 5 convolutions. 3,915,904 parameters on 3x32x32 with 10 classes."""
+    """Make VGG8, with 5 convolutions. 3,915,904 parameters on 3x32x32 with 10 classes.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 512] on 32x32).
+    """
     return _vgg("vgg8", _VGG8, in_shape, num_classes, norm=False, head_bias=head_bias)
 
 
 def vgg8_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG8 with BatchNorm after each convolution. 3,964,928 parameters on 3x32x32 with 100 classes, 2,949
-    buffer entries.
+    """Make VGG8 with BatchNorm after each convolution.
+
+    On 3x32x32 with 100 classes it has 3,964,928 parameters and 2,949 entries in buffers. Arguments and result
+    are those of `vgg8`.
     """
     return _vgg("vgg8_bn", _VGG8, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
 def vgg11(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG11: 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes. Without BatchNorm it may
-    need a warm-up.
+    """Make VGG11, with 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes.
+
+    Without BatchNorm it may need a warm-up of the learning rate. Arguments and result are those of `vgg8`.
     """
     return _vgg("vgg11", _VGG11, in_shape, num_classes, norm=False, head_bias=head_bias)
 
 
 def vgg11_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG11 with BatchNorm after each convolution. 9,231,104 parameters on 3x32x32 with 10 classes, 5,512
-    buffer entries.
+    """Make VGG11 with BatchNorm after each convolution.
+
+    On 3x32x32 with 10 classes it has 9,231,104 parameters and 5,512 entries in buffers. Arguments and result
+    are those of `vgg8`.
     """
     return _vgg("vgg11_bn", _VGG11, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
 def vgg16_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
-    """VGG16 with BatchNorm, 13 convolutions. 14,774,336 parameters on 3x32x32 with 100 classes, 8,461
-    buffer entries.
+    """Make VGG16 with BatchNorm, with 13 convolutions.
+
+    On 3x32x32 with 100 classes it has 14,774,336 parameters and 8,461 entries in buffers. Arguments and
+    result are those of `vgg8`.
     """
     return _vgg("vgg16_bn", _VGG16, in_shape, num_classes, norm=True, head_bias=head_bias)
 

@@ -10,8 +10,8 @@ from raffed.errors import check_range
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
-BLOCKS = 4  # a stage: 28 = 6 · 4 + 4 layers
-LAST_MOMENTUM = 0.9  # of the last BatchNorm alone: its statistics nearly forget the batch before
+BLOCKS = 4  # in each stage: 28 = 6 · 4 + 4 layers
+LAST_MOMENTUM = 0.9  # of the last BatchNorm only; its statistics nearly forget earlier batches
 
 
 def wrn28(
@@ -23,14 +23,27 @@ def wrn28(
     projection: int = 0,
     head_bias: bool = True,
 ) -> Net:
-    """WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide; z is the pooled map, 640
-    wide, >= 0.
+    """Make WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide.
 
-        Every convolution has a bias, shortcuts have no BatchNorm, a block's stride is in its second
-        convolution: FedMR's code. 36,546,980 parameters and 17,952 BatchNorm statistics on 3x32x32 with 100
-        classes. PyTorch's default initialisation. The code's 8x8 mean pool is the global mean on 32x32
-        inputs. `dropout`: between the two convolutions of a block. projection: width of MOON's, 0 for none
-        (`with_projection`).
+    As in FedMR's code, every convolution has a bias, shortcuts have no BatchNorm, and the stride of a block
+    is in its second convolution. The 8x8 mean pool of that code is the global mean on 32x32 images. On
+    3x32x32 with 100 classes the network has 36,546,980 parameters and 17,952 BatchNorm statistics. PyTorch's
+    default initialisation.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+        widen: Factor of all widths, at least 1.
+        dropout: Probability of dropout between the two convolutions of a block.
+        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
+        head_bias: Whether the head has a bias.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 64 widen]). z is the pooled map, >= 0, or the
+        projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape, or a value is out of range.
     """
     if min(in_shape[1:]) < 8:
         raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
@@ -55,8 +68,10 @@ def wrn28(
 
 
 class WideBlock(nn.Module):
-    """conv2(ReLU(norm2(dropout(conv1(ReLU(norm1(x))))))) + shortcut(x): [B, k_in, H, W] -> [B, k_out, H /
-    s, W / s], up.
+    """conv2(ReLU(norm2(dropout(conv1(ReLU(norm1(x))))))) + shortcut(x): [B, k_in, H, W] -> [B, k_out, H / s,
+    W / s].
+
+    Sizes are rounded up, s being the stride.
     """
 
     def __init__(self, k_in: int, k_out: int, stride: int, dropout: float) -> None:

@@ -1,5 +1,5 @@
-"""What a run leaves behind: metric rows in Parquet and one run.json, both written completely or not at
-all.
+"""The files of a run: metric rows in Parquet and one run.json. Each file is written completely or not
+at all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: run.json alone needs no pyarrow."""
+    """Import a name when it is first used, because run.json alone does not need pyarrow."""
     if name not in _HOMES:
         raise AttributeError(f"module 'raffed.results' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

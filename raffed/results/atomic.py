@@ -1,4 +1,7 @@
-"""A file is there completely or not at all: temporary name, fsync, rename, fsync of the folder."""
+"""Write files so that they are complete or do not exist.
+
+A file gets a temporary name, is flushed with fsync and renamed; then its folder is flushed.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that no space or no quota is left."""
+    """Return whether an error means that no space or no quota is left."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write; when the block ends well, it takes the place of `path` in one step.
+    """Yield a temporary path to write to, which replaces `path` in one step when the block succeeds.
 
-    A block that raises leaves `path` as it was and no temporary file. A process killed inside leaves `path`
-    as it was and one hidden file `.NAME.tmp`, which `clean` removes. One writer per path. Where `path` or the
-    temporary name is a link, the link is replaced and what it leads to is left alone.
+    If the block raises, `path` is unchanged and the temporary file is deleted. If the process is killed,
+    `path` is unchanged and a hidden file `.NAME.tmp` remains, which `clean` removes. There may be one writer
+    per path. If `path` or the temporary name is a link, the link is replaced, and the file it points to is
+    not touched.
     """
     temp = path.with_name(f".{path.name}{_TEMP}")
     create(temp)
@@ -41,17 +45,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def create(path: Path) -> None:
-    """Make an empty file of this process's own, in place of whatever file or link had the name.
+    """Make an empty file that belongs to this process, in place of any file or link of that name.
 
-    Programs open a file by its name to write it and would follow a link that a stranger left there. Once this
-    returns, the name belongs to a new file.
+    Programs open a file by its name to write to it, and would follow a link that a stranger left there. After
+    this call the name belongs to a new file.
 
     Raises:
-        RunFolderError: the name is that of a folder.
+        RunFolderError: The name is that of a folder.
     """
     try:
         path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError) as error:  # the second is what macOS says of a folder
+    except (IsADirectoryError, PermissionError) as error:  # macOS raises PermissionError for a folder
         if not path.is_dir():
             raise
         raise RunFolderError(f"{path}: is a folder, and a file of that name is wanted; remove it") from error
@@ -65,16 +69,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what was written to a file survive a loss of power."""
+    """Make sure that what was written to a file survives a loss of power."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def sync_tree(folder: Path) -> None:
-    """The same for every file and folder below `folder`, and itself.
+    """Make sure that a folder and everything below it survive a loss of power.
 
-    Linux's sync(2) waits until all is written and takes 0.2 ms a file (1,000 vaults of 250 kB, one disk);
-    fsync, file by file, took 5 ms.
+    Linux's sync(2) waits until everything is written and took 0.2 ms per file (1,000 client states of 250 kB
+    on one disk). fsync of each single file took 5 ms.
     """
     if platform.system() == "Linux":
         os.sync()
@@ -85,8 +89,8 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and deletions in `folder` survive a loss of power (POSIX; elsewhere the system
-    decides).
+    """Make sure that renames and deletions in a folder survive a loss of power. Outside POSIX the system
+    decides.
     """
     if os.name != "posix":
         return
@@ -98,6 +102,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def clean(folder: Path, pattern: str) -> None:
-    """Remove what a killed writer left: the temporary files of names that match the glob `pattern`."""
+    """Remove the temporary files that a killed writer left, of names that match the glob `pattern`."""
     for temp in folder.glob(f".{pattern}{_TEMP}"):
         temp.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""One order and one hash for metric rows, whatever files they came from and in whatever order they were
-written.
+"""One order and one hash for metric rows, independent of the files they come from and of their
+order there.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _Codes = npt.NDArray[np.int64]
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """`table` by round, client (server first), model, split, metric, stage, class, then whatever tells
-    rows apart.
+    """Sort rows by round, client (server first), model, split, metric, stage and class, then by all other
+    columns.
     """
     return table.take(pa.array(_order([_codes(table[name])[0] for name in _ORDER], table.num_rows)))
 
 
 def rows_sha256(table: pa.Table, ignore: Collection[str] = ("run_id", "seconds")) -> str:
-    """SHA-256 (hex) of the multiset of rows of `table`, without the columns in `ignore`.
+    """Return the SHA-256 (hex) of the rows of `table`, without the columns in `ignore`.
 
-    Independent of the order of rows, of part boundaries and of dictionaries. Floats count by their IEEE-754
-    bits, so 0.0 and -0.0 differ; all NaNs are one. Two executions of one run have equal hashes if and only if
-    (up to SHA-256) every value in them has the same bits.
+    The hash does not depend on the order of rows, on how they are divided into parts, or on dictionaries.
+    Floats count by their IEEE-754 bits, so 0.0 and -0.0 differ; all NaNs are equal. Two executions of a run
+    have equal hashes if and only if all their values have equal bits (up to collisions of SHA-256).
     """
     names = [field.name for field in SCHEMA if field.name not in ignore]
     codes, words = zip(*(_codes(table[name]) for name in names), strict=True)
@@ -67,8 +67,8 @@ def _order(keys: list[_Codes], rows: int) -> _Codes:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[_Codes, list[str]]:
-    """`column` as int64 that sort like its values and are equal exactly where its values are, and its
-    words if any.
+    """Encode a column as int64 with the same order and the same equalities, and return its words if it
+    has any.
     """
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
         return _word_codes(column)
@@ -90,6 +90,6 @@ def _float_codes(column: pa.ChunkedArray) -> _Codes:
     values = np.array(pc.fill_null(column, 0.0).to_numpy(), np.float64)
     bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.uint64))
     codes = np.where(column.is_null().to_numpy(), _NULL_BITS, bits).view(np.int64)
-    # Negative floats sort backwards by their bits; flipping all but the sign turns that round and stays one
-    # to one.
+    # The bits of negative floats sort backwards. Flipping all bits except the sign reverses that, and is
+    # one-to-one.
     return np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)

@@ -1,5 +1,5 @@
-"""Read a JSON file that anybody may have written or damaged: the caller gets plain data of a sane size,
-or one error.
+"""Read a JSON file that anybody may have written or damaged. The caller gets plain data of a sane size, or
+one error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raffed.errors import RunFolderError
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 LARGEST = 32 * 2**20  # bytes: 100,000 rounds make a run.json of 7 MB
-DEEPEST = 64  # objects and lists in one another: raffed writes fewer than 10
+DEEPEST = 64  # largest depth of nested objects and lists; raffed writes fewer than 10
 LARGEST_INTEGER = 2**63  # everything raffed writes fits into 64 bits
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
 
@@ -33,26 +33,26 @@ class JsonFileError(RunFolderError):
 
 
 class NoJsonFileError(JsonFileError):
-    """There is no file of that name."""
+    """The file does not exist."""
 
 
 def read_json(path: Path) -> dict[str, Json]:
     """Return the JSON object in a file.
 
-    Only a regular file is opened for reading: a named pipe would be waited for. A link is followed inside its
-    own folder only. What is returned can be written again and printed: it is not nested deeper than DEEPEST,
-    its texts are valid Unicode, and its numbers fit into 64 bits.
+    Only a regular file is opened, because reading a named pipe would wait. A link is followed only if it
+    stays inside its own folder. The result can be written again and printed: it is not nested deeper than
+    DEEPEST, its texts are valid Unicode, and its numbers fit into 64 bits.
 
     Raises:
-        NoJsonFileError: there is no such file.
-        JsonFileError: the file cannot be read, or does not hold such an object.
+        NoJsonFileError: The file does not exist.
+        JsonFileError: The file cannot be read, or does not hold such an object.
     """
     text = _text(path)
     try:
         found = json.loads(text)
     except RecursionError as error:
         raise JsonFileError(path, _too_deep()) from error
-    except ValueError as error:  # no JSON, or an integer of more digits than Python reads
+    except ValueError as error:  # not JSON, or an integer with more digits than Python reads
         raise JsonFileError(path, f"is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise JsonFileError(path, f"holds a {type(found).__name__}, wanted an object: {{...}}")
@@ -63,12 +63,10 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def check_inside(folder: Path, path: Path) -> None:
-    """Raise a RunFolderError if `path` leads out of `folder` once its links are followed. It need not
-    exist.
-    """
+    """Raise a RunFolderError if `path`, with its links followed, leads out of `folder`. It need not exist."""
     try:
         outside = not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # links in a circle: RuntimeError below Python 3.13
+    except (OSError, RuntimeError) as error:  # for links in a circle, Python below 3.13 raises RuntimeError
         raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
         raise RunFolderError(
@@ -102,12 +100,12 @@ def _check_file(path: Path, about: os.stat_result) -> None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; should it have become a named pipe by now, nobody is waited for."""
+    """Open a file without waiting, even if it has become a named pipe by now."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _unfit(found: Json) -> str:
-    """Why a value cannot be worked with; empty if it can."""
+    """Return why a value cannot be used; empty if it can."""
     level = [found]
     for _ in range(DEEPEST):
         below: list[Json] = []

@@ -1,8 +1,8 @@
-"""What a JSON object must look like, as functions that are put together: `table(many(number))` checks {"a":
-[1, 2.5]}.
+"""Descriptions of what a JSON object must look like, as functions that can be combined.
 
-A check gets the place of a value, such as `methods.fedmr.trials[3].score`, and the value. It raises a
-MisfitError that names both if the value is of another kind than the program writes.
+For example, `table(many(number))` accepts {"a": [1, 2.5]}. A check receives the place of a value, such as
+`methods.fedmr.trials[3].score`, and the value. It raises a MisfitError that names both if the value is of
+another kind than raffed writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 class MisfitError(ValueError):
-    """A value is not what belongs in its place."""
+    """A value does not belong in its place."""
 
     def __init__(self, place: str, value: Json, wanted: str) -> None:
         shown = "null" if value is None else _NAMES[type(value)]
@@ -35,7 +35,7 @@ class MisfitError(ValueError):
 
 
 def anything(place: str, value: Json) -> None:
-    """Any JSON: somebody else checks it."""
+    """Accept any JSON, because it is checked elsewhere."""
 
 
 def text(place: str, value: Json) -> None:
@@ -59,7 +59,7 @@ def scalar(place: str, value: Json) -> None:
 
 
 def one_of(*values: str | int) -> Check:
-    """One of a few values."""
+    """Accept one of a few values."""
 
     def check(place: str, value: Json) -> None:
         if isinstance(value, bool | float | list | dict) or value not in values:
@@ -69,7 +69,7 @@ def one_of(*values: str | int) -> Check:
 
 
 def maybe(check: Check) -> Check:
-    """null, or what `check` takes."""
+    """Accept null, or what `check` accepts."""
 
     def checked(place: str, value: Json) -> None:
         if value is not None:
@@ -79,7 +79,7 @@ def maybe(check: Check) -> Check:
 
 
 def many(check: Check, length: int | None = None) -> Check:
-    """A list, of a certain length if one is given."""
+    """Accept a list whose entries `check` accepts, of the given length if there is one."""
 
     def checked(place: str, value: Json) -> None:
         if not isinstance(value, list) or (length is not None and len(value) != length):
@@ -91,7 +91,7 @@ def many(check: Check, length: int | None = None) -> Check:
 
 
 def table(check: Check) -> Check:
-    """An object with any keys, whose values `check` takes."""
+    """Accept an object with any keys, whose values `check` accepts."""
 
     def checked(place: str, value: Json) -> None:
         if not isinstance(value, dict):
@@ -103,7 +103,7 @@ def table(check: Check) -> Check:
 
 
 def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """An object with these keys and no other."""
+    """Accept an object with the required keys, any of the optional ones, and no other."""
     checks = {**required, **(optional or {})}
 
     def checked(place: str, value: Json) -> None:

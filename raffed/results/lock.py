@@ -1,8 +1,8 @@
-"""One process at a time writes in a folder: a lock on a file there, which the system lets go of however the
-process ends.
+"""A lock that lets one process at a time write in a folder.
 
-The folder itself is locked as well, for the file can be removed by hand. On file systems that lock no folders
-(NFS) the file is what counts.
+It is a lock on a file in the folder, which the system releases however the process ends. The folder itself is
+also locked, because a user can delete the file. On file systems that cannot lock folders (NFS), the lock on
+the file decides.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from raffed.errors import RunFolderError
 
 try:
     import fcntl
-except ImportError:  # Windows, where nobody is kept out
+except ImportError:  # Windows, where no process is kept out
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE = ".lock"
-PATIENCE = 10.0  # seconds: the actors of a command that was killed outlive it a little
+PATIENCE = 10.0  # seconds; the actors of a killed command live a little longer than it does
 POLL = 0.1
 OTHER = "another process"
 WAIT = "wait until it is done or stop it (Ctrl-C or SIGTERM), or choose another folder"
@@ -42,8 +42,8 @@ def make_folder(folder: Path) -> None:
 
 
 def check_can_be_made(folder: Path) -> None:
-    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing is
-    made.
+    """Refuse a folder that `make_folder` could not make, before anything is loaded for it. Nothing
+    is made.
     """
     there = next((one for one in (folder, *folder.absolute().parents) if os.path.lexists(one)), folder)
     if there.exists() and not there.is_dir():
@@ -58,7 +58,7 @@ def check_can_be_made(folder: Path) -> None:
 
 
 def advice(error: OSError) -> str:
-    """What to do about a folder that cannot be made, read or written in."""
+    """Return what a user can do about a folder that cannot be made, read or written in."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return "ask for the permission (chmod, chown), or choose another --out"
     if error.errno == errno.EROFS:
@@ -73,14 +73,17 @@ _mine: set[tuple[int, int]] = set()  # device and inode of the folders that this
 
 @contextlib.contextmanager
 def held(folder: Path, who: str | None = None, patience: float | None = None) -> Iterator[None]:
-    """Keep every other process from working in `folder`, which is made if needed. who: what those are told,
-    this process if None.
+    """Keep every other process from working in `folder`, which is made if needed.
 
-        On file systems without locks nobody is kept out.
+    On file systems without locks no process is kept out.
 
-        Raises:
-            RunFolderError: the folder cannot be made or written in, or is in use and still is after
-                `patience` seconds, PATIENCE if None.
+    Args:
+        folder: The folder.
+        who: The process to name to those that are kept out; by default this one.
+        patience: How long to wait for the lock, in seconds; by default PATIENCE.
+
+    Raises:
+        RunFolderError: The folder cannot be made or written in, or is still in use after `patience` seconds.
     """
     make_folder(folder)
     until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)
@@ -91,7 +94,9 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
     with file, _opened(folder) as itself:
         _take(file.fileno(), file, folder, until)
         _take(itself, file, folder, until)
-        with contextlib.suppress(OSError):  # on a full disk; then those kept out are told of another process
+        with contextlib.suppress(
+            OSError
+        ):  # fails on a full disk; then the message to others names just "another process"
             file.truncate(0)
             file.write((who or this_process()).encode())
         status = os.fstat(file.fileno() if itself is None else itself)
@@ -105,8 +110,9 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
 
 @contextlib.contextmanager
 def alone(folder: Path, patience: float) -> Iterator[None]:
-    """The same for a few last words, which the process that holds the folder may say as well, from
-    another thread.
+    """Hold the folder for a few last changes.
+
+    The process that already holds it may call this too, from another thread.
     """
     status = folder.stat()
     if (status.st_dev, status.st_ino) in _mine:
@@ -130,7 +136,9 @@ def check_unused(folder: Path) -> None:
 
 
 def _lock_file(folder: Path) -> IO[bytes]:
-    """The lock's file, open for writing. A link would lead a stranger's choice of file to be emptied."""
+    """Open the lock's file for writing. A link is refused, because it would let a stranger choose a file to
+    empty.
+    """
     if (folder / LOCK_FILE).is_symlink():
         raise RunFolderError(f"{folder / LOCK_FILE}: is a link, wanted a file; remove it")
     return open(folder / LOCK_FILE, "ab+", buffering=0, opener=_without_links)
@@ -142,7 +150,7 @@ def _without_links(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[int | None]:
-    """A handle of the folder itself; None where folders cannot be opened (Windows), or not by this user."""
+    """Yield a handle of the folder, or None where folders cannot be opened (Windows) or not by this user."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if fcntl is not None else None
     except OSError:
@@ -155,7 +163,7 @@ def _opened(folder: Path) -> Iterator[int | None]:
 
 
 def _take(handle: int | None, file: IO[bytes] | None, folder: Path, until: float) -> None:
-    """Lock what a handle has open, waiting `until` then. file: says who has it."""
+    """Lock an open handle, waiting until the time `until`. `file` says who holds the lock."""
     while fcntl is not None and handle is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""One part of a run's metric rows: written once, and read if it is what was written."""
+"""One part of a run's metric rows: written once, and read only if it is what was written."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ _PLACE = (
     "metric",
     "stage",
     "class",
-)  # no two rows of a run agree in all of these
-_SHARES = ("accuracy", "macro_f1")  # metrics whose names begin so are fractions
+)  # no two rows of a run are equal in all of these columns
+_SHARES = ("accuracy", "macro_f1")  # metrics whose names begin with these are fractions
 
 
 class DamagedPartError(RunFolderError):
-    """A part that is not, or no longer, what was written."""
+    """A part is not, or is no longer, what was written."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What run.json says of a run's parts.
+    """What run.json records about a run's parts.
 
-    run_id: the run, None where there is no run.json. files: name below the run's folder → SHA-256, None where
-    the run was begun by a version of raffed that wrote down no hashes. Then a part is read if its rows are
-    ones that a run can write.
+    Attributes:
+        run_id: The run; None without a run.json.
+        files: Name below the run's folder → SHA-256. None if an old version of raffed began the run, which
+            recorded no hashes. A part is then read if its rows are rows that a run can write.
     """
 
     run_id: str | None = None
     files: Mapping[str, str] | None = None
 
     def read(self, path: Path, raw: bytes | None = None) -> pa.Table:
-        """The rows of a part, raw being its bytes if they were read already.
+        """Return the rows of a part. `raw` holds its bytes if they have been read already.
 
         Raises:
-            DamagedPartError: it is not what was written.
-            RunFolderError: it is of a later schema, or nothing that this run wrote.
+            DamagedPartError: The part is not what was written.
+            RunFolderError: The part has a later schema, or this run did not write it.
         """
         try:
             raw = read_regular(path) if raw is None else raw
@@ -88,7 +89,7 @@ class Known:
 
 
 def known_parts(run_dir: Path) -> Known:
-    """What the run.json of a folder says of its parts; nothing where there is none."""
+    """Return what the run.json of a folder records about its parts; empty without a run.json."""
     if not (Path(run_dir) / RUN_FILE).exists():
         return Known()
     about = read_run(Path(run_dir))
@@ -96,7 +97,7 @@ def known_parts(run_dir: Path) -> Known:
 
 
 def impossible(table: pa.Table, path: Path) -> str:
-    """Why no run can have written these rows into a part of that name; empty if one can."""
+    """Return why no run can have written these rows into a part of that name; empty if one can."""
     span = PART.fullmatch(path.name)
     rounds = pc.min_max(table["round"]).as_py()
     if span and table.num_rows and not int(span[1]) <= rounds["min"] <= rounds["max"] <= int(span[2]):
@@ -116,13 +117,15 @@ def impossible(table: pa.Table, path: Path) -> str:
 
 
 def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
-    """The rows of a part, raw being its bytes if they were read already, whatever run.json says of it."""
-    # ParquetFile, not read_table: a folder named `mu=0.1` above the run would become a column.
+    """Return the rows of a part, whatever run.json records about it. `raw` holds its bytes if they were read
+    already.
+    """
+    # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
     try:
         source = pa.BufferReader(read_regular(path) if raw is None else raw)
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
-            if 1 <= version <= SCHEMA_VERSION:  # later ones added words, no column
+            if 1 <= version <= SCHEMA_VERSION:  # later versions added metrics but no columns
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
     except (OSError, ValueError) as error:
         raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
@@ -132,13 +135,13 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
 
 
 def write_part(path: Path, table: pa.Table, run: Mapping[str, object]) -> None:
-    """Write rows as Parquet. run: what is the same in all of them."""
+    """Write rows as Parquet. `run` holds the values that are equal in all of them."""
     about = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _RUN_KEY: json.dumps(run, sort_keys=True).encode()}
     pq.write_table(table.replace_schema_metadata(about), path, compression="zstd", write_page_checksum=True)
 
 
 def table_of(rows: list[Row], run: Mapping[str, object]) -> pa.Table:
-    """Rows as SCHEMA says, with what is the same in all of them."""
+    """Return rows as a table in SCHEMA. `run` holds the values that are equal in all of them."""
     columns: dict[str, list[object]] = {name: [value] * len(rows) for name, value in run.items()}
     for name, values in zip(Row._fields, zip(*rows, strict=True), strict=True):
         columns[name.rstrip("_")] = list(values)
@@ -149,7 +152,7 @@ def table_of(rows: list[Row], run: Mapping[str, object]) -> pa.Table:
 
 
 def _written_by(raw: bytes) -> str | None:
-    """The run that a part says it belongs to; None where it says nothing."""
+    """Return the run that a part names as its own; None if it names none."""
     said: dict[str, str] | None = None
     with pq.ParquetFile(pa.BufferReader(raw)) as file, contextlib.suppress(ValueError):
         said = json.loads((file.schema_arrow.metadata or {}).get(_RUN_KEY, b"{}"))

@@ -1,4 +1,4 @@
-"""Messages without the secrets that an address in them may carry: what is printed or logged passes
+"""Remove secrets that an address may contain from messages. Everything printed or logged passes
 through here.
 """
 
@@ -9,20 +9,21 @@ import re
 _WORDS = "key|secret|token|passw|pwd|credential|signature|sig=|auth"
 _USER = re.compile(
     r"://(?:[^\s/@:]*:\S*|[^\s/]*)@"
-)  # //user:password@; a password may hold slashes and more @: rather too much
+)  # //user:password@; a password may contain slashes and @, so this removes rather too much
 _FIELD = re.compile(rf"([?&;](?=[^=&\s]*(?:{_WORDS}))[^=&\s]+=)[^&\s'\")>]+", re.IGNORECASE)
 _ENCODED = re.compile(
     r"%3A%2F%2F[^\s/&]*?%40", re.IGNORECASE
-)  # an address with a user inside another's query
+)  # an encoded address with a user, inside the query of another address
 
 
 def without_secrets(text: str) -> str:
-    """The text with … for the user and password of a URL, and for the values of query fields named like a
-    secret.
+    """Return the text with … for the user and password of a URL, and for the values of secret query fields.
+
+    A field is secret if its name says so.
     """
     return _FIELD.sub(r"\1…", _ENCODED.sub("%3A%2F%2F…%40", _USER.sub("://…@", text)))
 
 
 def names_a_secret(field: str) -> bool:
-    """Whether a query field of this name holds a secret."""
+    """Return whether a query field of this name holds a secret."""
     return re.search(_WORDS, f"{field}=", re.IGNORECASE) is not None

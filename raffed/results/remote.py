@@ -1,5 +1,6 @@
-"""A folder at a URL through pyarrow's file systems: what is there comes, what changed goes, whole things
-only.
+"""Copy a folder at a URL, through pyarrow's file systems.
+
+What is there is fetched, what has changed is sent, and only whole files and checkpoints count.
 """
 
 from __future__ import annotations
@@ -19,32 +20,36 @@ from raffed.results.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
 
-STATE_FILE = "state.json"  # of a checkpoint: sent last and removed first, so a checkpoint with one is whole
+STATE_FILE = (
+    "state.json"  # of a checkpoint; it is sent last and removed first, so a checkpoint with one is complete
+)
 VAULTS, CHECKPOINTS = "vaults", "checkpoints"
-LAST = (RUN_FILE, "sweep.json", "item.json")  # say what else is there, so they follow it
+LAST = (RUN_FILE, "sweep.json", "item.json")  # these describe the other files, so they are sent after them
 WHOLE_WRITES = (
     "s3",
     "gcs",
     "abfs",
-)  # stores where an object appears when it is complete; elsewhere a rename does that
+)  # stores in which an object appears only when it is complete; on others raffed renames
 LEFT = (
     ".part",
     ".pkl",
-)  # cut off; and the pickles of Ray Tune, which could run code here: a search begins its memory anew
-PROBE = ".writable.part"  # left behind, it is a cut-off file like any other
+)  # not copied: incomplete files, and pickles of Ray Tune, which could run code here
+PROBE = ".writable.part"  # if it is left behind, it counts as an incomplete file
 THREADS = 8
 
 AZURE = (
     "abfs",
     "abfss",
-)  # abfs://container@account.dfs.core.windows.net/path: what stands before the @ is no secret there
+)  # abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
 NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 
 
 class Remote:
-    """A folder at a URL. Raises UsageError for a URL that cannot be one, or that holds credentials (they
-    would be logged).
+    """A folder at a URL.
+
+    Raises:
+        UsageError: The text cannot be a URL, or contains credentials, which would be logged.
     """
 
     def __init__(self, url: str) -> None:
@@ -62,9 +67,11 @@ class Remote:
         return PurePosixPath(self._root).name or "results"
 
     def check_writable(self) -> None:
-        """Raises UsageError where an object store takes nothing: a bucket that is not there looks empty to a
-        reader, and what a run of hours leaves would find no place. File systems make the folders that they
-        need; on this machine's own, nothing in the folder may lead out of it.
+        """Raise a UsageError if an object store accepts no files.
+
+        To a reader, a bucket that does not exist looks empty, and the results of hours could then not be
+        stored. File systems make the folders that they need. On this machine's own file system, nothing in
+        the folder may lead out of it.
         """
         if self._files.type_name == "local":
             check_tree(Path(self._root))
@@ -74,7 +81,7 @@ class Remote:
                 self._files.delete_file(f"{self._root}/{PROBE}")
 
     def fetch(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Copy what is there to `folder`, whole checkpoints only. Names that lead outside of it are
+        """Copy what is at the URL to `folder`, with complete checkpoints only. Names that lead outside are
         refused.
         """
         names = [name for name in _whole(self._listed()) if wanted(name)]
@@ -86,8 +93,9 @@ class Remote:
         self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
 
     def send(self, folder: Path) -> int:
-        """Make the URL hold what `folder` holds; the number of files sent. Files may come and go
-        meanwhile.
+        """Make the URL hold what `folder` holds, and return the number of files sent.
+
+        Files may appear and disappear meanwhile.
         """
         here = _local(folder)
         changed = [name for name, stamp in here.items() if self._sent.get(name) != stamp]
@@ -119,7 +127,7 @@ class Remote:
             shutil.copyfileobj(source, sink, 2**20)
 
     def _send_one(self, folder: Path, name: str) -> bool:
-        """False if the file went away before it was sent."""
+        """Send a file. Return False if it disappeared before it was sent."""
         target = f"{self._root}/{name}"
         try:
             source = (folder / name).open("rb")
@@ -137,7 +145,7 @@ class Remote:
     def _write(self, source: Any, target: str) -> None:
         try:
             sink = self._files.open_output_stream(target)
-        except FileNotFoundError:  # a file system with folders, unlike object stores
+        except FileNotFoundError:  # happens on file systems with folders, unlike object stores
             self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
             sink = self._files.open_output_stream(target)
         with sink:
@@ -146,7 +154,7 @@ class Remote:
 
 @contextlib.contextmanager
 def _told(what: str) -> Iterator[None]:
-    """What a file system raises as a UsageError, in one line."""
+    """Turn what a file system raises into a one-line UsageError."""
     import pyarrow as pa
 
     try:
@@ -160,8 +168,10 @@ def _one_line(error: BaseException) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL, if it can be one and holds no credentials, nor an endpoint in it; else a UsageError that
-    does not repeat them.
+    """Return the URL if it is possible and contains neither credentials nor an endpoint.
+
+    Raises:
+        UsageError: It does. The message does not repeat them.
     """
     scheme = url.partition("://")[0]
     try:
@@ -179,7 +189,7 @@ def check_url(url: str) -> str:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """pyarrow's file system for a URL, and the path in it."""
+    """Return pyarrow's file system for a URL, and the path in it."""
     import pyarrow as pa
     from pyarrow import fs
 
@@ -192,7 +202,9 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def _inside(folder: Path, name: str, url: str) -> Path:
-    """The place of a name in a folder; object stores hold names such as ../x."""
+    """Return the place of a name in a folder. Object stores can hold names such as ../x, which are
+    refused.
+    """
     parts = PurePosixPath(name).parts
     if (
         not parts
@@ -205,7 +217,9 @@ def _inside(folder: Path, name: str, url: str) -> Path:
 
 
 def _whole(names: list[str]) -> list[str]:
-    """Without checkpoints that have no state.json, and without what a cut-off sending left."""
+    """Return the names without checkpoints that have no state.json, and without the remains of interrupted
+    transfers.
+    """
     there = set(names)
     kept = []
     for name in names:
@@ -218,8 +232,10 @@ def _whole(names: list[str]) -> list[str]:
 
 
 def _local(folder: Path) -> dict[str, Stamp]:
-    """Name → stamp of the files to be sent: no hidden ones (incomplete), no live vaults (a checkpoint has
-    them).
+    """Return name → stamp of the files to be sent.
+
+    Hidden files are incomplete and are left out. So are the live client states in `vaults`, which are in a
+    checkpoint.
     """
     found: dict[str, Stamp] = {}
     for path, folders, files in os.walk(folder):
@@ -238,20 +254,21 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _step(name: str) -> int:
-    """When a file is sent: 0 first, 2 last."""
+    """Return when a file is sent: 0 first, 2 last."""
     file = PurePosixPath(name).name
     return 2 if file in LAST else 1 if file == STATE_FILE else 0
 
 
 def _complete(name: str, missing: Iterable[str]) -> bool:
-    """Whether everything that a state.json vouches for was sent."""
+    """Return whether all files that a state.json lists were sent."""
     folder = name.removesuffix(STATE_FILE)
     return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
 
 
 def _each(work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """In the order given. The first failure ends it: a store that is not there takes seconds to say so of
-    every file.
+    """Call `work` for all arguments in their order, and stop at the first failure.
+
+    An unreachable store takes seconds to fail for every single file.
     """
     with ThreadPoolExecutor(THREADS) as pool:
         under_way = [pool.submit(work, *given) for given in arguments]

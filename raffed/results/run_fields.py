@@ -1,20 +1,23 @@
-"""The fields of run.json: which there are, what each holds, and which belong together.
+"""The fields of run.json: which fields exist, what each holds, and which belong together.
 
-schema              1, or 2: since 2 there are `files` and `segments`
-run_id              the run's name
-config              the whole configuration; its own fields are checked by RunConfig.from_dict
-identity            SHA-256 of the part of the configuration that decides on bits
-started, seconds    when the run began; how long it has worked, all its segments together
-versions, hardware, commit      of the process that began it
-clients, classes    of its partition
-partition_sha256    of the partition's lists
-rounds_done, state, error       how far it came
-placement, auto     where the work was done; what `execution = auto` chose
-hashes, round_hashes            once it is finished: of weights, vaults and rows; of the weights after every
-                                round
-files               name below the folder → SHA-256 of its bytes, written down before a file takes its name
-segments            one entry for each time that the run was begun or resumed: rounds `from`, `to`, when,
-                    versions, hardware, and what was `said` of the folder then
+field                           contents
+------------------------------  -------------------------------------------------------------------------
+schema                          1, or 2: version 2 added `files` and `segments`
+run_id                          the run's name
+config                          the whole configuration; RunConfig.from_dict checks its own fields
+identity                        SHA-256 of the part of the configuration that decides the result
+started, seconds                when the run began; how long all its segments together have worked
+versions, hardware, commit      of the process that began the run
+clients, classes                of the partition
+partition_sha256                hash of the partition's lists
+rounds_done, state, error       how far the run got
+placement, auto                 where the work was done; what `execution = auto` chose
+hashes                          of a finished run: of its weights, client states (`vaults`) and rows
+round_hashes                    of a finished run: of the weights after every round
+files                           name below the folder → SHA-256 of its bytes; recorded before a file gets
+                                its name
+segments                        one entry for each time that the run was begun or resumed: rounds `from` and
+                                `to`, when, versions, hardware, and the warnings about the folder (`said`)
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ from pathlib import Path
 from raffed.errors import RunFolderError
 from raffed.results.json_files import Json
 
-RUN_SCHEMA = 2  # the newest that this version writes and reads
+RUN_SCHEMA = 2  # the newest version that this raffed writes and reads
 STATES = ("running", "stopped", "failed", "finished")
 HASHES = ("metrics", "vaults", "weights")
 LONGEST_SECONDS = 1e11  # three thousand years
-SHOWN = 40  # characters of a value in a message
+SHOWN = 40  # characters of a value that a message shows
 _HASH = re.compile(r"[0-9a-f]{64}")
 Test = Callable[[Json], bool]
 
@@ -85,7 +88,7 @@ def _plain(value: Json) -> bool:
 
 
 def _inside(value: Json) -> bool:
-    """A name → hash table whose names stay below the folder."""
+    """Return whether a value is a table name → hash whose names stay below the folder."""
     return isinstance(value, dict) and all(
         _name(name) and not name.startswith("/") and ".." not in name.split("/") and _hash(one)
         for name, one in value.items()
@@ -142,8 +145,8 @@ _ADVICE = "the file was edited or damaged: put back a copy of it"
 
 
 def check_run(path: Path, found: Mapping[str, Json]) -> None:
-    """Raise a RunFolderError, in one line, unless `found`, read from `path`, is what a run writes into
-    its run.json.
+    """Raise a one-line RunFolderError unless `found`, read from `path`, is what a run writes into
+    run.json.
     """
     schema = found.get("schema", RUN_SCHEMA)
     if isinstance(schema, int) and not isinstance(schema, bool) and not 1 <= schema <= RUN_SCHEMA:
@@ -186,7 +189,7 @@ def _wrong(found: Mapping[str, Json]) -> str:
 
 
 def _unfinished(found: Mapping[str, Json]) -> str:
-    """Why a run that says it is finished cannot be; empty for all others."""
+    """Return why a run that is marked as finished cannot be finished; empty for all others."""
     rounds = found.get("round_hashes")
     if found["state"] != "finished":
         return ""
@@ -198,7 +201,7 @@ def _unfinished(found: Mapping[str, Json]) -> str:
 
 
 def _gap(found: Mapping[str, Json]) -> str:
-    """Why the segments are not those of the rounds done; empty where they are, or where there are none."""
+    """Return why the segments do not fit the rounds done; empty if they do, or if there are none."""
     segments = found.get("segments", [])
     spans = (
         [(one["from"], one["to"]) for one in segments if isinstance(one, dict)]

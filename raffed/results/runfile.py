@@ -18,10 +18,10 @@ RUN_FILE = "run.json"
 
 
 def write_json(path: Path, obj: Mapping[str, Any]) -> None:
-    """Write `obj` to `path` in one step: UTF-8, keys sorted at every level, two spaces, a newline at the end.
+    """Write `obj` to `path` in one step, as UTF-8 with sorted keys, two spaces and a newline at the end.
 
-    Equal objects give equal bytes. What JSON cannot say (NaN, infinities, other types) is refused before the
-    file is touched.
+    Equal objects give equal bytes. What JSON cannot express (NaN, infinities, other types) is refused before
+    the file is touched.
 
     Raises:
         ValueError, TypeError: `obj` is not plain JSON.
@@ -31,11 +31,11 @@ def write_json(path: Path, obj: Mapping[str, Any]) -> None:
 
 
 def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
-    """Return the contents of `run_dir`/run.json, checked as a whole, or of another JSON file there.
+    """Return the contents of `run_dir`/run.json, completely checked, or of another JSON file there.
 
     Raises:
-        RunFolderError: there is no such file, it does not hold a JSON object, or run.json is not what a run
-            writes (results/run_fields.py); in one line that begins with the file's name.
+        RunFolderError: The file does not exist, does not hold a JSON object, or is not a run.json that a run
+            writes (results/run_fields.py). The message is one line that begins with the file's name.
     """
     path = run_dir / name
     try:
@@ -54,7 +54,7 @@ def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that decide bits."""
+    """Return the versions of Python and of the libraries that decide bits."""
     found = {"python": platform.python_version()}
     for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
         found[name] = importlib.metadata.version(name)

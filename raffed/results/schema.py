@@ -1,62 +1,103 @@
-"""The columns of RUN/metrics/part-*.parquet: long form, one row a measurement.
+"""The columns of the files RUN/metrics/part-*.parquet, and the rows that a run writes into them.
 
-Which rows a run writes (a reader may rely on these; `client` null means the server):
+The files are in long form: one row is one measurement. SCHEMA describes the columns. The tables below list
+the rows, and readers may rely on them. In the column `client`, `-` stands for null: the row belongs to the
+server or is a mean over clients. `i` stands for the number of a client. Accuracies are fractions in [0, 1].
 
-    every round          client null, model global, split train, metric loss: the mean training loss, with n =
-                         samples trained on by all participants, bytes_up and bytes_down = what all
-                         participants together sent and received this round, seconds = wall time of the round
-    every participant    client i, model local, split train, metric loss, with that client's n, bytes and
-                         seconds: wall time of its local round, without scoring, keeping and sending
-    evaluated rounds     client null, model global, split test: metrics accuracy, loss and macro_f1 (class
-                         null), and one accuracy row for each class c (class c), n = test samples behind the
-                         value; balanced accuracy is the mean of those that are numbers
-    their participants   client i, split local_test, metric accuracy, three times: model global (before: the
-                         downloaded model), model local (after training), model personal (the personalised
-                         model); for the personal model accuracy_observed too: the answer is one of the
-                         classes in the client's training data
-    and the means        client null, split local_test, metrics accuracy, accuracy_observed and macro_f1 (of
-                         each client by itself), models global, local, personal: unweighted means over the
-                         participants, n = their number
-    with MAP's stage 2   client i and, with client null, the unweighted mean: model personal, split
-                         local_test, metric accuracy_private: the privately trained model, before the personal
-                         one inherits it
-    public images        evaluated rounds of a method whose server sees test images: client null, model
-                         global, split test, metric accuracy_clean: on the other test images, n of them
-    extrapolating        evaluated rounds of FedDyn and FedDC, whose scored model is the mean of the round's
-                         local ones: client
-    servers              null, model global, split test, metric accuracy_broadcast: of the weights that are
-                         sent out
-    in stages            client i, model personal, split local_test, metric accuracy_stageJ: on the test part
-                         of stage J alone, J = 0 up to the present one; local_test is that of all these stages
-                         together
-    with validation      split val, metric accuracy: model personal for each participant on its own validation
-                         part and, with client null, their unweighted mean; model global, client null, metrics
-                         accuracy and loss: the aggregated model on the validation parts of all clients
-                         together  (since schema 2)
-    surveyed rounds      every client i and, with client null, the unweighted mean over all: split local_test,
-                         metric accuracy_between: after aggregation, model global (the server's) and model
-                         personal (the server's with what the client keeps). Where clients keep layers, model
-                         global has metric accuracy_oracle: its layers completed by the participants' mean,
-                         which nobody in the federation could form. Client null, model personal, metric
-                         never_selected: how many of all n clients have taken part in no round so far
-    measures = spectrum  after the last round, metric eigenvalue_variance (core/measures/feature_spectrum.py):
-                         client null, model global, split test, mean over full batches of 128 of the test set
-                         (n of them), and there also eigenvalue_variance_class (batches of one class, mean
-                         over classes) and eigenvalue_variance_raw (features not standardised); model local,
-                         split train: of each participant's trained model on its training data (n batches; NaN
-                         without one) and, with client null, their mean (n clients)
-    with faults          every round, client null, model global, split train, metrics dropped, late, refused
-                         and straggling: of the n clients drawn, how many (config/faults.py; a straggler may
-                         be late or refused besides)
-    with noise           every round, client null, model global, split train, metric epsilon: of (ε, δ) so
-                         far, for the client that took part in most rounds (n of them); for noise at the
-                         server epsilon_poisson: ε by secret Poisson sampling over n rounds, as usually
-                         reported (experiments/privacy_accountant.py)
-    measures = memory    after the last round, client null, model local, split train, metrics floats_model,
-                         floats_training and floats_kept: numbers that a client holds
-                         (core/measures/client_memory.py)
+Every round:
 
-A new column, unit or meaning raises SCHEMA_VERSION; parts of a later version are refused by name.
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    -       global    train       loss                 mean training loss; n: samples that all participants
+                                                       trained on. bytes_up and bytes_down: what all
+                                                       participants together sent and received. seconds: wall
+                                                       time of the round
+    i       local     train       loss                 training loss of each participant; n, bytes_up and
+                                                       bytes_down are its own. seconds: wall time of its local
+                                                       round without scoring, keeping its state and sending
+
+Every evaluated round:
+
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    -       global    test        accuracy, loss,      the aggregated model on the test set; n: test samples
+                                  macro_f1
+    -       global    test        accuracy             one row for each class c, with c in the column `class`.
+                                                       Balanced accuracy is the mean of those that are numbers
+    i       global    local_test  accuracy             each participant: the downloaded model, before training
+    i       local     local_test  accuracy             each participant: its model after training
+    i       personal  local_test  accuracy,            each participant: its personalised model.
+                                  accuracy_observed    accuracy_observed: the answer is restricted to the
+                                                       classes of the client's training data
+    -       global,   local_test  accuracy,            unweighted means over the participants of what each has
+            local,                accuracy_observed,   by itself; n: participants
+            personal              macro_f1
+
+Evaluated rounds of some methods and settings:
+
+    client  model     split       metric               when, and value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    i, -    personal  local_test  accuracy_private     MAP's second stage: the privately trained model, before
+                                                       the personal model inherits it; -: unweighted mean
+    -       global    test        accuracy_clean       methods whose server sees test images: the accuracy on
+                                                       the other test images; n: their number
+    -       global    test        accuracy_broadcast   FedDyn and FedDC, whose scored model is the mean of the
+                                                       round's local models: the weights that are sent out
+    i       personal  local_test  accuracy_stageJ      data in stages: the test part of stage J, J from 0
+                                                       up to the present stage. `accuracy` is measured on the
+                                                       test parts of all these stages together
+    i, -    personal  val         accuracy             with a validation part (schema 2): each participant
+                                                       on its own part; -: unweighted mean
+    -       global    val         accuracy, loss       with a validation part: the aggregated model on the
+                                                       validation parts of all clients together
+
+Surveyed rounds, in which every client is scored after aggregation:
+
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    i, -    global    local_test  accuracy_between     the server's model; -: unweighted mean over all clients
+    i, -    global    local_test  accuracy_oracle      replaces the row above if clients keep layers: the
+                                                       server's model, completed by the mean of the
+                                                       participants' layers. Nobody in a real federation
+                                                       could form this model
+    i, -    personal  local_test  accuracy_between     the server's model with what the client keeps
+    -       personal  local_test  never_selected       clients that have taken part in no round so far;
+                                                       n: all clients
+
+After the last round, with measures = spectrum (core/measures/feature_spectrum.py):
+
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    -       global    test        eigenvalue_variance  mean over full batches of 128 of the test set;
+                                                       n: batches
+    -       global    test        eigenvalue_variance_class
+                                                       as above, with batches of one class, mean over classes
+    -       global    test        eigenvalue_variance_raw
+                                                       as above, with features that are not standardised
+    i, -    local     train       eigenvalue_variance  each participant's trained model on its training data;
+                                                       n: batches; NaN without a full one. -: mean; n: clients
+
+After the last round, with measures = memory (core/measures/client_memory.py):
+
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    -       local     train       floats_model,        how many numbers a client holds
+                                  floats_training,
+                                  floats_kept
+
+Every round, with faults (config/faults.py) or with noise (experiments/privacy_accountant.py):
+
+    client  model     split       metric               value; n
+    ------  --------  ----------  -------------------  -----------------------------------------------------
+    -       global    train       dropped, late,       how many participants this happened to; n: clients
+                                  refused, straggling  drawn. A straggler may also be late or refused
+    -       global    train       epsilon              ε of (ε, δ) so far, for the client that took part in
+                                                       most rounds; n: that number of rounds
+    -       global    train       epsilon_poisson      noise at the server only: ε for Poisson sampling kept
+                                                       secret, as papers usually report it; n: rounds
+
+SCHEMA_VERSION is raised for a new column, unit or meaning. Parts of a later version are refused with an error
+that names the file.
 """
 
 from __future__ import annotations
@@ -65,10 +106,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-# 2: split val; 3: metrics accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle;
-# eigenvalue_variance and its readings, floats_model, floats_training, floats_kept; 4: dropped, late, refused,
-# straggling, epsilon, epsilon_poisson; 5: accuracy_private, accuracy_clean, accuracy_broadcast,
-# never_selected
+# What each version added:
+# 2: the split val
+# 3: accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle, eigenvalue_variance and
+#    its two variants, floats_model, floats_training, floats_kept
+# 4: dropped, late, refused, straggling, epsilon, epsilon_poisson
+# 5: accuracy_private, accuracy_clean, accuracy_broadcast, never_selected
 SCHEMA_VERSION = 5
 
 MODELS = ("global", "personal", "local")
@@ -130,11 +173,10 @@ SCHEMA: pa.Schema = pa.schema(
 
 
 class Row(NamedTuple):
-    """One measurement; the writer adds run_id, method, dataset, partition and seed. Units as in SCHEMA.
+    """One measurement in the units of SCHEMA. The writer adds run_id, method, dataset, partition and seed.
 
-    >>> Row(round=3, model="global", split="test", metric="accuracy", value=0.91, n=1000)  # doctest:
-                                                                                           +ELLIPSIS
-    Row(round=3, model='global', split='test', metric='accuracy', value=0.91, client=None, ..., n=1000, ...)
+    >>> Row(round=3, model="global", split="test", metric="accuracy", value=0.9, n=1000)  # doctest: +ELLIPSIS
+    Row(round=3, model='global', split='test', metric='accuracy', value=0.9, client=None, ..., n=1000, ...)
     """
 
     round: int

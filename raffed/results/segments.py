@@ -1,5 +1,6 @@
-"""The segments of a run in run.json: one for each time that it was begun or resumed, with what computed
-its rounds.
+"""The segments of a run in run.json: one for each time that the run was begun or resumed.
+
+A segment says what computed its rounds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ DECIDE = (
     "vectors",
     "linear",
     "gpu",
-)  # the parts of the hardware that bits may depend on
+)  # the parts of the hardware that may change bits
 
 
 def segments_of(about: Mapping[str, Any]) -> list[Segment]:
-    """The segments that run.json holds. A run of before there were any is one segment, by what began it."""
+    """Return the segments in run.json. A run of a version without segments is one segment."""
     if "segments" in about:
         return list(about["segments"])
     began = {
@@ -32,8 +33,10 @@ def segments_of(about: Mapping[str, Any]) -> list[Segment]:
 
 
 def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
-    """The segments behind a run's first `done` rounds: those of rounds that will be computed again are gone.
-    Rounds later than the last segment says are its own: it was killed before it could write that down.
+    """Return the segments of a run's first `done` rounds. Rounds after that will be computed again.
+
+    Rounds later than the end of the last segment belong to it: the run was killed before it could record
+    them.
     """
     *earlier, last = segments
     whole = [*earlier, {**last, "to": max(last["to"], done)}]
@@ -41,8 +44,9 @@ def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
 
 
 def difference(before: Segment, after: Segment) -> str:
-    """What differs between two segments of what bits may depend on, `torch 2.14.1 → 2.15.0, …`; what one of
-    them does not say counts as equal.
+    """Return what differs between two segments and may change bits, such as `torch 2.14.1 → 2.15.0, …`.
+
+    What one of them does not record counts as equal.
     """
     pairs = {
         **{name: (before["versions"].get(name), new) for name, new in after["versions"].items()},
@@ -54,12 +58,14 @@ def difference(before: Segment, after: Segment) -> str:
 
 
 def said_in(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was said of a run's folder whenever the run was resumed: when, and the line."""
+    """Return the warnings about a run's folder from each time that the run was resumed: when, and
+    the line.
+    """
     return [(one["started"], text) for one in segments_of(about) for text in one["said"]]
 
 
 def warn_anew(about: Mapping[str, Any], told: list[tuple[str, str]]) -> None:
-    """Warn of what was said of the folder since `told`, and add it there."""
+    """Log the warnings about the folder that are not in `told` yet, and add them there."""
     for one in said_in(about):
         if one not in told:
             log.warning("%s", one[1])

@@ -1,10 +1,9 @@
-"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://): worked on as a local copy that is sent back as
-it grows.
+"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://).
 
-A run writes many small files in single steps and links its checkpoints, which object stores do not do. So a
-command fetches what is at the URL, works in a local folder, and a thread sends what changed: whatever is cut
-off, the URL holds complete Parquet parts and complete checkpoints, from which a resumed run gives the same
-bits. One writer a URL at a time.
+A run writes many small files in single steps and links its checkpoints, which object stores cannot do. So a
+command fetches what is at the URL and works in a local copy, while a thread sends what changes. Whenever the
+command is interrupted, the URL holds complete Parquet parts and complete checkpoints, from which a resumed
+run gives the same result, bit for bit. There may be one writer per URL.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from pathlib import Path
 from raffed.errors import RaffedError, UsageError
 from raffed.results.remote import CHECKPOINTS, Remote
 
-SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; on several nodes one that all of them mount
+SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
 NAME_BYTES, PATH_BYTES, ROOM = (
     255,
     4096,
     512,
-)  # of one part of a path, of a path, of what a run's files add to it
-SEND_SECONDS = 20.0  # between two sendings while a command works
+)  # bytes of one part of a path, of a whole path, and of what a run's files add to it
+SEND_SECONDS = 20.0  # between two transfers while a command works
 
 log = logging.getLogger(__name__)
 _sent: set[Path] = set()  # local copies that are sent back
@@ -39,30 +38,30 @@ _copies: dict[Path, str] = {}  # local copy → its URL, while a command works o
 
 
 def is_url(place: str | Path) -> bool:
-    """Whether a place is a URL and not a path."""
+    """Return whether a place is a URL and not a path."""
     return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(place)))
 
 
 def named(path: Path | str) -> str:
-    """A path, or a text with paths, as a person knows it: with the URL in place of its local copy.
+    """Return a path, or a text with paths, as a person knows it: with the URL in place of its local copy.
 
-    What follows the copy's name goes before the URL's options (s3://b/a/x?region=r); the argument of a
+    What follows the copy's name is put before the options of the URL (s3://b/a/x?region=r). The argument of a
     command is quoted.
     """
     text = str(path)
-    for local, url in list(_copies.items()):  # another thread may begin or end one
+    for local, url in list(_copies.items()):  # copied, because another thread may begin or end a copy
         mention = rf"(\braffed \w+ )?{re.escape(str(local))}((?:/[\w@=+-][\w.@=+-]*(?<!\.))*)"
         text = re.sub(mention, partial(_put, url), text)
     return text
 
 
 def sending() -> bool:
-    """Whether a command works on a copy, and what is new in it may have to be sent."""
+    """Return whether a command works on a copy, so that new files in it may have to be sent."""
     return bool(_sent)
 
 
 def _put(url: str, found: re.Match[str]) -> str:
-    """For a mention of a copy (the command before it, the path below it): its URL with that path."""
+    """Return the URL for a mention of a copy, with the path below the copy."""
     place, mark, options = url.partition("?")
     command, below = found.groups()
     whole = f"{place.rstrip('/')}{below}{mark}{options}"
@@ -74,20 +73,24 @@ def _anything(name: str) -> bool:
 
 
 def _is_read(name: str) -> bool:
-    """Whether a report reads a file."""
+    """Return whether a report reads a file."""
     return f"/{CHECKPOINTS}/" not in f"/{name}" and not name.endswith(".safetensors")
 
 
 def _check_said(place: str | Path) -> None:
-    """An empty text would be this folder: more likely a variable of the shell that is not set."""
+    """Refuse an empty text. It would mean this folder, but is more likely a shell variable that is
+    not set.
+    """
     if not str(place).strip():
         raise UsageError(f"{str(place)!r} is no place for results: wanted a folder or a URL")
     check_name(place)
 
 
 def check_name(place: str | Path) -> None:
-    """Refuse what cannot be the name of a folder, before anything is done for it: Ray and the files of a run
-    hold names in UTF-8, and a file system takes up to 255 bytes for each part of a path.
+    """Refuse what cannot be the name of a folder, before anything is done for it.
+
+    Ray and the files of a run hold names in UTF-8, and a file system accepts up to 255 bytes for each part of
+    a path.
     """
     said = f"{os.fsencode(place)!r}"[1:]
     whole = str(place) if is_url(place) else os.path.abspath(place)
@@ -115,11 +118,14 @@ def check_name(place: str | Path) -> None:
 
 @contextlib.contextmanager
 def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
-    """A local folder for a place: itself if it is a path; for a URL a copy of what is there, sent back every
-    `every` seconds and at the end, whatever the end is.
+    """Yield a local folder for a place.
 
-    Raises UsageError if the place is empty, RaffedError if the last sending fails: the local copy is kept
-    then and named.
+    A path is its own folder. For a URL it is a copy of what is there. The copy is sent back every `every`
+    seconds and at the end, however the block ends.
+
+    Raises:
+        UsageError: The place is empty.
+        RaffedError: The last transfer failed. The local copy is then kept, and the message names it.
     """
     _check_said(place)
     if not is_url(place):
@@ -131,7 +137,7 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
             with _retold(), _sending(copy.remote, copy.local, every):
                 yield copy.local
         finally:
-            _copies.pop(copy.local)  # a failure to send speaks of the copy itself
+            _copies.pop(copy.local)  # the message about a failed transfer names the copy itself
             copy.kept = True
             try:
                 _send_last(copy.remote, copy.local)
@@ -142,7 +148,7 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_folder(out: Path | str | None) -> Iterator[Path]:
-    """A local folder for the files of a run: that of `mirrored`, or for None a temporary one."""
+    """Yield a local folder for the files of a run: that of `mirrored`, or a temporary one for None."""
     if out is not None:
         with mirrored(out) as folder:
             yield folder
@@ -156,8 +162,9 @@ def local_folder(out: Path | str | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fetched(place: str | Path, whole: bool = False) -> Iterator[Path]:
-    """A local folder with what a report reads of a place: everything but checkpoints and weights, those too
-    if it is to be `whole`. Nothing is sent back.
+    """Yield a local folder with what a report reads of a place. Nothing is sent back.
+
+    Checkpoints and weights are left out unless `whole` is true.
     """
     _check_said(place)
     if not is_url(place):
@@ -178,7 +185,7 @@ class _Copy:
 
 @contextlib.contextmanager
 def _copied(url: str, wanted: Callable[[str], bool] = _anything, writable: bool = False) -> Iterator[_Copy]:
-    """A copy of what is at a URL, removed at the end unless it is to be kept."""
+    """Yield a copy of what is at a URL, and remove it at the end unless it is to be kept."""
     remote, scratch = Remote(url), _scratch()
     copy = _Copy(remote, scratch / remote.name)
     try:
@@ -224,7 +231,7 @@ def _send_last(remote: Remote, local: Path) -> None:
 
 @contextlib.contextmanager
 def _retold() -> Iterator[None]:
-    """Errors of raffed with URLs instead of the names of local copies."""
+    """Re-raise raffed's errors with URLs in place of the names of local copies."""
     try:
         yield
     except RaffedError as error:

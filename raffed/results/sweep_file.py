@@ -1,5 +1,6 @@
-"""sweep.json: what it holds, and the one function that reads it. Its reader gets what raffed writes, or
-one error.
+"""sweep.json: its contents, and the one function that reads it.
+
+The reader gets what raffed writes, or one error.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ TRIALS, FINALS, DAMAGED = (
     "trials",
     "final",
     "damaged",
-)  # folders in that of a method; the last one: runs that were put aside
+)  # folders below that of a method; the last one holds damaged runs
 PROTOCOL_NAMES, SELECT = ("validation", "paper"), ("global", "personal", "mean")
 STATES = ("running", "finished", "stopped")
 ADVICE = "put back the file as it was, or start the sweep in a new folder"
 
 
 class TrialRecord(TypedDict, total=False):
-    """A trial. number: its place in the order in which settings were proposed. reports: [round, score] of
-    what the search has learned from it.
+    """A trial.
+
+    `number` is its place in the order in which settings were proposed. `reports` holds [round, score] of what
+    the search has learned from it.
     """
 
     number: int
@@ -52,7 +55,7 @@ class TrialRecord(TypedDict, total=False):
 
 
 class FinalRecord(TypedDict):
-    """A final run: its seed, its folder below that of the sweep, its state."""
+    """A final run: its seed, its folder below that of the sweep, and its state."""
 
     seed: int
     folder: str
@@ -60,8 +63,9 @@ class FinalRecord(TypedDict):
 
 
 class MethodRecord(TypedDict, total=False):
-    """What is known of a method: `space` is axis → values; `chosen` and `final` are there once there is a
-    choice.
+    """What is known about a method.
+
+    `space` maps an axis to its values. `chosen` and `final` exist once a setting has been chosen.
     """
 
     space: dict[str, list[Json]]
@@ -73,7 +77,9 @@ class MethodRecord(TypedDict, total=False):
 
 
 class SweepRecord(TypedDict):
-    """All of sweep.json. `request` is what raffed.experiments.tuning.request.Request describes itself as."""
+    """The whole contents of sweep.json. `request` is the description of a
+    raffed.experiments.tuning.request.Request.
+    """
 
     schema: int
     request: dict[str, Json]
@@ -132,11 +138,11 @@ _SWEEP = record(
 
 
 def read_sweep(folder: Path) -> SweepRecord:
-    """Return what OUT/sweep.json says.
+    """Return the contents of OUT/sweep.json.
 
     Raises:
-        RunFolderError: there is none, or it is not as raffed writes it; the message names the place in the
-        file.
+        RunFolderError: The file does not exist, or is not as raffed writes it. The message names the place in
+            the file.
     """
     path = folder / SWEEP_FILE
     try:
@@ -169,8 +175,9 @@ def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
 
 
 def _check_names(found: SweepRecord) -> None:
-    """That the names that become parts of paths stay below the sweep's folder, and that only methods
-    asked for have results.
+    """Check that names that become parts of paths stay below the sweep's folder.
+
+    Only methods that were asked for may have results.
     """
     asked = found["request"]["methods"]
     methods = [str(name) for name in asked] if isinstance(asked, list) else []

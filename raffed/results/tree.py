@@ -1,8 +1,9 @@
-"""The folder of a stranger: what lies in it are files and folders of its own, and nothing leads out of it.
+"""Check a folder that may come from a stranger: it must hold files and folders only, and nothing may lead out
+of it.
 
-raffed writes, renames and removes files all over a run's folder, by its actors as well. So a folder is looked
-through once, before a command works in it: a link to a place outside of it, or a named pipe, for which a
-reader would wait for ever, is refused there.
+raffed and its actors write, rename and remove files all over a run's folder. So the folder is checked once,
+before a command works in it. A link to a place outside is refused, and so is a named pipe, for which a reader
+would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from raffed.errors import RunFolderError
 from raffed.results.json_files import check_inside
 
-FILES = ("run.json", "partition.npz", "final.safetensors")  # of a run
+FILES = ("run.json", "partition.npz", "final.safetensors")  # the names of a run's files
 FOLDERS = ("metrics", "checkpoints", "vaults")
 KINDS: Mapping[int, str] = {
     stat.S_IFIFO: "a named pipe",
@@ -28,7 +29,9 @@ KINDS: Mapping[int, str] = {
 
 
 def check_run_tree(folder: Path) -> None:
-    """As `check_tree`; and what has the name of a run's file is a file, of a run's folder a folder."""
+    """Apply `check_tree`, and check that each name of a run's file is a file, and of a run's folder a
+    folder.
+    """
     check_tree(folder)
     for name in FILES:
         if (folder / name).is_dir():
@@ -44,8 +47,7 @@ def check_tree(folder: Path) -> None:
     """Raise a RunFolderError unless everything below a folder is a file, a folder, or a link to one of these
     below it.
 
-        `folder` itself may be a link: whoever names it on the command line has chosen it. One that does not
-        exist is fine.
+    `folder` itself may be a link, because the user has chosen it on the command line. It need not exist.
     """
     try:
         for entry in _entries(folder):
@@ -68,24 +70,28 @@ def check_regular(path: Path, about: os.stat_result) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """The bytes of a file. A named pipe, for which a reader would wait, is a RunFolderError."""
+    """Return the bytes of a file. A named pipe, for which a reader would wait, is a RunFolderError."""
     check_regular(path, path.stat())
     return path.read_bytes()
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 (hex) of the bytes of a file; an OSError or RunFolderError where there is none."""
+    """Return the SHA-256 (hex) of the bytes of a file.
+
+    Raises:
+        OSError, RunFolderError: The file does not exist or cannot be read.
+    """
     return hashlib.sha256(read_regular(path)).hexdigest()
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder; links are not followed."""
+    """Yield everything below a folder. Links are not followed."""
     left = [str(folder)] if folder.is_dir() else []
     while left:
         with (
             contextlib.suppress(FileNotFoundError),
             os.scandir(left.pop()) as found,
-        ):  # another command may be at work here
+        ):  # another command may be working here
             for entry in found:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):

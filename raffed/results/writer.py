@@ -1,13 +1,13 @@
-"""Metric rows in and out of RUN/metrics/: written by the driver only, a few rounds a file, each file in one
-step.
+"""Write metric rows into RUN/metrics/, and read them.
 
-A part's name tells its rounds, `part-000001-000005.parquet`. A round that was flushed is closed, so parts do
-not overlap, but for the instant in which `join` has written all rounds into one part and not yet removed the
-others: readers pass over a part whose rounds another part holds as well. Whatever instant the driver is
-killed at, what lies there reads as complete rounds without a duplicate.
+Only the driver writes. A file holds a few rounds and is written in one step. The name of a part contains its
+rounds, such as `part-000001-000005.parquet`. A round that was flushed is closed, so parts do not overlap.
+There is one exception: `join` writes all rounds into one part, and for an instant the others still exist.
+Readers ignore a part whose rounds are all in another part. So at whatever instant the driver is killed, the
+folder reads as complete rounds without duplicates.
 
-run.json holds the hash of every part, written down before the part takes its name. A part that run.json does
-not know, or whose bytes are others, is not read.
+run.json holds the hash of every part. It is recorded before the part gets its name. A part that run.json does
+not list, or whose bytes differ, is not read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ Record = Callable[[Mapping[str, str]], None]
 
 
 class MetricsWriter:
-    """Collects rows and writes them to `folder`/metrics, `folder` being the run's own folder (it is made if
-    needed).
+    """Collect rows and write them to `folder`/metrics. `folder` is the run's own folder and is made if
+    needed.
 
-        >>> writer = MetricsWriter(folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10",
-        seed=0)
-        >>> writer.add([Row(round=1, model="global", split="test", metric="accuracy", value=0.5)])
-        >>> writer.flush()  # .../metrics/part-000001-000001.parquet
+    `record` is called with the names of parts, below the run's folder, and the SHA-256 of their bytes, before
+    the parts get these names.
 
-        record: told the names of parts, below the run's folder, with the SHA-256 of their bytes, before they
-        take these names.
+    >>> writer = MetricsWriter(
+    ...     folder, run_id="a", method="fedavg", dataset="digits", partition="iid:10", seed=0
+    ... )  # doctest: +SKIP
+    >>> writer.add(
+    ...     [Row(round=1, model="global", split="test", metric="accuracy", value=0.5)]
+    ... )  # doctest: +SKIP
+    >>> writer.flush()  # .../metrics/part-000001-000001.parquet  # doctest: +SKIP
     """
 
     def __init__(
@@ -71,11 +74,11 @@ class MetricsWriter:
         self._closed = max((last for _, last, _ in _parts(self.folder)), default=-1)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep `rows` until the next flush. All rows of a round belong into one flush.
+        """Keep `rows` until the next flush. All rows of a round must be in the same flush.
 
         Raises:
-            UsageError: an unknown model or split, or a round that is already written (`drop_after` reopens
-            it).
+            UsageError: A model or split is unknown, or a round has been written already (`drop_after` reopens
+                it).
         """
         for row in rows:
             if row.model not in MODELS or row.split not in SPLITS:
@@ -90,17 +93,17 @@ class MetricsWriter:
             self._rows.append(row)
 
     def flush(self) -> Path | None:
-        """Write what was added as one part and return its path; None if nothing was added."""
+        """Write the collected rows as one part and return its path; None if there are none."""
         with self.flushing() as hashes:
             self._record(hashes)
         return next((self.folder.parent / name for name in hashes), None)
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[Mapping[str, str]]:
-        """Write what was added as one part, which takes its name when the block ends well.
+        """Write the collected rows as one part, which gets its name when the block succeeds.
 
         Yields:
-            The part's name and hash, which the block writes down; nothing if nothing was added.
+            The part's name and hash, which the block must record; empty if there are no rows.
         """
         if not self._rows:
             yield {}
@@ -114,13 +117,13 @@ class MetricsWriter:
         self._rows = []
 
     def drop_after(self, round: int) -> None:
-        """Forget every row, written or not, of rounds later than `round`; used when a run resumes from
+        """Delete every row, written or not, of rounds later than `round`. Used when a run resumes from
         `round`.
 
-                Works from the last part backwards, one atomic step at a time, so a kill in the middle leaves
-                whole rounds, each once, and calling it again finishes the work. Of a part that straddles
-                `round` a shorter one is written first, which counts for nothing while the longer one is
-                there. Parts that go completely are deleted unread, damaged or not.
+        It works from the last part backwards, one atomic step at a time. A kill in the middle leaves whole
+        rounds, each once, and another call finishes the work. A part that contains rounds on both sides is
+        first replaced by a shorter one, which does not count while the longer one exists. Parts that
+        disappear completely are deleted without being read, damaged or not.
         """
         self._rows = [row for row in self._rows if row.round <= round]
         for first, last, path in reversed(_parts(self.folder)):
@@ -132,8 +135,8 @@ class MetricsWriter:
         self._closed = max((last for _, last, _ in _parts(self.folder)), default=-1)
 
     def join(self) -> None:
-        """Put all parts together into one: who reads a thousand runs opens a thousand files and not
-        fifteen thousand.
+        """Put all parts into one, so that a report of a thousand runs opens a thousand files and not fifteen
+        thousand.
         """
         parts = _parts(self.folder)
         if len(parts) > 1:
@@ -162,30 +165,33 @@ class MetricsWriter:
 
 
 def read_metrics(run_dir: Path) -> pa.Table:
-    """Return every written row of a run as SCHEMA says, in one order whatever the parts: by round, client, …
+    """Return every written row of a run in SCHEMA, in the order of `sorted_rows`.
 
-    A run that has not flushed yet gives an empty table; temporary files are not looked at.
+    The result does not depend on how the rows are divided into parts. A run that has not flushed yet gives an
+    empty table. Temporary files are ignored.
+
+    Args:
+        run_dir: The run's folder.
 
     Raises:
-        RunFolderError: no such folder, a part that is damaged, that is not as run.json says, or of a later
-            schema; the file is named.
+        RunFolderError: The folder does not exist, or a part is damaged, differs from run.json, or has a later
+            schema. The message names the file.
     """
     if not Path(run_dir).is_dir():
         raise RunFolderError(f"{run_dir}: no such run folder")
     found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
     known = known_parts(
         run_dir
-    )  # after the parts: a run that is at work writes down a part's hash before the part is there
+    )  # read after the parts, because a running run records a part's hash before the part exists
     parts = [known.read(path, raw) for path, raw in found]
     return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
 
 
 def rows_until(run_dir: Path) -> tuple[int, str]:
-    """The round up to which every round of a run, from 1 on, has rows that can be read, and what stands in
-    the way of more.
+    """Return the last round up to which all rounds from 1 on have readable rows, and what prevents more.
 
-        Raises:
-            RunFolderError: a part of a later schema, or one that run.json does not know.
+    Raises:
+        RunFolderError: A part has a later schema, or run.json does not list it.
     """
     folder, done, known = Path(run_dir) / METRICS_FOLDER, 0, known_parts(run_dir)
     for _, _, path in _parts(folder):
@@ -199,12 +205,12 @@ def rows_until(run_dir: Path) -> tuple[int, str]:
 
 
 def parts_of(run_dir: Path) -> list[Path]:
-    """The parts that a reader of a run's rows reads."""
+    """Return the parts that a reader of a run's rows reads."""
     return [path for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
 
 
 def _below(path: Path) -> str:
-    """A part's name in run.json."""
+    """Return a part's name in run.json."""
     return f"{METRICS_FOLDER}/{path.name}"
 
 
@@ -213,7 +219,9 @@ def _part_name(first: int, last: int) -> str:
 
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
-    """(first round, last round, path) of every part that no other part covers, in the order of rounds."""
+    """Return (first round, last round, path) of every part that no other part contains, in the order of
+    rounds.
+    """
     matches = [(PART.fullmatch(path.name), path) for path in folder.glob("part-*.parquet")]
     spans = sorted(
         ((int(m[1]), int(m[2]), path) for m, path in matches if m), key=lambda span: (span[0], -span[1])

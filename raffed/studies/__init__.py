@@ -1,9 +1,8 @@
-"""What the papers' figures show that no table of federated runs does: one module a study, by name. Listing
-imports no torch.
+"""What the papers' figures show and no table of federated runs does: one module for each study.
 
-To add one: a module of this package with `run(work: Work) -> None`, which writes through `record.Recorder`;
-an entry in STUDIES; its name in an item of raffed/experiments/papers; and in analysis/studies/study.py, from
-the name to figures and tables.
+Listing the studies does not import torch. To add one, write a module of this package with `run(work: Work) ->
+None`, which writes through `record.Recorder`. Then add an entry in STUDIES, its name in an item of
+raffed/experiments/papers, and the way from its name to figures and tables in analysis/studies/study.py.
 """
 
 from __future__ import annotations
@@ -21,16 +20,20 @@ STUDY_FILE = "study.json"
 
 
 def _silent(what: str, share: float) -> None:
-    """Where nobody watches."""
+    """Ignore reports of progress."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One study to be carried out at a scale with a seed, in a folder of its own.
+    """One study to be executed at a scale with a seed, in a folder of its own.
 
-    root: data folder (None: RAFFED_DATA). tell(what, share): what is being done, and the share in [0, 1] of
-    all that is done. device: "cpu" or "cuda"; threads of torch. The same study, scale, seed, device and
-    threads give the same bits.
+    The same study, scale, seed, device and threads give the same bits.
+
+    Attributes:
+        root: The data folder; None means RAFFED_DATA.
+        tell: Called with what is being done, and with the share of all work done, in [0, 1].
+        device: "cpu" or "cuda".
+        threads: Number of torch threads.
     """
 
     study: str
@@ -45,11 +48,11 @@ class Work:
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """What a study shows; scale → seconds it takes on two slow cores without a GPU; scale → the data sets
-    that it reads.
+    """What a study shows, how long it takes, and what it reads.
 
-        Smoke, and the proxies of MAP's Figs. 5, 6, 8 and of the leakage, were measured; the others are
-        reckoned from their steps.
+    It maps each scale to the seconds on two slow cores without a GPU, and to the data sets. The seconds at
+    smoke scale, and at proxy scale of MAP's Figs. 5, 6 and 8 and of the leakage, were measured. The others
+    are computed from their numbers of steps.
     """
 
     title: str
@@ -100,7 +103,7 @@ STUDIES: dict[str, StudyInfo] = {
 
 
 def execute_study(work: Work) -> None:
-    """Carry out a study from its beginning; what its folder held of it before is replaced."""
+    """Execute a study from its beginning. Earlier contents of its folder are replaced."""
     check_choice("study", work.study, STUDIES)
     import torch
 

@@ -1,10 +1,9 @@
-"""What averaging does to classifiers that each know two of three classes: FedMR (Fan et al., TMLR 2023), Fig.
-2 and §3.2.
+"""What averaging does to classifiers that each know two of three classes: FedMR (TMLR 2023), Fig. 2 and §3.2.
 
-Each of three clients misses one class: its classifier has two opposite rows of unit length for the classes it
-holds and a zero row for the other. The direction (−√3/2, ½) is client 1's second class to client 1, 30° from
-that row; to the mean it is 45° from it (docs/papers/fedmr.md §E4). Exact numbers, so nothing is random and
-every scale is the same.
+Each of three clients misses one class. Its classifier has two opposite rows of unit length for the classes it
+holds, and a zero row for the third. The direction (−√3/2, ½) belongs to client 1's second class: client 1
+sees it 30° from that row, and the mean sees it 45° from it (docs/papers/fedmr.md §E4). The numbers are exact,
+so nothing is random and every scale is the same.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ DIRECTION = np.array([-HALF, 0.5])
 
 
 def angle(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """The angle between two vectors, in degrees, 0 to 180."""
+    """Return the angle between two vectors, in degrees, from 0 to 180."""
     cosine = float(a @ b) / float(np.linalg.norm(a) * np.linalg.norm(b))
     return math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
 
 
 def run(work: Work) -> None:
-    """The rows of every classifier as points, the angle as a value."""
+    """Record the rows of every classifier as points, and the angles as values."""
     mean = LOCAL.mean(axis=0)
     classes = range(len(mean))
     with Recorder(work, {"clients": len(LOCAL), "classes": len(mean)}) as record:

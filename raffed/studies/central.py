@@ -1,5 +1,5 @@
-"""Training in one place, by the kernel's own network, batches and loop: what a figure without a
-federation is made from.
+"""Training in one place, with the kernel's own network, batches and loop, for figures without a
+federation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from raffed.data.transforms import Transform, augment, prepare_images, transform
 from raffed.models import build
 from raffed.studies import Work
 
-CHUNK = 500  # images per forward pass without gradient
+CHUNK = 500  # images in one forward pass without gradient
 Watch = Callable[[int, Tensor, Tensor], None]
 """(epochs done, the head's weight [C, D], the sum of its gradients over the epoch's batches [C, D])."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Prepared images of a data set: x [n, C, H, W], y [n], and of its test set."""
+    """Prepared images of a data set: x [n, C, H, W] and y [n], and those of its test set."""
 
     x: Tensor
     y: Tensor
@@ -48,12 +48,12 @@ class Pool:
         return channels, height, width
 
     def data(self, index: Tensor) -> ClientData:
-        """Some of the training images."""
+        """Return some of the training images as a client's data."""
         y = self.y[index]
         return ClientData(self.x[index], y, torch.bincount(y, minlength=self.classes))
 
     def of(self, classes: Sequence[int], test: bool = False) -> Tensor:
-        """Indices of the training images (or the test images) of some classes, ascending."""
+        """Return the ascending indices of the training images, or test images, of some classes."""
         y = self.y_test if test else self.y
         return torch.isin(y, torch.tensor(list(classes), device=y.device)).nonzero()[:, 0]
 
@@ -67,10 +67,15 @@ def load_pool(
     tests: int | None = None,
     augmented: bool = False,
 ) -> Pool:
-    """A data set in a paper's preprocessing, resized to 32x32; of each class at most per_class and tests
-    images, by the seed.
+    """Load a data set in a paper's preparation, resized to 32x32.
 
-        augmented: with the paper's random crops and flips, where it has some.
+    Args:
+        work: The study, with its seed and data folder.
+        dataset: A key of DATASETS.
+        style: The style of preparation (raffed/data/transforms.py).
+        per_class: Largest number of training images of each class, chosen by the seed; None for all.
+        tests: The same for the test images.
+        augmented: Whether the paper's random crops and flips are used, if it has some.
     """
     found = load_dataset(dataset, work.root)
     transform = replace(transform_for(dataset, style), size=32)
@@ -98,8 +103,9 @@ def _at_most(
 
 
 def network(work: Work, model: str, pool: Pool, *, torch_init: bool = False, **args: Any) -> Network:
-    """The network with its initial weights, as a federation of this seed would have; torch_init: with
-    PyTorch's own instead.
+    """Return the network with the initial weights of a federation with this seed.
+
+    With `torch_init`, it has PyTorch's own initialisation instead.
     """
     seed = seeds.seed(work.seed, "weights")
     module = build(model, pool.shape, pool.classes, seed, **args)
@@ -112,9 +118,7 @@ def network(work: Work, model: str, pool: Pool, *, torch_init: bool = False, **a
 
 
 class _Watcher:
-    """Looks at the head from inside the loop: its weights when an epoch's last step is done, its
-    gradients at every step.
-    """
+    """Watches the head from inside the loop: its weights after each epoch, its gradients at every step."""
 
     def __init__(self, per_epoch: int, watch: Watch | None, like: Tensor) -> None:
         self.per_epoch, self.watch = per_epoch, watch
@@ -139,8 +143,9 @@ class _Watcher:
 def train(
     net: Network, data: ClientData, local: Local, seed: int, transform: Transform, watch: Watch | None = None
 ) -> State:
-    """The initial network after `local.epochs` whole epochs of cross-entropy, in one stretch: momentum
-    lasts over epochs.
+    """Train the initial network with cross-entropy for `local.epochs` whole epochs, and return its state.
+
+    This is one phase of training, so the momentum continues over epochs.
     """
     data = replace(data, x=net.arranged(data.x))
     per_epoch = local.steps(data.n, 1)
@@ -157,12 +162,12 @@ def train(
 
 
 def features(net: Network, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(logits [n, C], z [n, D]) in evaluation mode."""
+    """Return (logits [n, C], z [n, D]) in evaluation mode."""
     parts = [net.apply(state, net.arranged(part)) for part in torch.split(x, CHUNK)]
     logits, z = (torch.cat(column) for column in zip(*parts, strict=True))
     return logits, z
 
 
 def accuracy(net: Network, state: State, x: Tensor, y: Tensor, classes: int) -> float:
-    """Fraction of the images whose class has the highest logit among all C."""
+    """Return the fraction of images whose class has the highest logit of all C."""
     return evaluate(net, state, net.arranged(x), y, classes, CHUNK).accuracy

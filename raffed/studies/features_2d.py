@@ -1,10 +1,11 @@
-"""Features of two dimensions and the proxies of missing classes: MAP (Li et al., TKDE 2024), Fig. 5.
+"""Two-dimensional features and the proxies of missing classes: MAP (Li et al., TKDE 2024), Fig. 5.
 
-LeNet-2d is trained in one place on the first 8, 5 or 2 of ten classes, with and without ReLU on the feature:
-SGD, momentum 0.9, rate 0.01, 50 epochs, batch 64 (docs/papers/map.md §E6, ours). Full scale is MNIST; the
-proxy is Fashion-MNIST with 1,000 images a class and 15 epochs; smoke is digits, resized. Features are those
-of test images of the observed classes. Departure: weights start as PyTorch's layers do. From the N(0, 0.01²)
-of the paper's other networks all features behind the ReLU were 0 for good.
+LeNet-2d is trained in one place on the first 8, 5 or 2 of ten classes, with and without a ReLU on the
+feature. Settings: SGD, momentum 0.9, rate 0.01, 50 epochs, batch 64 (docs/papers/map.md §E6, our choice).
+Full scale is MNIST. Proxy scale is Fashion-MNIST with 1,000 images of each class and 15 epochs. Smoke scale
+is digits, resized. The features are those of test images of the observed classes. One thing differs: weights
+start with PyTorch's initialisation. With the N(0, 0.01²) of the paper's other networks, all features behind
+the ReLU became 0 and stayed there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OBSERVED = (8, 5, 2)
 
 
 class Features2DSettings(NamedTuple):
-    """Data set, images a class (None: all), epochs, test images a class."""
+    """Data set, images of each class (None: all), epochs, and test images of each class."""
 
     dataset: str
     per_class: int | None
@@ -37,12 +38,14 @@ SETTINGS = {
 
 
 def local(epochs: float, lr: float = 0.01) -> Local:
-    """The figure's SGD."""
+    """Return the settings of the figure's SGD."""
     return Local(lr=lr, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=epochs)
 
 
 def run(work: Work) -> None:
-    """Six panels: points feature and proxy; values proxy norm, cosine, spread, accuracy."""
+    """Record six panels: features and proxies as points; proxy norm, cosine, spread and accuracy as
+    values.
+    """
     chosen = SETTINGS[work.scale]
     own = local(chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=chosen.tests)
@@ -64,7 +67,7 @@ def run(work: Work) -> None:
 
 
 def panel(record: Recorder, work: Work, pool: Pool, own: Local, name: str, relu: bool, count: int) -> None:
-    """Train one network and look at it."""
+    """Train one network and record its panel."""
     observed, missing = range(count), range(count, pool.classes)
     net = network(work, "lenet_2d", pool, torch_init=True, relu=relu)
     state = train(net, pool.data(pool.of(observed)), own, work.seed, pool.transform)

@@ -1,12 +1,14 @@
 """Features of four ways to train, embedded in the plane: MpFedcon (2022), Fig. 4.
 
-CIFAR-10, 10 parties of 5 classes each, all in every round (the paper states no participation for this
-figure). One network trained on all data, SOLO, FedAvg, MpFedcon: the representations z of every party's test
-images, by the one network, by the party's own, by the aggregated one and by the party's personal one. They
-are embedded by t-SNE (scikit-learn, perplexity 30, PCA start) for the picture; beside it, of z itself, the
-mean distance to the class mean over the mean distance between class means (our addition). SOLO and the
-central network train for as many epochs as FedAvg. Full scale: the paper's network, 100 rounds. Proxy: 16
-channels, 10 rounds, 200 images a class; smoke: digits.
+The setting is CIFAR-10 with 10 clients of 5 classes each, all in every round; the paper does not state the
+participation for this figure. The ways are one network trained on all data, SOLO, FedAvg and MpFedcon. The
+representations z of every client's test images come from the central network, from the client's own one, from
+the aggregated one, and from the client's personal one.
+
+For the picture, z is embedded by t-SNE (scikit-learn, perplexity 30, PCA start). We add a number computed
+from z itself: the mean distance to the class mean, divided by the mean distance between class means. SOLO and
+the central network train for as many epochs as FedAvg. Full scale is the paper's network with 100 rounds.
+Proxy scale has 16 channels, 10 rounds and 200 images of each class. Smoke scale is digits.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ METHODS = {"SOLO": "solo", "FedAvg": "fedavg", "MpFedcon": "mpfedcon"}
 
 
 class FeaturesTSNESettings(NamedTuple):
-    """Data set, keywords of cnn5, split, rounds, images and tests a class (None: all), test images a
-    party that are embedded.
+    """Data set, keywords of cnn5, split, rounds, and numbers of images.
+
+    The latter are training and test images of each class (None: all), and embedded test images of each
+    client.
     """
 
     dataset: str
@@ -57,7 +61,7 @@ SETTINGS = {
 
 
 def run(work: Work) -> None:
-    """Points of one panel a way of training, and the two distances of z."""
+    """Record the points of one panel for each way to train, and the two distances of z."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
     pool = load_pool(
@@ -106,8 +110,8 @@ def trained(
     own: Local,
     rounds: int,
 ) -> dict[int, State]:
-    """Party → the model that its images are shown to: the aggregated one, completed by the layers that
-    the party keeps.
+    """Return client → the model for its images: the aggregated one, completed by the layers that the client
+    keeps.
     """
     plan = Federation(rounds, 1.0)
     federation = OpenFederation(
@@ -134,7 +138,7 @@ def look(
     parts: list[tuple[Tensor, Tensor]],
     shown: int,
 ) -> None:
-    """Representations of every party's test images by its model: embedded, and their distances and
+    """Record the representations of every client's test images by its model: embedded, distances and
     accuracy.
     """
     found, labels, hits = [], [], []
@@ -157,7 +161,7 @@ def look(
 
 
 def embedded(z: NDArray[np.float32], seed: int, threads: int) -> NDArray[np.float32]:
-    """t-SNE of z [n, D] in the plane [n, 2]; the same bits for the same seed and threads."""
+    """Return the t-SNE embedding [n, 2] of z [n, D]. The same seed and threads give the same bits."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

@@ -1,11 +1,12 @@
-"""What a server reads out of gradients: MpFedcon's Fig. 10 and the defendability of its Table 4
-(docs/papers/mpfedcon.md §5).
+"""What a server can read from gradients: MpFedcon's Fig. 10, and the defendability of its Table 4.
 
-Rows of values: panel, the data set; series, a setting of raffed/attacks/settings.py; metric `trace` against
-the iteration, the median MSE over images; and at x = 0 the metrics of `attacks.protocol.summary`. Images: the
-originals and what each attack of Fig. 10 made of them, cut to [0, 1]. On the CPU, whatever the device: the
-networks are tiny, and second derivatives are not deterministic on CUDA. Attacks know nothing of each other,
-so they take as many processes as there are cores.
+See docs/papers/mpfedcon.md §5. In the rows of values, the panel is the data set and the series a setting of
+raffed/attacks/settings.py. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
+the metrics of `attacks.protocol.summary`. Images are the originals and what each attack of Fig. 10
+reconstructed, clamped to [0, 1].
+
+Attacks always run on the CPU: the networks are tiny, and second derivatives are not deterministic on CUDA.
+Attacks are independent of each other, so there are as many processes as cores.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from raffed.runtime.machine import usable_cores
 from raffed.studies import Work
 from raffed.studies.record import Recorder
 
-SHOWN = 6  # images in the picture
+SHOWN = 6  # number of images in the picture
 
 
 @dataclass(frozen=True)
 class LeakagePlan:
-    """Of which data sets how many training images are attacked, and how hard."""
+    """Which data sets are attacked, how many training images of each, and how hard."""
 
     data: tuple[str, ...]
     images: int
     effort: Effort
-    processes: int = 0  # 0: one for every core
+    processes: int = 0  # 0 means one for every core
 
 
 LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
@@ -52,14 +53,14 @@ LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the argument
 PLANS = {
     "smoke": LeakagePlan(
         ("digits",), 1, Effort(iterations=3, restarts=1), processes=1
-    ),  # a process takes longer to start
+    ),  # starting more processes would take longer than the attacks
     "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
     "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
 }
 
 
 def run(work: Work) -> None:
-    """Every attack on the same images, from the same weights and the same starts."""
+    """Execute every attack on the same images, from the same weights and the same starts."""
     plan = PLANS[work.scale]
     processes = plan.processes or max(1, usable_cores() // work.threads)
     settings = {"images": plan.images, **asdict(plan.effort)}
@@ -85,7 +86,7 @@ def run(work: Work) -> None:
 def carried_out(
     tasks: Sequence[LeakageTask], processes: int, threads: int
 ) -> Generator[AttackOutcome, None, None]:
-    """The outcomes of attacks, in order; more than one process changes no bit."""
+    """Yield the outcomes of attacks, in order. The number of processes does not change any bit."""
     if processes == 1:
         yield from itertools.starmap(attack, tasks)
         return
@@ -97,9 +98,7 @@ def carried_out(
 
 
 def _begin(threads: int) -> None:
-    """In a process of attacks: Ctrl-C is the parent's to answer, and without a parent there is nothing
-    left to do.
-    """
+    """Prepare a process of attacks: the parent handles Ctrl-C, and the process ends if its parent does."""
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
@@ -113,7 +112,7 @@ def _end_with_parent() -> None:
 
 
 def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
-    """`count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
+    """Return `count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
     data = load_dataset(name, work.root, False)
     chosen = chosen_images(torch.from_numpy(data.y_train), count, work.seed)
     x = prepare_images(data.x_train[chosen], transform_for(name, "plain"), data.max_value)
@@ -123,7 +122,7 @@ def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]
 def write(
     record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int
 ) -> None:
-    """The rows of one setting on one data set; an attack that has ended stays where it ended."""
+    """Record the rows of one setting on one data set. An attack that has ended keeps its last value."""
     for iteration in range(1, iterations + 1):
         now = [one.attempt.at(iteration) for one in outcomes]
         record.value(

@@ -1,6 +1,4 @@
-"""What the papers measure of classifier rows (proxies), features and models, as pure functions
-(docs/papers/map.md §E4).
-"""
+"""Measures of classifier rows (proxies), features and models, as pure functions (docs/papers/map.md §E4)."""
 
 from __future__ import annotations
 
@@ -13,15 +11,19 @@ from raffed.core.params import Params
 
 
 def proxy_norm(w: Tensor, classes: Sequence[int]) -> float:
-    """Mean of ‖w_c‖ over some classes; w [C, D], the head's weight. The same of accumulated gradients is the
-    gradient norm: the sum over an epoch's batches first, the norm second. NaN for no class.
+    """Return the mean of ‖w_c‖ over some classes; NaN for no class.
+
+    With w [C, D] the weight of the head, this is the proxy norm. With w the sum of its gradients over an
+    epoch's batches, it is the gradient norm.
     """
     return float(w[list(classes)].double().norm(dim=1).mean())
 
 
 def mean_distance(w: Tensor, a: Sequence[int], b: Sequence[int] | None = None) -> float:
-    """Mean of ‖w_i − w_j‖ over unordered pairs inside a, or over all pairs of a x b; w [C, D]. NaN where
-    there is no pair.
+    """Return the mean of ‖w_i − w_j‖ over unordered pairs inside a, or over all pairs of a x b; NaN without a
+    pair.
+
+    w is [C, D].
     """
     return float(
         _pairs(torch.cdist(w.double(), w.double(), compute_mode="donot_use_mm_for_euclid_dist"), a, b).mean()
@@ -29,13 +31,16 @@ def mean_distance(w: Tensor, a: Sequence[int], b: Sequence[int] | None = None) -
 
 
 def mean_log_angle(w: Tensor, a: Sequence[int], b: Sequence[int] | None = None) -> float:
-    """Mean of log(1 − cos(w_i, w_j)) over the same pairs, natural logarithm; −∞ is cut at log(1e-12)."""
+    """Return the mean of log(1 − cos(w_i, w_j)) over the same pairs as `mean_distance`.
+
+    The logarithm is natural, and −∞ is replaced by log(1e-12).
+    """
     unit = torch.nn.functional.normalize(w.double(), dim=1)
     return float(_pairs((1 - unit @ unit.T).clamp(min=1e-12).log(), a, b).mean())
 
 
 def _pairs(table: Tensor, a: Sequence[int], b: Sequence[int] | None) -> Tensor:
-    """The entries [pairs] of a symmetric table [C, C]."""
+    """Return the entries [pairs] of a symmetric table [C, C]."""
     if b is not None:
         return table[list(a)][:, list(b)].flatten()
     inside = table[list(a)][:, list(a)]
@@ -44,14 +49,16 @@ def _pairs(table: Tensor, a: Sequence[int], b: Sequence[int] | None) -> Tensor:
 
 
 def mean_cosine(w: Tensor, classes: Sequence[int], direction: Tensor) -> float:
-    """Mean of cos(w_c, direction) over some classes; w [C, D], direction [D]."""
+    """Return the mean of cos(w_c, direction) over some classes, with w [C, D] and direction [D]."""
     chosen = w[list(classes)].double()
     return float(torch.nn.functional.cosine_similarity(chosen, direction.double()[None], dim=1).mean())
 
 
 def spreads(z: Tensor, y: Tensor) -> tuple[float, float]:
-    """(intra, inter) of features z [n, D] with classes y [n]: the mean over classes of the mean distance to
-    the class's mean, and the mean distance of two class means. NaN where there is no class, no pair.
+    """Return (intra, inter) of features z [n, D] with classes y [n]; NaN without a class or a pair.
+
+    intra is the mean over classes of the mean distance to the class's mean. inter is the mean distance
+    between two class means.
     """
     present = torch.bincount(y).nonzero()[:, 0]
     means = torch.stack([z[y == label].double().mean(0) for label in present])
@@ -62,11 +69,11 @@ def spreads(z: Tensor, y: Tensor) -> tuple[float, float]:
 
 
 def mean_square(a: Params, b: Params) -> float:
-    """‖a − b‖² divided by how many numbers a model has."""
+    """Return ‖a − b‖² divided by the number of a model's parameters."""
     return float((a - b).sq_norm()) / a.numel()
 
 
 def mean(values: Iterable[float]) -> float:
-    """The plain mean; NaN of nothing."""
+    """Return the unweighted mean; NaN of nothing."""
     found = list(values)
     return sum(found) / len(found) if found else float("nan")

@@ -1,10 +1,11 @@
 """Norms, gradients and distances of the proxies, epoch by epoch: MAP (Li et al., TKDE 2024), Fig. 6.
 
-Classes 0 to 7 are observed, 8 and 9 missing; trained in one place with SGD, momentum 0.9, rate 0.03, 50
-epochs, batch 64. Full scale is VGG11-BN on CIFAR-10; the proxy is LeNet-5 with 1,000 images a class and 20
-epochs; smoke is digits, resized. The published distances' formulas are lost: Euclidean distances, and log(1 −
-cos) beside them. At full scale images are cropped and flipped as in the paper's other CIFAR-10 runs (it says
-nothing of this one); the smaller scales have no augmentation.
+Classes 0 to 7 are observed, and 8 and 9 are missing. Training is in one place with SGD, momentum 0.9, rate
+0.03, 50 epochs and batch 64. Full scale is VGG11-BN on CIFAR-10. Proxy scale is LeNet-5 with 1,000 images of
+each class and 20 epochs. Smoke scale is digits, resized. The published formulas of the distances are lost, so
+both Euclidean distances and log(1 − cos) are recorded. At full scale images are cropped and flipped as in the
+paper's other runs on CIFAR-10, because the paper says nothing about this one. The smaller scales have no
+augmentation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PANEL = "proxies"
 
 
 class ProxyStatisticsSettings(NamedTuple):
-    """Data set, network, images a class (None: all), epochs, whether images are augmented."""
+    """Data set, network, images of each class (None: all), epochs, and whether images are augmented."""
 
     dataset: str
     model: str
@@ -41,7 +42,7 @@ SETTINGS = {
 
 
 def run(work: Work) -> None:
-    """Values of one panel against the epoch; epoch 0 is the initial network."""
+    """Record the values of one panel against the epoch. Epoch 0 is the initial network."""
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
@@ -65,7 +66,7 @@ def run(work: Work) -> None:
 
 
 def record_proxies(record: Recorder, epoch: int, w: Tensor) -> None:
-    """Norms of both groups, distances within and between them."""
+    """Record the norms of both groups, and the distances within and between them."""
     for series, classes in (("observed", OBSERVED), ("missing", MISSING)):
         record.value(PANEL, series, epoch, "proxy norm", proxy_norm(w, classes))
     for series, a, b in (("O-O", OBSERVED, None), ("O-M", OBSERVED, MISSING), ("M-M", MISSING, None)):

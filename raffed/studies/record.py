@@ -1,14 +1,16 @@
 """The folder of a study: study.json and up to three Parquet files of long rows.
 
-    values.parquet   panel, series, x, metric, value     curves and single numbers (x: epoch, round, …; 0
-                     where it means nothing)
-    points.parquet   panel, kind, label, x, y            what is scattered: kind feature, proxy, …; label: the
-                     class
-    images.parquet   panel, row, column, height, width, channels, pixels     pixels [channels · height ·
-                     width] in [0, 1]
+    file             columns
+    ---------------  ----------------------------------------------------------------------------------------
+    values.parquet   panel, series, x, metric, value: curves and single numbers. x is an epoch, a round, ...,
+                     and 0 where it has no meaning
+    points.parquet   panel, kind, label, x, y: points of a scatter plot. kind is feature, proxy, ...; label is
+                     the class
+    images.parquet   panel, row, column, height, width, channels, pixels: pictures. There are
+                     channels · height · width pixels in [0, 1]
 
-Rows keep the order in which they were written. study.json says "finished" last of all: what is not finished
-is made anew.
+Rows keep the order in which they were written. study.json is the last file to be marked as finished, and a
+study that is not finished is executed again from its beginning.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 class Recorder:
-    """Collects the rows of a study and writes them when its block ends well.
+    """Collects the rows of a study and writes them when its block succeeds.
 
     >>> with Recorder(work, {"epochs": 50}) as record:  # doctest: +SKIP
     ...     record.value("relu, 8 classes", "observed", epoch, "proxy norm", 1.5)
@@ -95,16 +97,16 @@ class Recorder:
         self._write(state="finished", rows_sha256=digests)
 
     def value(self, panel: str, series: str, x: float, metric: str, value: float) -> None:
-        """One number; NaN where there is none."""
+        """Record one number; NaN means that there is none."""
         self._rows["values"].append((panel, series, float(x), metric, float(value)))
 
     def points(self, panel: str, kind: str, labels: Iterable[int], places: NDArray[np.floating[Any]]) -> None:
-        """Points of the plane, places [n, 2], with the class of each."""
+        """Record points of the plane, places [n, 2], with the class of each."""
         for label, (x, y) in zip(labels, places.tolist(), strict=True):
             self._rows["points"].append((panel, kind, int(label), x, y))
 
     def image(self, panel: str, row: str, column: str, pixels: NDArray[np.floating[Any]]) -> None:
-        """A picture [channels, height, width] at a place of a grid."""
+        """Record a picture [channels, height, width] at a place of a grid."""
         channels, height, width = pixels.shape
         flat = pixels.astype(np.float32).ravel().tolist()
         self._rows["images"].append((panel, row, column, height, width, channels, flat))
@@ -118,10 +120,10 @@ class Recorder:
 
 
 def rows_sha256(table: pa.Table) -> str:
-    """SHA-256 (hex) of the rows of a table of SCHEMAS in their order: words by their letters, numbers by
-    their bits.
+    """Return the SHA-256 (hex) of the rows of a table of SCHEMAS, in their order.
 
-        Independent of compression, row groups and dictionaries; all NaNs are one.
+    Words count by their letters and numbers by their bits; all NaNs are equal. The hash does not depend on
+    compression, row groups or dictionaries.
     """
     digest = hashlib.sha256()
     for name in table.column_names:
@@ -129,7 +131,7 @@ def rows_sha256(table: pa.Table) -> str:
         many = pa.types.is_list(column.type)
         kind = (
             f"list of {column.type.value_type}" if many else str(column.type)
-        )  # Parquet renames a list's items
+        )  # because Parquet renames the items of a list
         digest.update(json.dumps([name, kind, len(column)]).encode())
         if many:
             digest.update(np.diff(column.offsets.to_numpy()).astype("<i8").tobytes())

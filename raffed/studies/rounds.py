@@ -1,8 +1,7 @@
-"""A federation in one process, seen from inside: after every round each participant's models can be looked
-at.
+"""A federation in one process, whose models can be examined after every round.
 
-The rounds are the kernel's (client_rounds, Fold, server_round) with the streams of a run of the same seed;
-what is left out is what a run adds around them: actors, vaults on disk, checkpoints, metric rows.
+The rounds are the kernel's (client_rounds, UploadAccumulator, server_round), with the random streams of a run
+of the same seed. Left out is what a run adds: actors, client states on disk, checkpoints and metric rows.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from raffed.data.transforms import Transform, augment_by, augment_draws
 
 
 class OpenFederation:
-    """A method on the clients' data; `step` is a round, `server` and `vaults` are what is remembered of
-    it.
+    """A method on the clients' data.
+
+    `step` executes a round. `server` and `vaults` hold the states of the server and of the clients.
     """
 
     def __init__(
@@ -54,18 +54,19 @@ class OpenFederation:
         self.vaults: dict[int, ClientState] = {}
 
     def participants(self) -> list[int]:
-        """Who takes part in the next round, ascending: as in a run of this seed."""
+        """Return the participants of the next round in ascending order, as in a run of this seed."""
         order = seeds.rng(self.seed, "sampling", self.server.round).permutation(len(self.data))
         return sorted(int(client) for client in order[: self.plan.participants(len(self.data))])
 
     def model(self, client: int) -> State:
-        """What a client would start the next round from: the aggregated model, completed by its own
-        layers.
+        """Return the model from which a client would start the next round.
+
+        It is the aggregated model, completed by the client's own layers.
         """
         return joined(self.method, self.server.broadcast(), self.vaults.get(client), self.net)
 
     def step(self) -> dict[int, ClientRound]:
-        """One round; client → what it did."""
+        """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
         fold, done = UploadAccumulator(self.method.server.each), {}
@@ -88,8 +89,9 @@ class OpenFederation:
 def parts(
     y: Tensor, owned: Sequence[Sequence[int]], seed: int, local_test: float
 ) -> list[tuple[Tensor, Tensor]]:
-    """(train, test) indices of clients that hold whole classes: each client's images shuffled, the first
-    share for its test.
+    """Return the (train, test) indices of clients that hold whole classes.
+
+    Each client's images are shuffled, and the first share is for testing.
     """
     found = []
     for client, classes in enumerate(owned):

@@ -1,12 +1,14 @@
-"""How far parties that train alone drift from FedAvg: MpFedcon (2022), Fig. 3.
+"""How far clients that train alone drift from FedAvg: MpFedcon (2022), Fig. 3.
 
-The same parties, batches and rounds under SOLO and under FedAvg, for several numbers of local epochs E. Every
-round: the mean accuracy of its participants on their own test images, and the mean over them of ‖w_SOLO −
-w_FedAvg‖² / P, with w_SOLO the party's own model after the round and w_FedAvg the aggregated one; and beside
-it the distance to the party's own trained FedAvg model, since the paper does not say which is meant. Full
-scale: CIFAR-10, (100, 5), a tenth of the parties, 100 rounds, the paper's network, E = 1, 5, 10, 20 as in its
-Fig. 7, crops and flips as in FedRep's code. Proxy: 10 parties, all in every round, SimpleCNN, 200 images a
-class, E = 1, 5, 10 rounds.
+The same clients, batches and rounds are used with SOLO and with FedAvg, for several numbers of local epochs
+E. Two things are recorded in every round: the mean accuracy of the participants on their own test images, and
+the mean over them of ‖w_SOLO − w_FedAvg‖² / P. w_SOLO is the client's own model after the round, and w_FedAvg
+the aggregated one. The distance to the client's own trained FedAvg model is recorded too, because the paper
+does not say which is meant.
+
+Full scale is CIFAR-10, (100, 5), a tenth of the clients, 100 rounds and the paper's network, with E = 1, 5,
+10, 20 as in its Fig. 7, and crops and flips as in FedRep's code. Proxy scale has 10 clients, all in every
+round, SimpleCNN, 200 images of each class, and E = 1, 5, 10.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from raffed.studies.rounds import OpenFederation
 
 
 class SoloDriftSettings(NamedTuple):
-    """Data set, network, split, participation, rounds, the values of E, images a class and tests a class
-    (None: all).
+    """Data set, network, split, participation, rounds, the values of E, and numbers of images.
+
+    The latter are training and test images of each class (None: all).
     """
 
     dataset: str
@@ -52,19 +55,19 @@ SETTINGS = {
 
 
 def divided(pool: Pool, split: str, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Every party's (training, test) indices, the tests from the benchmark's own test set."""
+    """Return every client's (training, test) indices. Tests come from the benchmark's own test set."""
     y, y_test = pool.y.cpu().numpy(), pool.y_test.cpu().numpy()
     found = make_partition(parse_split(split), y, pool.classes, None, seed, None, y_test)
     return [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(found.train, found.test, strict=True)]
 
 
 def local(epochs: float) -> Local:
-    """The paper's SGD (docs/papers/mpfedcon.md §4)."""
+    """Return the settings of the paper's SGD (docs/papers/mpfedcon.md §4)."""
     return Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=epochs)
 
 
 def run(work: Work) -> None:
-    """One panel a value of E."""
+    """Record one panel for each value of E."""
     chosen = SETTINGS[work.scale]
     style = "map" if chosen.augmented else "plain"
     pool = load_pool(
@@ -94,7 +97,7 @@ def run(work: Work) -> None:
 
 
 class ClientPair:
-    """SOLO and FedAvg side by side."""
+    """SOLO and FedAvg, side by side."""
 
     def __init__(
         self, record: Recorder, work: Work, pool: Pool, chosen: SoloDriftSettings, epochs: int
@@ -109,7 +112,7 @@ class ClientPair:
         self.together = OpenFederation(build_method("fedavg", {}), *common)
 
     def step(self, round: int) -> None:
-        """A round of both; the participants are the same."""
+        """Execute a round of both, with the same participants."""
         alone, together = self.alone.step(), self.together.step()
         aggregated = self.together.model(0)
         models = {

@@ -1,10 +1,13 @@
-"""Networks for n targeted classes against one for all: MAP (Li et al., TKDE 2024), Fig. 7.
+"""Networks for n targeted classes compared with one for all classes: MAP (Li et al., TKDE 2024), Fig. 7.
 
-M1 is trained on the first n classes and has n outputs; M2 on all classes. Both are tested on the test images
-of the n classes; M2 predicts among all classes, and in a variant among the n alone, which tells the size of
-the label space from the features. SGD, momentum 0.9, rate 0.03, 50 epochs, batch 64. Full scale is VGG16-BN
-on CIFAR-100, n = 10, 20, …, 80, cropped and flipped as in the paper's other runs on it; the proxy LeNet-5 on
-CIFAR-10 with 1,000 images a class, n = 2, 4, 6, 8 and 15 epochs; smoke is digits.
+M1 is trained on the first n classes and has n outputs. M2 is trained on all classes. Both are tested on the
+test images of the n classes. M2 predicts among all classes. In a variant it predicts among the n only, which
+separates the size of the label space from the features. Settings: SGD, momentum 0.9, rate 0.03, 50 epochs,
+batch 64.
+
+Full scale is VGG16-BN on CIFAR-100 with n = 10, 20, …, 80, cropped and flipped as in the paper's other runs
+on it. Proxy scale is LeNet-5 on CIFAR-10 with 1,000 images of each class, n = 2, 4, 6, 8 and 15 epochs. Smoke
+scale is digits.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ PANEL = "targeted classes"
 
 
 class TargetedClassesSettings(NamedTuple):
-    """Data set, network, images a class (None: all), epochs, the values of n, whether images are
-    augmented.
+    """Data set, network, images of each class (None: all), epochs, the values of n, and whether to
+    augment.
     """
 
     dataset: str
@@ -43,7 +46,7 @@ SETTINGS = {
 
 
 def run(work: Work) -> None:
-    """Accuracy of M1, M2 and M2 among n, against n."""
+    """Record the accuracies of M1, M2 and M2 among n, against n."""
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=0.0, batch_size=64, epochs=chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, augmented=chosen.augmented)
@@ -64,7 +67,9 @@ def run(work: Work) -> None:
 
 
 def logits(work: Work, pool: Pool, model: str, own: Local, n: int) -> Tensor:
-    """Train on the first n classes; the logits [·, n] of their test images, in the order of the test set."""
+    """Train on the first n classes and return the logits [·, n] of their test images, in the test
+    set's order.
+    """
     only = replace(pool, classes=n)
     net = network(work, model, only)
     state = train(net, only.data(pool.of(range(n))), own, work.seed, pool.transform)
@@ -72,5 +77,5 @@ def logits(work: Work, pool: Pool, model: str, own: Local, n: int) -> Tensor:
 
 
 def share(scores: Tensor, y: Tensor) -> float:
-    """How often the highest of the scores [m, n] is the label's; a fraction."""
+    """Return how often the highest of the scores [m, n] is that of the label, as a fraction."""
     return float((scores.argmax(1) == y).double().mean())

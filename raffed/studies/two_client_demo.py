@@ -1,11 +1,13 @@
-"""Two clients with five classes each, seen from inside: FedAvg against MAP (Li et al., TKDE 2024), Fig. 8.
+"""Two clients with five classes each, examined closely: FedAvg and MAP (Li et al., TKDE 2024), Fig. 8.
 
-LeNet-2d without ReLU, 10 rounds of 5 epochs, both clients in every round, MAP's restricted softmax in mode
-`counts` (the authors' observer). At round 5 the first client's features and all proxies are kept of three
-models: downloaded, after personalization (FedAvg: after training; MAP: its private model) and aggregated. The
-class sets are {0-4} and {5-9}, where the paper has the sizes alone; rate, batch and decay are MAP's common
-ones. Full scale is MNIST, the proxy Fashion-MNIST with 1,000 images a class, smoke is digits. Weights start
-as PyTorch's layers do, as in Fig. 5.
+The network is LeNet-2d without ReLU. There are 10 rounds of 5 epochs, with both clients in every round, and
+MAP's restricted softmax is in mode `counts` (the authors' observer). At round 5 the first client's features
+and all proxies are recorded for three models: the downloaded one, the one after personalization (FedAvg:
+after training; MAP: its private model), and the aggregated one.
+
+The class sets are {0-4} and {5-9}; the paper states only their sizes. Rate, batch and decay are MAP's usual
+ones. Full scale is MNIST, proxy scale is Fashion-MNIST with 1,000 images of each class, and smoke scale is
+digits. Weights start with PyTorch's initialisation, as in Fig. 5.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LOCAL_TEST, SHOWN_ROUND, SHOWN_IMAGES = 0.2, 5, 250
 
 
 class TwoClientDemoSettings(NamedTuple):
-    """Data set, images a class (None: all), rounds, epochs a round."""
+    """Data set, images of each class (None: all), rounds, and epochs in each round."""
 
     dataset: str
     per_class: int | None
@@ -45,7 +47,7 @@ SETTINGS = {
 
 
 def run(work: Work) -> None:
-    """Values per method, client and round; points of both methods' three models."""
+    """Record values for each method, client and round, and points of both methods' three models."""
     chosen = SETTINGS[work.scale]
     own = Local(lr=0.03, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=chosen.epochs, min_steps=5)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=0)
@@ -72,7 +74,7 @@ def run(work: Work) -> None:
 
 
 class Demo:
-    """One method on the two clients."""
+    """One method, trained on the two clients."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Demo:
         self.federation = OpenFederation(method, self.net, data, own, work.seed, plan, pool.transform)
 
     def step(self, round: int, shown: bool) -> None:
-        """A round, and what is seen of it; rounds count from 1."""
+        """Execute a round and record what is seen of it. Rounds count from 1."""
         done = self.federation.step()
         for client, one in done.items():
             personal = one.personal_state(self.federation.method)

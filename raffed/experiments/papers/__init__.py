@@ -1,1 +1,1 @@
-"""One module a paper: ITEMS, its tables and figures as docs/papers describes them."""
+"""One package for each paper. Its ITEMS are the paper's tables and figures, as docs/papers describes them."""

@@ -1,8 +1,7 @@
-"""The tables and figures of the four papers as runs: what belongs to each, at which scale, and what is still
-missing for it.
+"""The tables and figures of the four papers as runs.
 
-An item names methods, data sets, splits, networks and measures as the papers do; what a registry does not
-hold yet is listed as missing, and the item lights up when it is registered. Nothing here imports torch.
+An item names methods, data sets, splits, networks and measures as the papers do. A name that no registry has
+yet is listed as missing, and the item becomes available once it is registered. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -22,13 +21,17 @@ PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
 
 @functools.lru_cache(maxsize=1)
 def items() -> dict[str, Item]:
-    """Every table and figure: `fedmr/table1` → its item."""
+    """Return every table and figure, such as `fedmr/table1` → its item."""
     modules = [importlib.import_module(f"raffed.experiments.papers.{paper}.items") for paper in PAPERS]
     return {item.key: item for module in modules for item in module.ITEMS}
 
 
 def find_item(text: str) -> Item:
-    """The item PAPER/ITEM, in any case; an UnknownNameError lists the nearest."""
+    """Return the item PAPER/ITEM, in any case.
+
+    Raises:
+        UnknownNameError: There is no such item. The message lists the most similar ones.
+    """
     known = items()
     name = text.strip().lower()
     if name not in known:
@@ -37,10 +40,11 @@ def find_item(text: str) -> Item:
 
 
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
-    """The cells whose row and column match every text of `only` (`a,b`: one of the two), in any case.
+    """Return the cells whose row and column match every text of `only`, in any case.
 
-    The whole name of a row or a column stands for it alone ("fedavg" is not FedAvg+FT), any other text for
-    what contains it; one with commas is taken whole where it matches anything: [20,4,5].
+    In `a,b` one of the two must match. The complete name of a row or a column matches only that name
+    ("fedavg" is not FedAvg+FT); any other text matches every name that contains it. A text with commas is
+    taken as a whole if it matches anything, such as [20,4,5].
     """
     found = item.cells
     names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
@@ -64,5 +68,5 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
 def run_of(
     method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Any
 ) -> RunConfig:
-    """A run in one line; `args` are the method's."""
+    """Return the configuration of a run. `args` are the method's arguments."""
     return RunConfig(method, args, Data(dataset, split), Model(model), local, federation)

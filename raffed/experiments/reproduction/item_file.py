@@ -1,5 +1,5 @@
-"""item.json: the cells of a reproduction with the runs behind them, from which `raffed.analysis` makes
-tables and figures.
+"""item.json: the cells of a reproduction and the runs behind them. `raffed.analysis` makes tables and figures
+of it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ ITEM_FILE = "item.json"
 
 
 def item_folder(item: Item, scale: str, out: Path) -> Path:
-    """Where an item's tables and report go."""
+    """Return the folder of an item's tables and report."""
     return out / item.paper / item.name / scale
 
 
 def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
-    """item.json: what analysis/reproduction/verdicts.py makes tables from, analysis/studies/study.py
-    figures.
+    """Write item.json.
+
+    analysis/reproduction/verdicts.py makes tables from it, and analysis/studies/study.py figures.
     """
     folder = item_folder(item, scale, out)
     found = [job for job in planned if isinstance(job, PlannedRun)]
@@ -90,8 +91,10 @@ def _settings(found: Mapping[str, list[str]]) -> list[dict[str, Any]]:
 def _claims(
     item: Item, scale: str, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """The claims all of whose cells were asked for, and of the paper's scale those that are of sizes; behind
-    an average are the cells of its columns.
+    """Return the claims whose cells were all asked for. Those about sizes are kept at the paper's own scale
+    only.
+
+    An average stands for the cells of its columns.
     """
     made = [one for one in item.claims if scale == "full" or not one.sized]
     behind = [
@@ -106,7 +109,7 @@ def _claims(
 
 
 def _unit(item: Item, cells: Iterable[Cell]) -> str:
-    """What the numbers are; each with its name where cells have measures of their own."""
+    """Return what the numbers are, each with its name if cells have measures of their own."""
     names = list(dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)]))
     said = [MEASURES.get(name, name) for name in names]
     return (

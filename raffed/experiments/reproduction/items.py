@@ -16,7 +16,7 @@ from raffed.studies import STUDIES
 
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
 
-MEASURES = {  # what analysis/reproduction/verdicts.py can read off runs; a contract test compares
+MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a contract test compares
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
@@ -92,12 +92,14 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can read off runs; a cont
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: the run (at full scale, seed 0) behind it and where the paper prints it.
+    """One number of a table: the run behind it (at full scale, seed 0), and where the paper prints it.
 
-    printed: column → value of the paper's csv under analysis/printed; empty where nothing is printed.
-    measure: where the row is read in another way than the item's others. setting: which of several this run
-    has; the number is that of the best. target: False where docs/papers says that what is printed is not to
-    be reproduced; ours is shown beside it, and not judged.
+    Attributes:
+        printed: Column → value of the paper's csv under analysis/printed; empty if nothing is printed.
+        measure: How the number is read, if it differs from the item's other rows.
+        setting: Which of several settings this run has; the number is that of the best.
+        target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
+            beside it and not judged.
     """
 
     row: str
@@ -110,15 +112,16 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Row, column and, where there are several, setting."""
+        """Return row, column and, if there are several, setting."""
         return (self.row, self.column, self.setting)[: 3 if self.setting else 2]
 
 
 @dataclass(frozen=True)
 class Average:
-    """A column that is the mean of others, row by row, at a scale without some of them of the rest.
+    """A column that is the mean of others, row by row.
 
-    `printed` lacks the method only; empty where nothing is printed.
+    At a scale that lacks some of these columns, it is the mean of the rest. `printed` lacks only the method;
+    it is empty if nothing is printed.
     """
 
     column: str
@@ -128,18 +131,22 @@ class Average:
 
 ClaimTerm = (
     tuple[float, str, str] | tuple[float, str, str, str]
-)  # factor, row, column, and a measure where it is not the cell's
+)  # factor, row, column, and a measure if it differs from the cell's
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of an item's cells: Σ factor · value of the cell (row, column) − minus > 0. Judged seed by
-    seed, in pairs.
+    """A statement about an item's cells: Σ factor · value of the cell (row, column) − minus > 0.
 
-        A column may be an average's. within: that sum is no farther from 0 than this; with 0 both sides are
-        the same numbers. given: terms of a premise, whose sum must be above 0 for the claim to say anything:
-        half of a gain, where there is a gain. sized: it says how many points of the paper's own runs, so that
-        smaller ones are not judged by it.
+    It is judged seed by seed, in pairs. A column may be that of an average.
+
+    Attributes:
+        within: If given, the statement is instead that the sum is no farther from 0 than this; with 0 both
+            sides are the same numbers.
+        given: Terms of a premise, whose sum must be above 0 for the claim to say anything, such as a gain of
+            which half is claimed.
+        sized: Whether the claim states a number of points of the paper's own runs. Smaller runs are not
+            judged by it.
     """
 
     text: str
@@ -151,25 +158,27 @@ class Claim:
 
     @staticmethod
     def above(text: str, better: str, worse: str, column: str) -> Claim:
-        """One row's value is above another's in a column."""
+        """Claim that one row's value is above another's in a column."""
         return Claim(text, ((1.0, better, column), (-1.0, worse, column)))
 
     @staticmethod
     def near(text: str, one: str, other: str, column: str, within: float, measure: str = "") -> Claim:
-        """Two rows' values are no farther apart in a column; within 0: they are equal."""
+        """Claim that two rows' values differ by at most `within` in a column; with 0 they are equal."""
         asked = (measure,) if measure else ()
         return Claim(text, ((1.0, one, column, *asked), (-1.0, other, column, *asked)), within=within)
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure. tolerance: points within which a number agrees (the noise that docs/papers
-    estimates).
+    """A table or figure.
 
-        picture: a name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
-        study: a name of raffed.studies.STUDIES, for what is no table of federated runs; then there may be no
-        cells and no measure. released: the runs that the paper's released code makes for a cell's, by
-        setting, where the paper prints the best of them.
+    Attributes:
+        tolerance: Points within which a number agrees, which is the noise that docs/papers estimates.
+        picture: A name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
+        study: A name of raffed.studies.STUDIES, for what is not a table of federated runs. There may then be
+            no cells and no measure.
+        released: The runs that the paper's released code makes for a cell, by setting, if the paper prints
+            the best of them.
     """
 
     paper: str
@@ -192,7 +201,7 @@ class Item:
         return f"{self.paper}/{self.name}"
 
     def missing(self, scale: str = "full") -> tuple[str, ...]:
-        """What no registry holds of what this item needs at a scale, each once, in order."""
+        """Return the names that this item needs at a scale and no registry has, each once, in order."""
         found = [f"study {self.study}"] if self.study and self.study not in STUDIES else []
         if self.measure not in MEASURES and (self.cells or not self.study):
             found.append(f"measure {self.measure}")
@@ -205,7 +214,7 @@ class Item:
         return tuple(dict.fromkeys(found))
 
     def at(self, cell: Cell, scale: str, seed: int = 0) -> RunConfig | None:
-        """The run of a cell at a scale; None where the scale leaves it out."""
+        """Return the run of a cell at a scale; None if the scale leaves it out."""
         config: RunConfig | None = cell.config
         if scale == "proxy" and self.proxy is not None:
             config = self.proxy(cell.config)
@@ -214,8 +223,8 @@ class Item:
         return config if config is None else replace(config, seed=seed)
 
     def averaged(self, scale: str) -> list[tuple[Average, tuple[str, ...]]]:
-        """The averages, each with those of its columns that the scale has; without those that it has
-        nothing of.
+        """Return the averages, each with those of its columns that the scale has. Averages without any are
+        left out.
         """
         there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
         parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
@@ -223,8 +232,9 @@ class Item:
 
 
 def lacking(config: RunConfig) -> list[str]:
-    """The names in a configuration that no registry holds: `method flda`, `model wrn28`, `data set
-    cinic10`, `split stages:…`.
+    """Return the names in a configuration that no registry has.
+
+    Examples are `method flda`, `model wrn28`, `data set cinic10` and `split stages:…`.
     """
     known = config.method in METHODS
     found = [] if known else [f"method {config.method}"]

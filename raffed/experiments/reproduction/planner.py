@@ -1,9 +1,8 @@
-"""Carrying out a table or figure of the registry: what will run, how long it may take, cell by cell,
-resumably.
+"""Plan and execute a table or figure, cell by cell: what will run, and how long it may take. It can be
+resumed.
 
 OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
-OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show the same study
-                                                 share it
+OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show it share it
 OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper
                                                  prints them, and the folders of its study
 """
@@ -26,15 +25,16 @@ from raffed.experiments.reproduction.scales import SCALES, stages_of
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.studies import STUDIES, STUDY_FILE
 
-START_SECONDS = 12.0  # of a run before its first round (README, Measured)
+START_SECONDS = 12.0  # duration of a run's start, before its first round
 DIVERGED = "diverged"
-PROBE_STEPS = 4  # per probe: the first one is slower, a large network needs seconds for each
+PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What an item needs done. seconds: what is left of it, estimated. left_out: why it will not be done,
-    "" if it will.
+    """Something that an item needs done.
+
+    `seconds` is the estimated time left. `left_out` says why it will not be done; it is "" if it will.
     """
 
     seed: int
@@ -44,13 +44,13 @@ class Planned:
 
     @property
     def done(self) -> bool:
-        """Whether the run or the study is finished."""
+        """Return whether the run or the study is finished."""
         return state_of(self.folder) == "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun(Planned):
-    """A run, and the cells that it is behind."""
+    """A run, and the cells that need it."""
 
     cells: tuple[Cell, ...]
     config: RunConfig
@@ -58,7 +58,7 @@ class PlannedRun(Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy(Planned):
-    """A study at a scale."""
+    """A study to be executed at a scale."""
 
     study: str
     scale: str
@@ -69,7 +69,7 @@ P = TypeVar("P", bound=Planned)
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds a local training step and a global evaluation take in one process here."""
+    """Seconds that a local training step and a global evaluation take in one process on this machine."""
 
     step: float
     evaluation: float
@@ -78,7 +78,7 @@ class Speed:
 def planned_runs(
     item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
 ) -> list[PlannedRun]:
-    """The runs of an item, one seed after the other, each once; what cannot run says why."""
+    """Return the runs of an item, one seed after the other, each once. What cannot run says why."""
     found: dict[Path, PlannedRun] = {}
     for seed in range(seeds):
         for cell in chosen(item, only):
@@ -97,27 +97,29 @@ def planned_runs(
 
 
 def run_name(config: RunConfig) -> str:
-    """The folder of a run below its scale; equal runs have equal names."""
+    """Return the name of a run's folder below its scale. Equal runs have equal names."""
     text = f"{config.method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', text)}-{config.identity()[:10]}"
 
 
 def state_of(folder: Path) -> str:
-    """What run.json or study.json says, "" where there is none."""
+    """Return the state in run.json or study.json; "" if there is none."""
     name = next((name for name in (RUN_FILE, STUDY_FILE) if (folder / name).exists()), None)
     return str(read_run(folder, name).get("state")) if name else ""
 
 
 def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
-    """Where a study of one seed lies; the scale is the folder above, as it is for runs."""
+    """Return the folder of a study with one seed. The scale is the folder above, as for runs."""
     return out / "runs" / scale / f"study-{study}-s{seed}"
 
 
 def planned_studies(
     item: Item, scale: str, out: Path, seeds: int, root: str | None = None
 ) -> list[PlannedStudy]:
-    """The item's study, once a seed, with the stated estimate of its time; what is missing for it says
-    so. None without one.
+    """Return the item's study, once for each seed, with the stated estimate of its time; empty without a
+    study.
+
+    What is missing for it says so.
     """
     if not item.study:
         return []
@@ -135,7 +137,7 @@ def planned_studies(
 
 
 def _unreadable(names: Iterable[str], root: str | None) -> str:
-    """Why a data set cannot be read here, "" if all can."""
+    """Return why a data set cannot be read here; "" if all can."""
     from raffed.data.datasets import load_dataset
 
     for name in names:
@@ -147,9 +149,10 @@ def _unreadable(names: Iterable[str], root: str | None) -> str:
 
 
 def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
-    """The jobs with the seconds they may still take, from a probe of each data set and network; data that are
-    not there are a reason to leave a job out. A probe trains one client of FedAvg for a few steps: methods
-    with extra passes take longer.
+    """Return the jobs with the seconds they may still take, from a probe of each data set and network.
+
+    A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
+    so methods with additional passes take longer.
     """
     speeds: dict[tuple[Any, ...], Speed | str] = {}
     made = []
@@ -178,16 +181,16 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
 
 
 def seconds_left(job: PlannedRun, speed: Speed) -> float:
-    """T·(participants · mean steps · s per step + evaluations · s), spread over the actors, and what starting
-    takes.
+    """Estimate the seconds that a run still takes.
 
-        A survey is taken for an evaluation: all clients' test parts together are about as large as the global
-        test set.
+    The estimate is T·(participants · mean steps · s per step + evaluations · s), divided by the number of
+    actors, plus the time to start. A survey counts as one evaluation, because all clients' test parts
+    together are about as large as the global test set.
     """
     from raffed.runtime.setup import prepare_run
 
     config = job.config
-    sizes = prepare_run(config).sizes_at(0)  # stages are alike
+    sizes = prepare_run(config).sizes_at(0)  # all stages have the same sizes
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
@@ -205,7 +208,7 @@ def seconds_left(job: PlannedRun, speed: Speed) -> float:
 
 
 def _probed(config: RunConfig) -> Speed | str:
-    """The speed of a network on its data here, or why it cannot be run."""
+    """Return the speed of a network on its data here, or why it cannot be run."""
     from raffed.experiments.run import run
     from raffed.runtime.setup import prepare_run
 
@@ -226,13 +229,14 @@ def _probed(config: RunConfig) -> Speed | str:
 
 
 def finished(found: Sequence[P]) -> list[P]:
-    """The jobs, those that are not done left out."""
+    """Mark the jobs that are not done as left out, and return all jobs."""
     return [job if job.done or job.left_out else replace(job, left_out="not finished") for job in found]
 
 
 def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
-    """The jobs in their order, those that no longer fit into the time left out; a shorter later one may
-    still fit.
+    """Mark the jobs that no longer fit into the time as left out, and return all jobs in their order.
+
+    A later job that is shorter may still fit.
     """
     left: float | None = seconds
     kept: list[P] = []
@@ -248,8 +252,10 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
 
 
 def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
-    """Run what is to run, one after the other; when runs take longer than estimated, what no longer fits is
-    left out, and so is what diverges.
+    """Execute the jobs one after the other, and return all jobs.
+
+    A job is marked as left out if it diverges, or if it no longer fits because others took longer than
+    estimated.
     """
     began, spent, planned = time.monotonic(), 0.0, 0.0
     after: list[P] = []
@@ -264,7 +270,7 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
         start = time.monotonic()
         try:
             run(job)
-        except NumericsError as error:  # others may converge
+        except NumericsError as error:  # other runs may still converge
             job = replace(job, left_out=f"{DIVERGED}: {error}")
         spent, planned = spent + time.monotonic() - start, planned + job.seconds
         after.append(job)
@@ -272,8 +278,9 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
 
 
 def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
-    """Scale → (cells with a finished run of seed 0, cells that the scale has), from the folders alone; a
-    study is a cell.
+    """Return scale → (cells with a finished run of seed 0, cells of the scale), from the folders alone.
+
+    A study counts as a cell.
     """
     counts = {}
     for scale in SCALES:
@@ -285,7 +292,7 @@ def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
 
 
 def state(item: Item, out: Path) -> str:
-    """never run, or the largest scale of which anything is finished, with how much of it."""
+    """Return "never run", or the largest scale of which anything is finished, with how much of it."""
     counts = progress(item, out)
     for scale in ("full", "proxy", "smoke"):
         done, of = counts[scale]

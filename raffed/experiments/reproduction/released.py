@@ -1,4 +1,4 @@
-"""An item as its paper's released code makes it, where that code and its settings are known."""
+"""An item as its paper's released code computes it, if that code and its settings are known."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raffed.experiments.reproduction.items import Item
 
 
 def as_released(item: Item) -> Item:
-    """The item by its paper's own protocol: a cell for every setting of the released code, of which the best
+    """Return the item by its paper's own protocol: a cell for each setting of the released code. The best one
     counts.
 
-        Claims that two rows are the same numbers are laws of the methods as raffed has them, and are left
-        out.
+    Claims that two rows are the same numbers are left out, because they are laws of the methods as raffed
+    defines them.
     """
     if item.released is None:
         known = ", ".join(key for key, one in items().items() if one.released is not None)

@@ -1,4 +1,4 @@
-"""At which scale a table is reproduced: full, proxy or smoke."""
+"""The scales at which a table is reproduced: full, proxy or smoke."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCALES = {
     "full": "the paper's own settings: are the numbers the paper's",
 }
 
-STUDY_SCALES = {  # of an item that is a study
+STUDY_SCALES = {  # the scales of an item that is a study
     "smoke": "seconds of training: does the study run",
     "proxy": "less data, smaller networks or fewer epochs than the paper's: are signs and orders the paper's",
     "full": "the paper's own settings, where it gives them",
@@ -39,8 +39,9 @@ def known_split(text: str) -> bool:
 
 
 def smoke(config: RunConfig) -> RunConfig:
-    """The same method and kind of split on digits with a small MLP, two rounds (in stages two visits of each)
-    of one epoch, at most ten clients.
+    """Return a tiny run of the same method and kind of split, on digits with a small MLP.
+
+    It has at most ten clients and two rounds of one epoch. With stages, every stage is visited twice.
     """
     federation, split = config.federation, _small(config.data.split)
     rounds, held_out = 2 * stages_of(split), None if split.partition(":")[0] in BRINGS_TESTS else 0.2
@@ -60,17 +61,17 @@ def smoke(config: RunConfig) -> RunConfig:
 
 
 def shortened(federation: Federation, rounds: int, **changes: Any) -> Federation:
-    """The same federation for fewer rounds; a survey is not longer than the run."""
+    """Return the same federation for fewer rounds. A survey is not longer than the run."""
     return replace(federation, rounds=rounds, survey=min(federation.survey, rounds), **changes)
 
 
 def stages_of(split: str) -> int:
-    """M of a split in stages, else 1."""
+    """Return the number of stages M of a split; 1 without stages."""
     return parse_split(split).stages or 1 if known_split(split) else 1
 
 
 def _small(split: str) -> str:
-    """A split of the same kind for at most ten clients and ten classes."""
+    """Return a split of the same kind for at most ten clients and ten classes."""
     scheme, _, rest = split.partition(":")
     if not rest:
         clients, dot, classes = split[1:].partition("c")

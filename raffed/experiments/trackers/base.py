@@ -1,8 +1,7 @@
-"""Where else the rounds of a run are shown: sinks, which are watchers (`raffed.run(..., watch=)`) that are
-closed at the end.
+"""Sinks: watchers (`raffed.run(..., watch=)`) that show a run's rounds elsewhere and are closed at the end.
 
-A run depends on none of them (`Guarded`): one that cannot be opened is an error before work starts, one that
-fails later is dropped with a warning.
+A run does not depend on them (`Guarded`). A sink that cannot be opened is an error before work starts. A sink
+that fails later is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -23,33 +22,35 @@ if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
 
 PATIENCE = 60.0  # seconds that a sink may take to open, for a round, and to close
-# Characters of either end of a library's message that are shown: theirs can be pages, with the reason at the
-# end
+# Characters shown of both ends of a library's message. A message can have pages, with the reason at its end.
 TEXT = 160
 log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """Takes a run's rounds, in order. A run that goes on after a stop brings the rest of them.
+    """Takes a run's rounds, in order. A resumed run brings only the rest of them.
 
-    Opening one reaches whatever it shows them to. Any of its calls may raise or hang: see `Guarded`.
+    Opening a sink contacts whatever it shows the rounds to. Any of its calls may raise or hang; see
+    `Guarded`.
     """
 
     def __call__(self, event: RoundEvent) -> None: ...
 
     def close(self) -> None:
-        """Everything shown so far is on its way."""
+        """Send everything that is still to be shown."""
         ...
 
 
 class Guarded:
-    """A sink that a run does not depend on. `make` opens it, before work starts. From then on its first
-    failure drops it: one warning says what is missing there, nothing is shown or closed any more, and the run
-    goes on.
+    """A sink that a run does not depend on.
 
-    Every call has a thread of its own that is waited for `patience` seconds: libraries of trackers try again
-    for minutes, and a round must not take as long. Raises UsageError if `make` does, fails or gives no
-    answer.
+    `make` opens it before work starts. The first failure after that drops it: one warning says what will be
+    missing, nothing more is shown or closed, and the run goes on. Every call runs in a thread of its own, for
+    which the run waits `patience` seconds. Libraries of trackers retry for minutes, and a round must not take
+    that long.
+
+    Raises:
+        UsageError: `make` raises an error or does not return in time.
     """
 
     def __init__(self, title: str, make: Callable[[], Sink], patience: float = PATIENCE) -> None:
@@ -85,7 +86,7 @@ class Guarded:
 
 
 def numbers(event: RoundEvent) -> dict[str, float]:
-    """What a sink shows of a round: all its numbers but the round's own."""
+    """Return what a sink shows of a round: all its numbers except that of the round itself."""
     found = event.as_dict().items()
     return {
         name: float(value) for name, value in found if name not in ("round", "rounds") and value is not None
@@ -93,8 +94,9 @@ def numbers(event: RoundEvent) -> dict[str, float]:
 
 
 def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
-    """What `work` raises, done in a thread of its own, which is left behind after `patience` seconds;
-    None if it was done.
+    """Execute `work` in a thread of its own and return what it raises; None if it succeeds.
+
+    The thread is left behind after `patience` seconds.
     """
     done: Future[None] = Future()
     Thread(target=_settle, args=(work, done), name="raffed-sink", daemon=True).start()
@@ -107,14 +109,14 @@ def _failure(work: Callable[[], object], patience: float) -> BaseException | Non
 def _settle(work: Callable[[], object], done: Future[None]) -> None:
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 (told where it is waited for: libraries raise what they like)
+    except BaseException as error:  # noqa: BLE001 (reported by the waiting thread; libraries raise any error)
         done.set_exception(error)
     else:
         done.set_result(None)
 
 
 def _told(error: BaseException) -> str:
-    """An error in one line of bounded length, without secrets."""
+    """Return an error as one line of bounded length, without secrets."""
     text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
     return text if len(text) <= 2 * TEXT else f"{text[:TEXT]} … {text[-TEXT:]}"
 
@@ -125,7 +127,7 @@ def _needs(package: str, title: str) -> None:
 
 
 def together(watchers: Sequence[Callable[[RoundEvent], None]]) -> Callable[[RoundEvent], None]:
-    """One watcher that calls these in order."""
+    """Return one watcher that calls these in order."""
 
     def watch(event: RoundEvent) -> None:
         for one in watchers:

@@ -1,4 +1,4 @@
-"""A run's rounds in MLflow."""
+"""Show a run's rounds in MLflow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from raffed.results.runfile import read_run
 MLFLOW = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-}  # seconds; MLflow's own: 7 and 120
+}  # seconds; MLflow's own values are 7 and 120
 
 
 class MLflow:
-    """A run of a tracking server (http://…) or data base (sqlite:///…): the configuration as parameters, a
-    RoundEvent's numbers as metrics over the rounds, in the end FINISHED or, where it stopped before, KILLED.
+    """Show a run on a tracking server (http://…) or in a data base (sqlite:///…).
 
-    `folder` is the run's own; a run that goes on adds to the MLflow run of the experiment whose tag
-    `raffed.run_id` is its id. The experiment is looked up or made at once, the MLflow run with the first
-    round. Raises UsageError without the package mlflow (extra `mlflow`), and what MLflow raises of an address
-    where no server is.
+    The configuration becomes parameters, and the numbers of a RoundEvent become metrics over the rounds. The
+    final status is FINISHED, or KILLED if the run stopped before its end. `folder` is the run's own. A
+    resumed run continues the MLflow run whose tag `raffed.run_id` is its id. The experiment is looked up or
+    made at once, the MLflow run with the first round.
+
+    Raises:
+        UsageError: The package mlflow is not installed (extra `mlflow`).
+        Exception: MLflow raises its own errors for an address without a server.
     """
 
     def __init__(self, uri: str, folder: Path, experiment: str = "raffed") -> None:

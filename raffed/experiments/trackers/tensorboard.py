@@ -1,4 +1,4 @@
-"""A run's rounds in TensorBoard."""
+"""Show a run's rounds in TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from raffed.experiments.trackers.base import _needs, numbers
 
 
 class TensorBoard:
-    """Every number of a RoundEvent as a scalar `raffed/NAME` over the rounds, in an event file in a folder.
+    """Write every number of a RoundEvent as a scalar `raffed/NAME` over the rounds, in an event file in a
+    folder.
 
-    Raises UsageError without the package tensorboard (extra `tensorboard`).
+    Raises:
+        UsageError: The package tensorboard is not installed (extra `tensorboard`).
     """
 
     def __init__(self, folder: Path | str) -> None:

@@ -1,4 +1,4 @@
-"""A run's rounds in Weights & Biases."""
+"""Show a run's rounds in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from raffed.results.runfile import read_run
 
 
 class WeightsAndBiases:
-    """A run of a Weights & Biases project: the configuration, and a RoundEvent's numbers over the rounds.
+    """Show the configuration and the numbers of each RoundEvent in a Weights & Biases project.
 
-    Where it goes is for W&B's own settings to say (WANDB_MODE=offline: below `folder`, the run's own). A run
-    that goes on adds to the W&B run of the same id. Unless it is offline, the key is checked with the server
-    at once; the W&B run begins with the first round. What W&B could not send lies below `folder` for `wandb
-    sync`. Raises UsageError without the package wandb (extra `wandb`) or a key, and what W&B raises of a
-    server that does not take it.
+    W&B's own settings decide where the data go (with WANDB_MODE=offline below `folder`, the run's own). A
+    resumed run continues the W&B run of the same id. Unless it is offline, the key is checked with the server
+    at once. The W&B run begins with the first round. What W&B could not send stays below `folder` for `wandb
+    sync`.
+
+    Raises:
+        UsageError: The package wandb (extra `wandb`) or a key is missing.
+        Exception: W&B raises its own errors for a server that refuses the key.
     """
 
     def __init__(self, project: str, folder: Path) -> None:
         _needs("wandb", "Weights & Biases")
         os.environ.setdefault(
             "WANDB_FINISH_TIMEOUT", str(PATIENCE)
-        )  # by default it waits for its server at exit, however long
+        )  # by default it waits for its server at exit without a limit
         import wandb
 
         if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled") and not wandb.login(
@@ -39,7 +42,9 @@ class WeightsAndBiases:
     def __call__(self, event: RoundEvent) -> None:
         if self._run is None:
             self._run = self._begun()
-        self._run.log(numbers(event), step=event.round, commit=True)  # shown at once, not with the next round
+        self._run.log(
+            numbers(event), step=event.round, commit=True
+        )  # shows this round now and not with the next one
 
     def close(self) -> None:
         if self._run is not None:
@@ -56,5 +61,5 @@ class WeightsAndBiases:
             resume="allow",
             config=about["config"],
             dir=self._folder,
-            settings=wandb.Settings(console="off", silent=True),  # the screen is raffed's
+            settings=wandb.Settings(console="off", silent=True),  # only raffed writes to the screen
         )

@@ -1,4 +1,6 @@
-"""From Tune's callbacks, and from a scheduler's decisions, to whoever watches a sweep."""
+"""Pass on events of Ray Tune, from its callbacks and from a scheduler's decisions, to the watchers of
+a sweep.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ Listener = Callable[
     [str, Any, Mapping[str, Any]], None
 ]  # state, Tune's trial, its last report ({} before the first)
 _listeners: list[Listener] = []
-_idle: list[Patience] = []  # one, while no trial runs and some could
+_idle: list[Patience] = []  # holds one entry while no trial runs although some could
 log = logging.getLogger(__name__)
 
 
 class Progress(tune.Callback):
-    """Passes on what happens to trials. Tune pickles its callbacks, so this one holds nothing."""
+    """Passes on what happens to trials. Tune pickles its callbacks, so this one holds no data."""
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         _watch_idle({trial.status for trial in trials})
@@ -42,7 +44,7 @@ class Progress(tune.Callback):
 
 
 class listening:  # noqa: N801  # a context manager, read as a verb
-    """While the block runs, `heard` is called for every event; `seconds` is how long it ran."""
+    """While the block runs, `heard` is called for every event. `seconds` is how long the block has run."""
 
     def __init__(self, heard: Listener) -> None:
         self._heard, self.seconds = heard, 0.0
@@ -58,7 +60,7 @@ class listening:  # noqa: N801  # a context manager, read as a verb
 
 
 def _watch_idle(states: set[str]) -> None:
-    """Say after a while that trials wait for a place: in a cluster that others use, it may be for long."""
+    """Report after a while that trials are waiting for resources. In a shared cluster this may take long."""
     if "PENDING" not in states or "RUNNING" in states:
         _idle.clear()
         return
@@ -71,6 +73,6 @@ def _watch_idle(states: set[str]) -> None:
 
 
 def tell(state: str, trial: Any, report: Mapping[str, Any]) -> None:
-    """Tell everybody who listens what became of one of Tune's trials."""
+    """Tell every listener what happened to one of Tune's trials."""
     for heard in _listeners:
         heard(state, trial, report)

@@ -1,4 +1,6 @@
-"""The folder of a sweep: sweep.json, which one process writes, and the places of the runs. Knows no Ray."""
+"""The folder of a sweep: sweep.json, which one process writes, and the places of the runs. Does not
+use Ray.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ ROWS_FILE = "trials.parquet"
 
 
 def stored_request(path: Path) -> Request:
-    """What the sweep in a folder was asked to do; a RunFolderError if that cannot be told."""
+    """Return what the sweep in a folder was asked to do.
+
+    Raises:
+        RunFolderError: The folder does not say so.
+    """
     try:
         return Request.from_dict(read_sweep(path)["request"])
     except RunFolderError:
@@ -39,10 +45,10 @@ def stored_request(path: Path) -> Request:
 
 
 def check_place(path: Path, request: Request, resume: bool) -> None:
-    """Refuse a folder that cannot take this sweep: a new one needs a free folder, one that goes on needs its
-    own.
+    """Refuse a folder that cannot take this sweep.
 
-        Nothing is written. It also refuses links by which the sweep would write outside of the folder.
+    A new sweep needs a free folder, and a resumed one needs its own. Links through which the sweep would
+    write outside the folder are refused too. Nothing is written.
     """
     if resume:
         if not stored_request(path).same(request):
@@ -66,7 +72,10 @@ def _check_links(path: Path, methods: Sequence[str]) -> None:
 
 
 class SweepFolder:
-    """OUT of a sweep. Opened anew it must be free; with `resume` it must hold the sweep that is asked for."""
+    """The folder OUT of a sweep.
+
+    A new sweep needs a free folder. With `resume`, the folder must hold the sweep that is asked for.
+    """
 
     def __init__(self, path: Path, request: Request, resume: bool) -> None:
         check_place(path, request, resume)
@@ -88,16 +97,16 @@ class SweepFolder:
             raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
     def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
-        """The folder of a trial's run."""
+        """Return the folder of a trial's run."""
         return self.path / method / TRIALS / trial_name(settings)
 
     def final(self, method: str, seed: int) -> Path:
-        """The folder of a final run."""
+        """Return the folder of a final run."""
         return self.path / method / FINALS / f"seed-{seed}"
 
     def note(self, method: str, changes: MethodRecord) -> None:
-        """Record something about a method; with another choice, the final runs of the last one are no
-        longer its own.
+        """Record changes about a method. If another setting is chosen, the final runs of the old choice no
+        longer count.
         """
         before = self._method(method)
         after: MethodRecord = {**before, **changes}
@@ -107,22 +116,22 @@ class SweepFolder:
         self.write()
 
     def trials(self, method: str) -> list[Trial]:
-        """What is known of the trials of a method, in the order of their numbers."""
+        """Return the known trials of a method, in the order of their numbers."""
         found = [Trial.from_dict(one) for one in self._method(method).get("trials", [])]
         return sorted(found, key=lambda trial: trial.number)
 
     def record(self, method: str, trial: Trial) -> None:
-        """Put down how a trial stands, in the place of what was known of it."""
+        """Record the state of a trial, in place of its earlier record."""
         others = [one for one in self.trials(method) if one.number != trial.number]
         every = sorted([*others, trial], key=lambda one: one.number)
         self.note(method, {"trials": [one.as_dict() for one in every]})
 
     def chosen(self, method: str) -> MethodSettings | None:
-        """The setting that was chosen for a method, None where there is none."""
+        """Return the setting that was chosen for a method; None if there is none."""
         return settings_of(self._method(method))
 
     def end(self, state: str) -> SweepRecord:
-        """The sweep is finished, or stopped; returns what sweep.json holds."""
+        """Mark the sweep as finished or stopped, and return the contents of sweep.json."""
         self._about["state"] = state
         self.write()
         return self._about
@@ -141,8 +150,9 @@ def settings_of(about: MethodRecord) -> MethodSettings | None:
 
 
 def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """All rows of all trials of a method as one Parquet file: results/schema.py, and the columns trial
-    and settings.
+    """Write the rows of all trials of a method into one Parquet file.
+
+    It has the columns of results/schema.py and the columns trial and settings.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

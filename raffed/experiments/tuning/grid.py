@@ -1,4 +1,4 @@
-"""Grids as what Ray Tune's searchers draw from."""
+"""Turn grids into search spaces for Ray Tune's searchers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from raffed.tune_spaces import values
 
 
 def continuous(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The ranges that a grid spans: log-uniform where all values are positive floats a factor of 10 or more
-    apart, uniform for other floats, and a choice among the values of everything else.
+    """Return the ranges that a grid spans.
+
+    A range is log-uniform if all values are positive floats and spread by a factor of 10 or more. It is
+    uniform for other floats. Everything else is a choice among the values.
     """
     return {keyword: _range(values(space, keyword)) for keyword in space}
 

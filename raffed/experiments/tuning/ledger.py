@@ -1,6 +1,4 @@
-"""The records of a method's trials: how they stand when a search begins, and what becomes of them while
-it goes on.
-"""
+"""The records of a method's trials: their states when a search begins, and what happens to them during it."""
 
 from __future__ import annotations
 
@@ -21,12 +19,16 @@ from raffed.results.sweep_file import ADVICE, SWEEP_FILE
 def standing(
     folder: SweepFolder, method: str, proposed: Sequence[MethodSettings] | None, axes: Sequence[str]
 ) -> list[Trial]:
-    """The trials of a method as they stand, by their records and their runs, in the order of their numbers.
-    Damaged runs are put aside: their trials stand as never run.
+    """Return the trials of a method by their records and their runs, in the order of their numbers.
+
+    Damaged runs are moved aside, and their trials count as never run.
 
     Args:
-        proposed: the settings of a grid; None where Optuna proposes, whose proposals are in the records
-        alone. axes: what is searched; every setting that Optuna proposed has all of it.
+        folder: The sweep's folder.
+        method: The method.
+        proposed: The settings of a grid; None if Optuna proposes, because its proposals are only in the
+            records.
+        axes: What is searched. Every setting that Optuna proposed has all of these axes.
     """
     before = folder.trials(method)
     if proposed is None:
@@ -42,8 +44,9 @@ def standing(
 
 
 def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:
-    """A trial with its settings in the order of the axes, which its name and its folder follow and a JSON
-    file does not keep.
+    """Return a trial with its settings in the order of the axes.
+
+    Its name and its folder follow that order, which a JSON file does not keep.
     """
     if set(trial.settings) == set(axes):
         ordered = replace(trial, settings={axis: trial.settings[axis] for axis in axes})
@@ -61,26 +64,31 @@ def _as_it_stands(folder: SweepFolder, method: str, known: Trial) -> Trial:
 
 
 def recordable(trial: Trial, request: Request, learns: bool) -> Trial:
-    """A trial with those of its reports that sweep.json holds: a search that learns from none needs none."""
+    """Return a trial with only those reports that sweep.json holds. A search that does not learn
+    needs none.
+    """
     reports = at_rungs(dict(trial.reports), request.base.federation.rounds) if learns else {}
     return replace(trial, reports=tuple(reports.items()))
 
 
 class Ledger:
-    """Hears what happens to the trials of a method, puts down in sweep.json how they stand, and tells it to
-    whoever watches.
+    """Receives what happens to the trials of a method, records it in sweep.json, and passes it on to the
+    watchers.
 
-        learns: whether the search learns from what trials report, so that it is put down as well.
+    `learns` says whether the search learns from what trials report. Reports are then recorded too.
     """
 
     def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher, learns: bool) -> None:
         self._folder, self._method, self._watch, self._learns = folder, method, watch, learns
         self._rounds = folder.request.base.federation.rounds
-        self._known: dict[int, Trial] = {}  # begun by this process
+        self._known: dict[int, Trial] = {}  # the trials that this process began
         self._reports: dict[int, dict[int, float]] = {}
 
     def heard(self, state: str, tuned: Any, report: Mapping[str, Any]) -> None:
-        """An event: "running", also with every report; "pruned", "done" or "failed". tuned: Tune's trial."""
+        """Handle an event: "running" (also with every report), "pruned", "done" or "failed".
+
+        `tuned` is Tune's trial.
+        """
         settings, number = tuned.config[TRIAL][SETTINGS], int(tuned.config[TRIAL][NUMBER])
         if ROUND in report:
             self._reports.setdefault(number, {})[int(report[ROUND])] = float(report[SCORE])
@@ -88,7 +96,7 @@ class Ledger:
             self._put_down(Trial(trial_name(settings), settings, state, number=number))
         known = self._known.get(number)
         if known is None or known.state != "running":
-            return  # never begun, or ended already: Tune speaks once more of a trial that it was told to end
+            return  # never begun, or ended already: Tune reports once more on a trial that it had to end
         if state != "running":
             self._put_down(self._ended(known, state))
         self._watch(self._method, shown(trial_name(settings), settings, state, report), self._rounds)
@@ -111,13 +119,15 @@ class Ledger:
             return replace(known, state="failed", error=str(error), reports=())
         return (
             found if found.ended else replace(found, reports=())
-        )  # what is cut off reports again when it goes on
+        )  # an interrupted trial reports again when it is resumed
 
 
 def shown(name: str, settings: MethodSettings, state: str, report: Mapping[str, Any]) -> Trial:
-    """A trial as it is shown while it goes on."""
+    """Return a trial as it is shown while it runs."""
     score = float(report.get(SCORE, -1.0))
-    score = math.nan if score < 0 else score  # Tune compares with numbers only
+    score = (
+        math.nan if score < 0 else score
+    )  # Tune can only compare numbers, so NaN travels as a negative score
     return Trial(
         name, settings, state, int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0)), score
     )

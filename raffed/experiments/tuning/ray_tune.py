@@ -1,4 +1,4 @@
-"""Ray Tune over the spaces: one Tuner a method, then one for the final runs of the chosen setting."""
+"""Search with Ray Tune: one Tuner for each method, then one for the final runs of the chosen setting."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from raffed.runtime.ray_backend.nodes import check_shared
 from raffed.tune_spaces import has_space, load_space, points, values
 
 QUIET_TUNE = {
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes Parquet of its own
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
     "TUNE_GLOBAL_CHECKPOINT_S": "5",
     "RAY_AIR_NEW_OUTPUT": "0",
-    # Tune would take Ctrl-C for the end of a search, from which a setting is chosen
+    # Tune would treat Ctrl-C as the end of a search, and a setting would be chosen
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 
 
 def space_of(request: Request, method: str) -> dict[str, Any]:
-    """What is searched for a method: its SPACE without what --set fixes, and the axes of --grid over it.
+    """Return what is searched for a method: its SPACE without what --set fixes, and the axes of --grid.
 
-    `mu=…` is an axis of every method that takes mu, `fedmr.mu1=…` of fedmr alone, `local.lr=…` a field of the
-    configuration. With axes for its arguments a method needs no SPACE.
+    `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, and `local.lr=…` a field
+    of the configuration. A method with axes for its arguments does not need a SPACE.
     """
     fixed, takes = request.args.get(method, {}), _keywords(method)
     axes, own = dict[str, Any](), False
@@ -68,13 +68,15 @@ def space_of(request: Request, method: str) -> dict[str, Any]:
 
 
 def budget_of(request: Request) -> int:
-    """Settings tried per method: as many as asked, or as the largest grid has."""
+    """Return the number of settings tried per method: as many as asked, or as the largest grid has."""
     return request.trials or max(len(points(space_of(request, method))) for method in request.methods)
 
 
 def check(request: Request) -> None:
-    """Names, that every point of every grid makes a run, and one whose score is asked for, before the
-    first one starts.
+    """Check a request before its first run starts.
+
+    All names must exist, every point of every grid must make a run, and the run must measure the score asked
+    for.
     """
     from raffed.methods import build_method
 
@@ -102,8 +104,10 @@ def check(request: Request) -> None:
 
 
 def check_parts(request: Request, partition: Partition) -> None:
-    """That the papers' protocol has local test parts for personal models; validation parts were held out,
-    or refused.
+    """Check that clients have the test parts that the score needs.
+
+    Personal models need local test parts in the papers' protocol. Validation parts were already held out or
+    refused.
     """
     if (
         request.select != "global"
@@ -117,8 +121,10 @@ def check_parts(request: Request, partition: Partition) -> None:
 
 @dataclass(frozen=True)
 class Search:
-    """Where and how the trials run. at_once: trials at a time, 0 for as many as fit. seconds: for all
-    methods together.
+    """Where and how the trials run.
+
+    `at_once` is the number of trials that run at the same time, 0 for as many as fit. `seconds` is the limit
+    for all methods together.
     """
 
     request: Request
@@ -130,17 +136,18 @@ class Search:
 
 
 def execute_sweep(search: Search) -> bool:
-    """Search and choose, method by method, then repeat the choices; whether everything was done. Ray is
-    up.
+    """Search and choose for each method, then repeat the choices. Return whether everything was done.
+
+    Ray must be running.
     """
     check_shared(search.folder.path.resolve(), "a sweep, whose trials run anywhere,")
     os.environ.update(QUIET_TUNE)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told in a line each
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # raffed reports each failure in one line
     left, methods = search.seconds, search.request.methods
     for number, method in enumerate(methods):
         share = (
             None if left is None else left / (len(methods) - number)
-        )  # what one method leaves, the next ones have
+        )  # the time that one method leaves is available to the next ones
         spent = _tuned(search, method, share)
         left = None if left is None else max(left - spent, 1.0)
     done = [_repeated(search, method) for method in methods]
@@ -148,7 +155,7 @@ def execute_sweep(search: Search) -> bool:
 
 
 def _tuned(search: Search, method: str, seconds: float | None) -> float:
-    """Try the settings of a method and note what was chosen; returns the seconds it took."""
+    """Try the settings of a method, record what was chosen, and return the seconds that this took."""
     request, folder = search.request, search.folder
     space, budget = space_of(request, method), budget_of(request)
     folder.note(method, {"space": {name: values(space, name) for name in space}, "budget": budget})
@@ -173,7 +180,7 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
 
 
 def outcome(trials: list[Trial]) -> MethodRecord:
-    """What sweep.json says of a method's trials."""
+    """Return the entry of sweep.json for a method's trials."""
     chosen = choose(trials)
     return {
         "trials": [trial.as_dict() for trial in trials],
@@ -183,7 +190,10 @@ def outcome(trials: list[Trial]) -> MethodRecord:
 
 
 def _repeated(search: Search, method: str) -> bool:
-    """The chosen setting with fresh seeds; whether there is a choice and every run came to its end."""
+    """Repeat the chosen setting with new seeds.
+
+    Returns whether there is a choice and every run came to its end.
+    """
     request, folder = search.request, search.folder
     chosen, seeds = folder.chosen(method), request.final_seeds()
     if chosen is None or not seeds:
@@ -211,17 +221,17 @@ def _state(folder: Path) -> str:
 
 
 def _models(request: Request, space: Mapping[str, Any]) -> bool:
-    """Whether the settings are proposed by a model of the scores, and not listed beforehand."""
+    """Return whether a model of the scores proposes the settings. Otherwise they are listed beforehand."""
     return request.search == "optuna" and bool(space)
 
 
 def _proposals(
     request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]
 ) -> dict[str, Any]:
-    """What is still to be tried, as arguments of Tune's: `param_space` and those of TuneConfig. Empty if
-    nothing is.
+    """Return what is still to be tried, as Tune's `param_space` and arguments of TuneConfig; empty if nothing
+    is.
 
-        Neither ASHA nor Optuna reads anything that Tune wrote: both learn again from the trials' records.
+    Neither ASHA nor Optuna reads anything that Tune wrote. Both learn again from the trials' records.
     """
     found: dict[str, Any] = {}
     if _models(request, space):
@@ -246,10 +256,10 @@ def _proposals(
 def _fit(
     search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None
 ) -> dict[int, str]:
-    """Run the trials that are proposed; returns number → what went wrong, of those of a search that failed.
+    """Run the proposed trials. Return number → error message for trials of a search that failed.
 
-    What Tune writes about its own state are pickles. They lie in a folder of this process's, which is deleted
-    at the end: the folder of a sweep never holds any, and a search goes on from the trials' records.
+    Tune writes its own state as pickles. They lie in a temporary folder of this process, which is deleted at
+    the end. So the folder of a sweep never holds any, and a search is resumed from the trials' records.
     """
     if not proposals:
         return {}
@@ -279,8 +289,10 @@ def _fit(
 
 
 def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
-    """What a trial reserves: a core (and a share of a GPU) for a federation in the trial's own process; else
-    nothing for the trial and, for its client actors, a core each or whole GPUs that they share.
+    """Return the resources that a trial reserves.
+
+    A federation in the trial's own process reserves a core and a share of a GPU, if asked. Otherwise the
+    trial itself reserves nothing, and its client actors reserve a core each, or whole GPUs that they share.
     """
     share = runtime.gpu_fraction
     if runtime.execution == "serial":
@@ -302,14 +314,14 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
 
 
 def actors_of(runtime: Runtime, clients: int) -> int:
-    """Client actors of a trial: as asked, or as many as share one GPU, or one."""
+    """Return the number of client actors of a trial: as asked, or as many as share one GPU, or one."""
     if runtime.clients_per_actor:
         return -(-clients // runtime.clients_per_actor)
     return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
 
 
 def _heard(search: Search, task: TrialTask) -> Listener:
-    """Tune's events as final runs of this sweep."""
+    """Return a listener that treats Tune's events as final runs of this sweep."""
 
     def heard(state: str, trial: Any, report: Mapping[str, Any]) -> None:
         seed = trial.config[SEED]

@@ -1,7 +1,7 @@
-"""A search that goes on from the records of its trials: what ASHA and Optuna had learned is told to fresh
-ones again.
+"""Resume a search from the records of its trials: new instances of ASHA and Optuna are told what they had
+learned.
 
-Nothing that either of them would write about itself is read: those files are pickles, which can run any code.
+Nothing that either of them would write about itself is read. Those files are pickles, which can run any code.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from raffed.experiments.tuning.request import PRUNED
 from raffed.experiments.tuning.trainable import NUMBER, SETTINGS, TRIAL
 from raffed.experiments.tuning.trials import Trial
 
-SCORE, ROUND = "score", "round"  # of what a trial reports
-REDUCTION = 3  # one of so many trials goes on at a rung
+SCORE, ROUND = "score", "round"  # keys of a trial's report
+REDUCTION = 3  # at a rung, one in so many trials goes on
 Reports = Mapping[int, float]  # round → score, in the order of rounds
 
 
 def first_rung(rounds: int) -> int:
-    """The round after which ASHA ends trials for the first time."""
+    """Return the round after which ASHA ends trials for the first time."""
     return max(1, rounds // 9)
 
 
 def at_rungs(reports: Reports, rounds: int) -> Reports:
-    """The reports that a rung was decided by, and the last one: the first report at or after each of the
-    rungs' rounds.
+    """Return the reports that decide rungs, and the last one.
+
+    A rung is decided by the first report at or after its round.
     """
     if not reports:
         return {}
@@ -43,11 +44,11 @@ def at_rungs(reports: Reports, rounds: int) -> Reports:
 
 
 class Halving(ASHAScheduler):
-    """ASHA (Li et al. 2020, asynchronous successive halving) that can be told of trials that have ended
+    """ASHA (asynchronous successive halving, Li et al. 2020) that can be told about trials that have ended
     already.
 
-        A trial whose last round is done comes to its end in any case: there is nothing to save any more, and
-        it writes its results.
+    A trial that has done its last round always comes to its end, because stopping it would save nothing. It
+    then writes its results.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -55,11 +56,11 @@ class Halving(ASHAScheduler):
         self._rounds = rounds
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Tune says here what is maximised, which is known."""
+        """Ignore what Tune says is maximised, because it is known."""
         return True
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Whether a trial goes on; whoever listens is told of one that does not."""
+        """Return whether a trial goes on. Listeners are told if it does not."""
         decision: str = super().on_trial_result(tune_controller, trial, result)
         if decision != self.STOP or result[ROUND] >= self._rounds:
             return self.CONTINUE
@@ -67,11 +68,13 @@ class Halving(ASHAScheduler):
         return decision
 
     def replay(self, number: int, reports: Reports) -> None:
-        """Put the reports of an ended trial on the rungs that it reached. The order in which trials are
-        replayed changes nothing: the threshold of a rung is a percentile of all values on it.
+        """Put the reports of an ended trial on the rungs that it reached.
+
+        The order in which trials are replayed does not matter, because the threshold of a rung is a
+        percentile of all its values.
         """
         past: Any = SimpleNamespace(trial_id=f"replayed-{number}")
-        controller: Any = None  # ASHA asks it nothing
+        controller: Any = None  # ASHA does not use it
         last = {ROUND: 0, SCORE: -1.0}
         self.on_trial_add(controller, past)
         for round, value in reports.items():
@@ -81,20 +84,20 @@ class Halving(ASHAScheduler):
 
 
 class Suggestions(Searcher):
-    """What Optuna proposes, up to `budget` settings; `past` are the trials that were proposed before.
+    """Propose what Optuna proposes, up to `budget` settings. `past` holds the trials that were proposed
+    before.
 
-    The fresh study is asked for as many settings as there were, in their order, and told after each what came
-    of it. Its random numbers and its model are then those of the earlier search, so that with one trial at a
-    time the next proposals are those of a search that was never interrupted. With several at a time, what is
-    proposed depends on which of them ends first. Where the study proposes something else than is recorded
-    (several at a time, another version of Optuna), the recorded setting is told as a point beside its
-    proposals.
+    The new study is asked for as many settings as there were, in their order, and is told the outcome after
+    each. Its random numbers and its model are then those of the earlier search. So with one trial at a time,
+    the next proposals are those of a search without interruption. With several at a time, proposals depend on
+    which trial ends first. If the study proposes something else than was recorded (several at a time, or
+    another version of Optuna), the recorded setting is told as an additional point.
 
-    Failed trials are told as failed, although they are tried again: the search that was not interrupted went
-    on without them.
+    Failed trials are told as failed, although they are tried again, because the uninterrupted search went on
+    without them.
 
     Args:
-        values: number of a trial → the last score it reported.
+        values: Number of a trial → the last score it reported.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Suggestions(Searcher):
     ) -> None:
         super().__init__(SCORE, "max")
         self._study, self._budget = _optuna(space, seed), budget
-        self._waiting: list[tuple[int, dict[str, Any]]] = []  # proposed, and not ended
+        self._waiting: list[tuple[int, dict[str, Any]]] = []  # proposed but not ended
         self._told: set[int] = set()
         self._beside: dict[int, dict[str, Any]] = {}  # settings that the study did not propose itself
         self._running: dict[str, int] = {}  # Tune's name of a trial → number
@@ -118,11 +121,13 @@ class Suggestions(Searcher):
 
     @property
     def left(self) -> int:
-        """How many settings are still to be tried."""
+        """Return how many settings are still to be tried."""
         return len(self._waiting) + max(0, self._budget - self._next)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next setting: one whose trial was interrupted, or a new one. None where the budget is spent."""
+        """Return the next setting: one whose trial was interrupted, or a new one; None if the budget
+        is spent.
+        """
         if self._waiting:
             number, settings = self._waiting.pop(0)
         elif self._next < self._budget:
@@ -136,13 +141,13 @@ class Suggestions(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """A trial has ended."""
+        """Tell the study that a trial has ended."""
         number = self._running.pop(trial_id)
         if number not in self._told:
             self._tell(number, None if result is None else result.get(SCORE), error)
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Nothing is kept: the trials' records are all that a search goes on from."""
+        """Do nothing, because a search is resumed from the trials' records only."""
 
     def _replay(self, number: int, trial: Trial | None, value: float | None) -> None:
         settings = self._study.suggest(str(number))
@@ -168,12 +173,12 @@ class Suggestions(Searcher):
 
 
 def _optuna(space: Mapping[str, Any], seed: int) -> Any:
-    """A fresh study over `space` (ranges of Tune's), which `seed` determines."""
+    """Return a new study over `space` (in Tune's ranges), which `seed` determines."""
     from ray.tune.search.optuna import OptunaSearch
 
     try:
         return OptunaSearch(
             OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed
         )
-    except AssertionError as error:  # Ray's way to say that Optuna is not installed
+    except AssertionError as error:  # what Ray raises if Optuna is not installed
         raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error

@@ -1,16 +1,15 @@
-"""A sweep as plain data: what is asked, the run behind a trial, what a trial scored, which setting is chosen.
-Knows no Ray.
+"""A sweep as plain data: what is asked, and the run behind each trial. Does not use Ray.
 
 The files of a sweep:
 
-    OUT/sweep.json                        the request, every trial with settings, state, score and cost, the
-                                          choices, the finals
-    OUT/METHOD/trials/SETTINGS/           the run of each trial (raffed/experiments/folder.py)
-    OUT/METHOD/trials.parquet             the metric rows of all trials, with the columns trial and settings
-    OUT/METHOD/final/seed-N/              the chosen setting run again with a seed that tuning never saw
-    OUT/METHOD/damaged/NAME/              runs of trials that could not be read any more, and were run again
+    OUT/sweep.json                  the request, every trial with settings, state, score and cost, the choices
+                                    and the final runs
+    OUT/METHOD/trials/SETTINGS/     the run of each trial (raffed/experiments/folder.py)
+    OUT/METHOD/trials.parquet       the metric rows of all trials, with the columns trial and settings
+    OUT/METHOD/final/seed-N/        the chosen setting, run again with a seed that tuning never saw
+    OUT/METHOD/damaged/NAME/        unreadable runs of trials, which were run again
 
-sweep.json is read by raffed/results/sweep_file.py, the folder is kept by raffed/experiments/tuning/folder.py.
+raffed/results/sweep_file.py reads sweep.json, and raffed/experiments/tuning/folder.py writes the folder.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ PROTOCOLS = {
     ),
 }
 SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
-LONGEST_NAME = 200  # of a trial's folder: file systems take 255 bytes
-MOST_SEEDS = 10_000  # more final runs than anybody waits for
+LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
+MOST_SEEDS = 10_000  # more final runs than anybody would wait for
 NEVER_RUN, PRUNED, FINISHED = (
     "never run",
     "pruned",
     "finished",
-)  # states of a trial; others are those of its run
+)  # states of a trial, in addition to those of its run
 MethodSettings = dict[str, Any]
 
 
@@ -52,10 +51,14 @@ MethodSettings = dict[str, Any]
 class Request:
     """What a sweep is asked to do.
 
-    base: the runs; its method and args are not used. args: method → arguments that are not searched. grid:
-    axis → values, over the method's space: an argument, or a dotted field of the configuration such as
-    local.lr, searched for every method. trials: settings tried per method, the same budget for all (None: the
-    largest grid). seeds: final runs per method.
+    Attributes:
+        base: The configuration of the runs; its method and args are not used.
+        methods: The methods to tune.
+        args: Method → arguments that are fixed and not searched.
+        grid: Axis → values, in addition to the method's space. An axis is an argument, or a dotted field of
+            the configuration such as local.lr, which is searched for every method.
+        trials: Settings tried per method, the same budget for all; None means the size of the largest grid.
+        seeds: Final runs per method.
     """
 
     base: RunConfig
@@ -73,7 +76,7 @@ class Request:
         if not self.methods:
             raise UsageError("nothing to tune: give --method, once or more")
         for method in self.methods:
-            check_choice("method", method, METHODS)  # each is the name of a folder
+            check_choice("method", method, METHODS)  # each name becomes that of a folder
         for name in self.grid:
             _check_axis(name, self.methods)
         check_choice("protocol", self.protocol, PROTOCOLS)
@@ -93,7 +96,9 @@ class Request:
         check_choice("search", self.search, SEARCHES)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON. Of the runtime only what bits depend on, and only if it is not as usual."""
+        """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the
+        default.
+        """
         found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         del found["base"]["runtime"], found["base"]["method"], found["base"]["args"]
         runtime = _deciding(self.base.runtime)
@@ -101,8 +106,10 @@ class Request:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Request:
-        """The request that `as_dict` described. A UsageError if nothing could ask for it, or if it says
-        where to run.
+        """Return the request that `as_dict` described.
+
+        Raises:
+            UsageError: No request could have this description, or it says where to run.
         """
         base = RunConfig.from_dict(values["base"])
         named = values["base"].get("runtime", {})
@@ -112,13 +119,14 @@ class Request:
         return Request(**{**values, "base": base, "methods": tuple(values["methods"])})
 
     def same(self, other: Request) -> bool:
-        """Whether both ask for the same results, wherever the data lie and the trials run."""
+        """Return whether both ask for the same results, wherever the data are and the trials run."""
         mine, theirs = (replace(one, base=_anywhere(one.base)).as_dict() for one in (self, other))
         return mine == theirs
 
     def config(self, method: str, settings: Mapping[str, Any], seed: int | None = None) -> RunConfig:
-        """The run of a trial, or with a `seed` the final run of a chosen setting, which trains on all
-        training data.
+        """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
+
+        A final run trains on all training data.
         """
         tables = self.base.as_dict()
         tables["method"] = method
@@ -133,32 +141,36 @@ class Request:
         return RunConfig.from_dict(tables)
 
     def final_seeds(self) -> list[int]:
-        """Seeds that tuning did not see: another split, other weights, other batches."""
+        """Return seeds that tuning did not see. They give another split, other weights and other batches."""
         return [] if self.protocol == "paper" else [self.base.seed + i for i in range(1, self.seeds + 1)]
 
 
 def _deciding(runtime: Runtime) -> dict[str, Any]:
-    """What bits depend on of where a run is carried out, if it is not as usual: see RunConfig.identity."""
+    """Return the part of the runtime that may change bits, if it is not the default; see
+    RunConfig.identity.
+    """
     found: dict[str, Any] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
     unusual = {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
     return unusual | ({"execution": "auto"} if runtime.execution == "auto" else {})
 
 
 def _anywhere(base: RunConfig) -> RunConfig:
-    """The same run without the place of its data and with any share of a GPU."""
+    """Return the same run without the place of its data and with any share of a GPU."""
     runtime = replace(base.runtime, gpu_fraction=1.0 if base.runtime.gpu_fraction else 0.0)
     return replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
 
 
 def _check_axis(name: str, methods: Sequence[str]) -> None:
-    """Refuse an axis such as runtime.address: a search varies what is computed, not where."""
+    """Refuse an axis such as runtime.address. A search varies what is computed, not where."""
     section, dot, _ = name.partition(".")
     if dot and section not in methods:
         check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
 
 
 def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:
-    """All points, or `budget` of them drawn without replacement by `seed`, in the order of the grid."""
+    """Return all points, or `budget` of them drawn by `seed` without replacement, in the order of
+    the grid.
+    """
     if budget >= len(points):
         return list(points)
     kept = random.Random(seed).sample(range(len(points)), budget)

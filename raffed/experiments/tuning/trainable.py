@@ -1,4 +1,4 @@
-"""The trainable: one trial is one federation in a folder of its own, reported to Tune round by round."""
+"""The trainable of Ray Tune: one trial is one run in a folder of its own, reported to Tune round by round."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ TRIAL, NUMBER, SETTINGS, SEED = (
     "number",
     "settings",
     "seed",
-)  # {TRIAL: {NUMBER, SETTINGS}}, of final runs {SEED}
+)  # keys of Tune's configuration: {TRIAL: {NUMBER, SETTINGS}}, or {SEED} for final runs
 
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What all trials of one search share. `folder` holds their runs; `settings`: of final runs, whose
-    axis is the seed.
+    """What all trials of one search share.
+
+    `folder` holds their runs. `settings` are those of final runs, whose axis is the seed.
     """
 
     request: Request
@@ -40,7 +41,7 @@ class TrialTask:
     settings: Mapping[str, Any] | None = None
 
     def run(self, config: Mapping[str, Any]) -> tuple[RunConfig, Path]:
-        """The run of one of Tune's configurations, and its folder."""
+        """Return the run of one of Tune's configurations, and its folder."""
         if self.settings is None:
             settings = config[TRIAL][SETTINGS]
             return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
@@ -50,11 +51,10 @@ class TrialTask:
 
 
 def federation(config: dict[str, Any], task: TrialTask) -> None:
-    """Run the federation, or go on where an earlier attempt of this trial stopped: to the same bits either
-    way.
+    """Execute the run of a trial, or continue it where an earlier attempt stopped.
 
-        A final run of an earlier choice makes room. A run that turns out to be damaged is put aside and
-        carried out again.
+    The result has the same bits either way. A final run of an earlier choice is replaced. A run that turns
+    out to be damaged is moved aside and executed again.
     """
     import raffed
     from raffed.results.runfile import RUN_FILE
@@ -88,8 +88,9 @@ def federation(config: dict[str, Any], task: TrialTask) -> None:
 
 
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
-    """Leave in a folder the run that is asked for, or nothing: a damaged run is put aside, as is another
-    trial's; a final run of an earlier choice is deleted.
+    """Leave in a folder the run that is asked for, or nothing.
+
+    A damaged run, or that of another trial, is moved aside. A final run of an earlier choice is deleted.
     """
     from raffed.results.runfile import RUN_FILE
 
@@ -104,7 +105,7 @@ def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
 
 
 def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
-    """The reports of the rounds that are done and kept, for a scheduler that counts them."""
+    """Yield the reports of the rounds that are done and kept, for a scheduler that counts them."""
     from raffed.results.runfile import read_run
 
     done = int(read_run(folder).get("rounds_done", 0))

@@ -1,5 +1,6 @@
-"""The runs of a sweep's trials as they lie on the disk: what they scored, whether they can be counted or go
-on, and putting aside those that cannot.
+"""The runs of a sweep's trials on the disk: their scores, whether they can be counted or resumed.
+
+Runs that can be neither counted nor resumed are moved aside.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
 
 
 def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str, str], float | None]]:
-    """Round → {(model, split): accuracy of the server's row}, of the evaluated rounds that are written."""
+    """Return round → {(model, split): accuracy of the server's row} for the evaluated rounds that are
+    written.
+    """
     import pyarrow.compute as pc
 
     from raffed.results.writer import read_metrics
@@ -57,8 +60,9 @@ def read_trial(
     known: Trial | None = None,
     error: str | None = None,
 ) -> Trial:
-    """What the run of a trial left; "never run" where there is none. known: what sweep.json says of the
-    trial; error: what went wrong when it was run just now.
+    """Return the outcome of a trial's run; its state is "never run" if there is none.
+
+    `known` is the trial as sweep.json records it. `error` says what went wrong when it was run just now.
     """
     trial = Trial(trial_name(settings), settings, NEVER_RUN)
     if known is not None:
@@ -70,15 +74,17 @@ def read_trial(
     done = about.get("state") == FINISHED and bool(rounds)
     trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
     if known is not None and known.state == PRUNED and not done:
-        # Its run was ended on purpose, which the run calls an interruption; its last rounds may have no rows.
+        # The search ended this run on purpose, which the run records as an interruption. Its last rounds may
+        # have no rows.
         return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
     last = score(request, rounds[max(rounds)]) if done else math.nan
     return replace(trial, state=str(about.get("state")), score=last, error=about.get("error") or error)
 
 
 def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
-    """Round → score as an ended trial reported them: from its metric rows, and where those were lost with its
-    process, from what sweep.json says.
+    """Return round → score as an ended trial reported them.
+
+    They are read from its metric rows, or from sweep.json if the rows were lost with the process.
     """
     found = dict(trial.reports)
     for number, values in recorded(folder).items():
@@ -88,8 +94,9 @@ def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
 
 
 def is_run_of(folder: Path, asked: RunConfig) -> bool:
-    """Whether a folder holds the run that is asked for. Where it ran does not count, nor stacks that a
-    probe chose.
+    """Return whether a folder holds the run that is asked for.
+
+    Where the run was computed does not count, nor do stacks that a probe chose.
     """
     from raffed.experiments.folder import run_config
 
@@ -100,8 +107,8 @@ def is_run_of(folder: Path, asked: RunConfig) -> bool:
 
 
 def damage(folder: Path) -> str:
-    """Why the run in a folder can neither be counted nor go on; empty if it can, or if there is nothing
-    in the folder.
+    """Return why the run in a folder can be neither counted nor resumed; empty if it can, or
+    without a run.
     """
     from raffed.experiments.folder import check_unedited, run_config
     from raffed.experiments.integrity import check_finished
@@ -125,8 +132,8 @@ def damage(folder: Path) -> str:
 
 
 def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
-    """Why a run has no checkpoint to go on from although it wrote some; empty if it has, or wrote none
-    yet.
+    """Return why a run that wrote checkpoints has none to resume from; empty if it has one, or wrote
+    none yet.
     """
     from raffed.experiments.checkpoint import checkpoints, read_checkpoint
 
@@ -142,10 +149,11 @@ def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
 
 
 def put_aside(folder: Path, why: str) -> Path:
-    """Move a damaged run, OUT/METHOD/trials/NAME, to OUT/METHOD/damaged/NAME; where it is now. Nothing is
-    deleted.
+    """Move a damaged run from OUT/METHOD/trials/NAME to OUT/METHOD/damaged/NAME and return its new place.
+
+    Nothing is deleted.
     """
-    if not (folder / LOCK_FILE).is_symlink():  # a stranger's link is moved with the rest
+    if not (folder / LOCK_FILE).is_symlink():  # a link made by a stranger is moved with the rest
         check_unused(folder)
     place = folder.parents[1] / DAMAGED
     check_inside(folder.parents[1], place)
@@ -159,11 +167,10 @@ def put_aside(folder: Path, why: str) -> Path:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting: its run's state, rounds, seconds, and its score, a fraction (NaN unless the run is
-    finished).
+    """One setting with the state, rounds and seconds of its run, and its score.
 
-        number: its place in the order of proposals. reports: what a search has learned from it once it ended,
-        as (round, score).
+    The score is a fraction, NaN unless the run is finished. `number` is its place in the order of proposals.
+    `reports` holds (round, score) of what a search has learned from it once it ended.
     """
 
     name: str
@@ -178,11 +185,11 @@ class Trial:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing left to do for it."""
+        """Return whether there is nothing left to do for it."""
         return self.state in (FINISHED, PRUNED)
 
     def as_dict(self) -> TrialRecord:
-        """Plain JSON: null for a score that is not there; reports only where there are some."""
+        """Return plain JSON, with null for a missing score, and reports only if there are any."""
         found = TrialRecord(
             number=self.number,
             name=self.name,
@@ -199,7 +206,7 @@ class Trial:
 
     @staticmethod
     def from_dict(values: TrialRecord) -> Trial:
-        """The trial that `as_dict` described."""
+        """Return the trial that `as_dict` described."""
         score, reports = (
             values.get("score"),
             tuple((int(number), value) for number, value in values.get("reports", [])),
@@ -218,7 +225,7 @@ class Trial:
 
 
 def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
-    """The number that is maximised, from {(model, split): accuracy}; NaN where it was not measured."""
+    """Return the number that is maximised, from {(model, split): accuracy}; NaN if it was not measured."""
     splits = ("val", "val") if request.protocol == "validation" else ("test", "local_test")
     both = [values.get(("global", splits[0])), values.get(("personal", splits[1]))]
     wanted = {"global": both[:1], "personal": both[1:], "mean": both}[request.select]
@@ -227,8 +234,9 @@ def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> f
 
 
 def trial_name(settings: Mapping[str, Any]) -> str:
-    """The name of a trial and of its folder: its settings, in their order. One that is too long ends in
-    its hash.
+    """Return the name of a trial and of its folder: its settings, in their order.
+
+    A name that is too long ends with its hash.
     """
     text = ",".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
     name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
@@ -237,13 +245,13 @@ def trial_name(settings: Mapping[str, Any]) -> str:
 
 
 def choose(trials: Sequence[Trial]) -> Trial | None:
-    """The finished trial with the highest score; of equals the first. None if none has a score."""
+    """Return the finished trial with the highest score, the first of equals; None if none has a score."""
     scored = [trial for trial in trials if not math.isnan(trial.score)]
     return max(scored, key=lambda trial: trial.score) if scored else None
 
 
 def cost(trials: Sequence[Trial]) -> dict[str, float]:
-    """What choosing cost: trials begun, their rounds, and the seconds of the processes that ran them."""
+    """Return the cost of choosing: trials begun, their rounds, and the seconds of their processes."""
     begun = [trial for trial in trials if trial.state != NEVER_RUN]
     return {
         "trials": len(begun),
@@ -252,4 +260,4 @@ def cost(trials: Sequence[Trial]) -> dict[str, float]:
     }
 
 
-SweepWatcher = Callable[[str, Trial, int], None]  # method, trial as it stands, rounds of a whole run
+SweepWatcher = Callable[[str, Trial, int], None]  # method, trial in its present state, rounds of a whole run

@@ -1,12 +1,19 @@
-"""What docs/papers/fedmr.md §E5 claims of FedMR's tables 1, 5, 6 and 7, and of their small networks, as sums
-of cells.
+"""The claims of docs/papers/fedmr.md §E5 about FedMR's tables 1, 5, 6 and 7, and about their small networks.
 
-(a) FedMR is above all baselines, by more the fewer classes a client has; (b) both terms gain more than intra
-alone, that more than inter alone (on SVHN less), and on FMNIST more together than one by one; (c) V(FedAvg),
-the variance of eigenvalues, falls as clients have more classes, V(intra) is far below it, V(both) lies
-between V(intra) and V(FedAvg) in IID; (d) with half of the clients sharing most of the gain is kept. What the
-printed numbers themselves do not say is left out, and so is in (a) what they say by less than the noise of
-the printed numbers; a contract test compares.
+Each claim is a sum of cells:
+
+(a) FedMR is above all baselines, and the gain is larger the fewer classes a client has.
+
+(b) Both terms together gain more than intra alone, and intra gains more than inter alone (on SVHN less). On
+FMNIST the gain of both is larger than the sum of the two single gains.
+
+(c) V(FedAvg), the variance of eigenvalues, falls as clients have more classes. V(intra) is far below it, and
+in IID V(both) lies between V(intra) and V(FedAvg).
+
+(d) If half of the clients share, most of the gain remains.
+
+Claims that the printed numbers do not support are left out. So are claims of (a) that they support by less
+than the noise of the printed numbers. A contract test compares.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from collections.abc import Iterable, Sequence
 
 from raffed.experiments.reproduction.items import Claim
 
-AHEAD = {  # where the printed Δ is half a point or more
+AHEAD = {  # columns in which the printed Δ is half a point or more
     "FMNIST": ("P5C2", "P10C2", "P10C5"),
     "SVHN": ("P5C2", "P10C2", "P10C3"),
     "CIFAR10": ("P5C2", "P10C2", "P10C3", "P10C5"),
@@ -26,12 +33,12 @@ FEW_MANY = {
     **dict.fromkeys(("FMNIST", "SVHN", "CIFAR10"), ("P10C2", "P10C5")),
     "CIFAR100": ("P10C10", "P10C50"),
 }
-NOT_KEPT = "CIFAR100 P50C10"  # 0.84 of 3.14 points, where (d) does not hold of the printed numbers
+NOT_KEPT = "CIFAR100 P50C10"  # 0.84 of 3.14 points: the printed numbers do not support (d) here
 SHARED, HALF = "FedMR(proto_share=100%)", "FedMR(proto_share=50%)"
 
 
 def table_1(rivals: Iterable[str]) -> tuple[Claim, ...]:
-    """(a), with as many clients in the larger gain's column as in the other's."""
+    """Return the claims (a). Gains are compared only between columns with equally many clients."""
     found = [
         claim
         for name, splits in AHEAD.items()
@@ -45,13 +52,16 @@ def table_1(rivals: Iterable[str]) -> tuple[Claim, ...]:
 
 
 def table_5(columns: Iterable[str]) -> tuple[Claim, ...]:
-    """(d), of "most" more than half; the printed gain is above a point everywhere."""
+    """Return the claims (d). "Most" means more than half, and the printed gain is above a point
+    everywhere.
+    """
     return tuple(_half_kept(column, HALF, SHARED) for column in columns if column != NOT_KEPT)
 
 
 def table_6(none: str, inter: str, intra: str, both: str) -> tuple[Claim, ...]:
-    """(b), as docs/papers/fedmr.md §E5 has it, though inter alone is above none by 0.28 (CIFAR-10) and
-    0.21 points (CIFAR-100) only.
+    """Return the claims (b), as in docs/papers/fedmr.md §E5.
+
+    Inter alone is above none by only 0.28 (CIFAR-10) and 0.21 points (CIFAR-100).
     """
     orders = dict.fromkeys(("FMNIST", "CIFAR10", "CIFAR100"), (both, intra, inter, none)) | {
         "SVHN": (both, inter, intra, none)
@@ -61,11 +71,10 @@ def table_6(none: str, inter: str, intra: str, both: str) -> tuple[Claim, ...]:
 
 
 def table_7(dataset: str) -> tuple[Claim, ...]:
-    """(c); P5C2 and P10C2 have two classes a client alike. Of "far below" half is meant, in print so with two
-    and three classes.
+    """Return the claims (c). P5C2 and P10C2 both have two classes per client.
 
-        V(both) is 61 to 102 below V(FedAvg) in IID; FedNova, there the same algorithm as FedAvg, differs from
-        it by 68.
+    "Far below" means half, which also holds in print with two and three classes. In IID V(both) is 61 to 102
+    below V(FedAvg). FedNova, which is the same algorithm as FedAvg there, differs from it by 68.
     """
     two, ten, three, five, all_ = (
         f"{dataset} {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")
@@ -86,7 +95,7 @@ def table_7(dataset: str) -> tuple[Claim, ...]:
 
 
 def small_accuracy(net: str) -> list[Claim]:
-    """(a), (b) and (d) of Fashion-MNIST with a small network."""
+    """Return the claims (a), (b) and (d) for Fashion-MNIST with a small network."""
     few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
     found = [
         claim for column in (few, some) for claim in _ahead(("FedAvg", "FedProx", "FedProc", "MOON"), column)
@@ -98,11 +107,11 @@ def small_accuracy(net: str) -> list[Claim]:
         *found,
         _together(order, few),
         _half_kept(some, HALF, "FedMR"),
-    ]  # 5 of 10 clients; P5C2 has 5 in all
+    ]  # half means 5 of 10 clients, so P5C2, which has 5 in all, is left out
 
 
 def small_variance(net: str) -> list[Claim]:
-    """(c) of Fashion-MNIST with a small network."""
+    """Return the claims (c) for Fashion-MNIST with a small network."""
     few, some, all_ = f"{net} P5C2", f"{net} P10C3", f"{net} IID"
     return [*_falling((few, some, all_)), *_flatter("FedMR(intra)", "FedMR", (few, some), all_)]
 
@@ -121,7 +130,10 @@ def _in_order(rows: Sequence[str], column: str) -> list[Claim]:
 
 
 def _together(rows: tuple[str, str, str, str], column: str) -> Claim:
-    """rows: both terms, either, the other, none."""
+    """Return the claim that both terms gain more than the sum of the single gains.
+
+    `rows` are: both terms, either term, the other, none.
+    """
     terms = tuple((sign, row, column) for sign, row in zip((1.0, -1.0, -1.0, 1.0), rows, strict=True))
     return Claim(f"(b) {column}: both terms gain more together than one by one", terms)
 
@@ -140,7 +152,7 @@ def _falling(columns: Sequence[str]) -> list[Claim]:
 
 
 def _flatter(intra: str, both: str, columns: Sequence[str], iid: str) -> list[Claim]:
-    """V(intra) < V(FedAvg), and V(intra) < V(both) < V(FedAvg) in IID."""
+    """Return the claims V(intra) < V(FedAvg), and V(intra) < V(both) < V(FedAvg) in IID."""
     return [
         *(
             Claim.above(f"(c) {column}: V(FedAvg) above V(intra)", "FedAvg", intra, column)

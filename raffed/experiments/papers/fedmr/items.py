@@ -1,10 +1,11 @@
-"""FedMR (Fan et al., TMLR 2023), tables 1 to 8 and figures 2 and 4, from docs/papers/fedmr.md.
+"""FedMR (Fan et al., TMLR 2023): tables 1 to 8 and figures 2 and 4, from docs/papers/fedmr.md.
 
-Where the paper is silent: 100 rounds but for CIFAR-100's 400, ten clients for IID, headline = best round;
-hyper-parameters are the methods' defaults (the paper's grid was not found). Short last batches are dropped,
-as in the released code (docs/papers/fedmr.md §8 no. 4), but at proxy scale. FedDyn and FedDC are scored at
-the mean of the round's local models; the rows of a run have the broadcast point besides. ISIC2019 is read in
-accuracy, as the paper says, and beside it in FLamby's balanced accuracy.
+The paper leaves some settings open. We take 100 rounds (400 for CIFAR-100), ten clients for IID, and the best
+round as the headline. Hyper-parameters are the methods' defaults, because the paper's grid was not found.
+Short last batches are dropped, as in the released code (docs/papers/fedmr.md §8 no. 4), except at proxy
+scale. FedDyn and FedDC are scored at the mean of the round's local models, and the rows of a run also have
+the broadcast weights. ISIC2019 is scored by accuracy, as the paper says, and also by FLamby's balanced
+accuracy.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ ABLATION = {
 SHARES: dict[str, dict[str, float]] = {
     "FedMR(proto_share=50%)": {"share": 0.5},
     "FedMR(proto_share=80%)": {"share": 0.8},
-    "FedMR(proto_share=100%)": {},  # the default: table 2's run
+    "FedMR(proto_share=100%)": {},  # the default, which is table 2's run
 }
 NETS_TESTED = {"SimpleCNN": Model("simplecnn"), "ResNet-8": Model("resnet8", {"stem_stride": 2})}
-CHOSEN = {  # analysis/records/fedmr-tuning; IID has P10C3's, ResNet-8 P5C2's everywhere
+CHOSEN = {  # from analysis/records/fedmr-tuning; IID uses those of P10C3, ResNet-8 always those of P5C2
     ("SimpleCNN", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
     ("SimpleCNN", "P10C3"): {"mu1": 0.001, "mu2": 0.01},
     ("SimpleCNN", "IID"): {"mu1": 0.001, "mu2": 0.01},
@@ -76,12 +77,11 @@ REPLACED = (
 
 
 def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
-    """The paper's run: ten participants a round where there are 50 or 100 clients, else all."""
+    """Return the paper's run: ten participants per round if there are 50 or 100 clients, else all."""
     name, model = NETS[dataset]
     clients = int(split[1:].split("C")[0]) if split.startswith("P") else 10
     text = {"IID": "iid:10", "Real": "natural"}.get(split, split.lower())
-    # Tables and figures share runs, so every run measures what table 7 (CIFAR-10) and figure 4 ask for
-    # besides.
+    # Tables and figures share runs, so every run also measures what table 7 (CIFAR-10) and figure 4 ask for.
     measures = "memory,spectrum" if dataset == "CIFAR10" else "memory"
     participation = 10 / clients if clients > 10 else 1.0
     federation = Federation(400 if dataset == "CIFAR100" else 100, participation, measures=measures)
@@ -90,15 +90,16 @@ def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
         return run
     return replace(
         run, data=replace(run.data, transform="fedmr", local_test=0.0)
-    )  # the six centres train on all that is theirs
+    )  # the six centres train on all of their images
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Fashion-MNIST and CIFAR-10 with SimpleCNN, 30 rounds of two epochs (docs/papers/fedmr.md §E7).
+    """Return a run on Fashion-MNIST or CIFAR-10 with SimpleCNN, 30 rounds of two epochs (docs/papers/fedmr.md
+    §E7).
 
-    On 600 images of every class in batches of 32: a minute or two of a core a run, with 38 steps a client and
-    round where ten clients share them and 75 where five do. FedMR has the μ1, μ2 that were chosen for this
-    network: at the default μ2 = 0.1 it stays at chance.
+    It has 600 images of every class in batches of 32, and takes one or two minutes on one core. A client
+    makes 38 steps per round if ten clients share the images, and 75 if five do. FedMR has the μ1 and μ2 that
+    were chosen for this network, because at the default μ2 = 0.1 it stays at chance.
     """
     if full.data.dataset not in ("fashion-mnist", "cifar10"):
         return None
@@ -186,7 +187,7 @@ def _table_2() -> Item:
 
 
 def counted(full: RunConfig) -> RunConfig | None:
-    """`proxy` with the one round and the one step that counting takes."""
+    """Return `proxy` with only one round and one step, which is enough for counting."""
     small, epochs = proxy(full), full.local.epochs
     return (
         small
@@ -361,14 +362,15 @@ def _figure_4() -> Item:
 
 
 def keep_net(full: RunConfig) -> RunConfig | None:
-    """`proxy` with the cell's own network."""
+    """Return `proxy` with the cell's own network."""
     small = proxy(full)
     return small if small is None else replace(small, model=full.model)
 
 
 def _tested(net: str, split: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Rows of the claims: the baselines at their defaults, FedMR with the μ1, μ2 that were chosen, and
-    its parts.
+    """Return the rows of the claims.
+
+    They are the baselines with their defaults, FedMR with the μ1 and μ2 that were chosen, and its parts.
     """
     both: dict[str, Any] = dict(CHOSEN[net, split])
     rows: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,9 +1,9 @@
-"""GLDP (STHFL), tables 1 to 4, figures 3 and 4, claims and what we add, from docs/papers/gldp.md §EB.
+"""GLDP (STHFL): tables 1 to 4, figures 3 and 4, claims and additions of ours, from docs/papers/gldp.md §EB.
 
-A round of the paper visits all M stages; ours is one exchange, so K of its rounds are K·M of ours. Every run
-scores all clients between its last 10·M rounds: A_glo, and A_sel of methods without personal models, are read
-off these. A_loc is of the model that a client had last trained, in whatever round that was; beside it stands
-how many clients were trained at all.
+A round of the paper visits all M stages, while ours is one exchange. So K rounds of the paper are K·M of
+ours. Every run scores all clients between its last 10·M rounds. A_glo is computed from these scores, and so
+is A_sel of methods without personal models. A_loc is that of the model that a client had last trained, in
+whatever round that was. The number of clients that were trained at all is shown beside it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-ima
 
 
 class Way(NamedTuple):
-    """A row: method, its arguments, how A_sel is read off it where not off the clients' models, and
-    whether the paper has it.
+    """A row: a method, its arguments, and where A_sel comes from if not from the clients' models.
+
+    It also says whether the paper has this row.
     """
 
     method: str
@@ -35,7 +36,7 @@ class Way(NamedTuple):
 ALTERNATING = {
     "head_epochs": 20.0,
     "body_epochs": 10.0,
-}  # of 30 local epochs: docs/papers/gldp.md A4; FedRep in the same proportion
+}  # of 30 local epochs (docs/papers/gldp.md A4); FedRep divides its epochs in the same proportion
 METHODS = {
     "FedAvg": Way("fedavg", {}),
     "FedRep": Way("fedrep", ALTERNATING),
@@ -50,7 +51,7 @@ SERVER_DATA = {
 }  # CIFAR100: 10
 BALANCING = {"FEDIC": Way("fedic", {}, a_sel="a_sel_global"), "CReFF": Way("creff", {}, a_sel="a_sel_global")}
 ABLATION = {
-    "GLDP full": METHODS["GLDP-LP"],  # one run for tables 2 and 4
+    "GLDP full": METHODS["GLDP-LP"],  # tables 2 and 4 share this run
     "GLDP without L_LP (lambda=0)": Way("gldp", {**ALTERNATING, "lam": 0.0}),
     "GLDP without L_GP (lambda=1)": Way("gldp", {**ALTERNATING, "lam": 1.0}),
     "GLDP without L_GP and L_LP": Way("fedrep", ALTERNATING),
@@ -63,7 +64,7 @@ IN_TABLE_4 = {
     "lambda=0": "GLDP without L_LP (lambda=0)",
     "lambda=1": "GLDP without L_GP (lambda=1)",
 }  # setting → row
-VISITS = 10  # of a stage, behind A_glo and A_sel
+VISITS = 10  # number of visits of a stage from which A_glo and A_sel are computed
 Columns = list[tuple[str, str, int]]
 ONE_STAGE = (("CIFAR10", ("[100,4,1]", "[100,5,1]")), ("CIFAR100", ("[100,20,1]", "[100,30,1]")))
 FIVE_STAGES = (("CIFAR10", ("[20,4,5]", "[20,5,5]")), ("CIFAR100", ("[20,20,5]", "[20,30,5]")))
@@ -86,8 +87,10 @@ FIGURE_4 = columns(FIVE_STAGES, (10, 50, 100))
 
 
 def config(way: Way, dataset: str, split: str, factor: int, order: str = "inner") -> RunConfig:
-    """50 rounds over all stages, 10 participants, 30 local epochs (docs/papers/gldp.md §9); momentum 0.5
-    as in FedRep's code.
+    """Return a run of 50 rounds over all stages, 10 participants and 30 local epochs (docs/papers/gldp.md
+    §9).
+
+    Momentum is 0.5, as in FedRep's code.
     """
     clients, classes, stages = (int(part) for part in split.strip("[]").split(","))
     local = Local(
@@ -104,13 +107,14 @@ def config(way: Way, dataset: str, split: str, factor: int, order: str = "inner"
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Fashion-MNIST in place of CIFAR-10, a small convolutional network, 6 local epochs, a fifth in every
-    phase; 20 rounds of one stage, 10 of several.
+    """Return a smaller run: Fashion-MNIST in place of CIFAR-10, a small convolutional network and 6 local
+    epochs.
 
-    At five times the rate, so that five stages move the weights by as many steps times rate as the paper's 50
-    rounds of 30 epochs: CIFAR-10 was still near chance after so few steps. The global test, of which no
-    measure here is made, is taken in one of M rounds; every round of several stages is surveyed, so the
-    participants' models are scored in each.
+    Every phase has a fifth of its epochs. There are 20 rounds with one stage and 10 with several. The rate is
+    five times as high, so that with five stages steps times rate is as large as in the paper's 50 rounds of
+    30 epochs. With so few steps CIFAR-10 was still near chance. The global test is made in one of M rounds
+    only, because no measure here uses it. Every round with several stages is surveyed, so the participants'
+    models are scored in each.
     """
     if full.data.dataset != "cifar10":
         return None
@@ -129,7 +133,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
 
 
 def printed_at(table: str, metric: str, data: str, split: str, factor: int) -> dict[str, str]:
-    """Where a number stands in the csv, but for its method."""
+    """Return where a number stands in the csv, without its method."""
     return {
         "table": table,
         "dataset": data,
@@ -174,7 +178,7 @@ SELECTED = f"FEDIC and CReFF: the global model, over all clients. {FEDIC_HAS}"
 HALF = [TABLE_2[0], TABLE_2[2]]
 TESTED = ("[100,4,1]", "[20,4,5]")
 MEASURED = {"A_glo": "a_glo", "A_loc": "a_loc", "A_sel": "a_sel", "drop of A_sel": "a_sel_drop"}
-# who is said to lead in what
+# the methods that the paper says are best, and in what
 BEST = {
     "A_glo": ("GLDP-GP", "GLDP-LP"),
     "A_loc": ("GLDP-GP", "GLDP-LP"),
@@ -190,17 +194,18 @@ PRINTED_IN = {
 
 SECOND_TO = {
     ("GLDP-LP", "TinyImageNet [20,20,5] IF50", "A_loc")
-}  # in print FedRep is ahead there: 36.96 against 36.20
+}  # in print FedRep is ahead there, with 36.96 to 36.20
 MARGIN_4B, COST_OF_GP, ROOM = (
     19.12,
     9.58,
     5.0,
-)  # points, in print; docs/papers/gldp.md §EE no. 3: a level is the paper's within 5
+)  # points, in print; by docs/papers/gldp.md §EE no. 3 a level within 5 points is the paper's
 
 
 def _leads(metric: str, where: Columns, ways: Mapping[str, Way]) -> tuple[Claim, ...]:
-    """docs/papers/gldp.md §EE no. 1 and §EB, "best in every column": each GLDP above each other method,
-    where it is so in print.
+    """Return the claims of docs/papers/gldp.md §EE no. 1 and §EB, "best in every column".
+
+    Each GLDP is above each other method, wherever that is so in print.
     """
     return tuple(
         Claim.above(f"{column}: {best} above {other}", best, other, column)
@@ -213,8 +218,9 @@ def _leads(metric: str, where: Columns, ways: Mapping[str, Way]) -> tuple[Claim,
 
 
 def _figure_4() -> Item:
-    """Panel (b) is the first pair's second, CIFAR-10 [20,5,5] at IF 10: there the text has GLDP 19.12
-    above the second best.
+    """Return figure 4. Panel (b) is the second panel of the first pair, CIFAR-10 [20,5,5] at IF 10.
+
+    There the text says that GLDP is 19.12 above the second best.
     """
     panel = "CIFAR10 [20,5,5] IF10"
     claims = tuple(
@@ -239,7 +245,7 @@ def _figure_4() -> Item:
 
 
 def _selected() -> Item:
-    """Table 4's A_sel, of which the text says what it costs to remove GP on CIFAR-100: 36.82 − 27.24."""
+    """Return table 4's A_sel. The text says what removing GP costs on CIFAR-100: 36.82 − 27.24."""
     column = "CIFAR100 [20,20,5] IF50"
     cost = Claim(
         f"{column}: removing GP costs {COST_OF_GP} points, within {ROOM:g}",
@@ -262,8 +268,9 @@ def _selected() -> Item:
 
 
 def _figure_3() -> Item:
-    """Bars without numbers but for two that the text quotes, of GLDP: table 1's A_loc of GLDP-GP, where
-    they are printed.
+    """Return figure 3, whose bars have no numbers except two that the text quotes for GLDP.
+
+    These are A_loc of GLDP-GP in table 1, where they are printed.
     """
     quoted = {("GLDP-GP", f"CIFAR10 {split} IF100") for split in ("[100,4,1]", "[100,5,1]")}
     found = tuple(
@@ -281,8 +288,9 @@ def _figure_3() -> Item:
 
 
 def _claims() -> Item:
-    """What docs/papers/gldp.md §EB says of the order of methods, for one and five stages at IF 50; a
-    run's measures are columns of their own.
+    """Return what docs/papers/gldp.md §EB says about the order of methods, for one and five stages at IF 50.
+
+    The measures of a run are columns of their own.
     """
     rows = {
         **METHODS,
@@ -330,12 +338,11 @@ def _claims() -> Item:
 
 
 def _order() -> Item:
-    """G-X1: stages inside each round of the paper, or one after the other for all its rounds, as table 4's
-    runs.
+    """Return G-X1: the runs of table 4 with stages inside each round of the paper, or one after the other.
 
-        Nothing but the order differs. A_sel and what is forgotten are of the participants' models, which are
-        scored in every round, so of each stage while it is the current one; in order `outer` the survey,
-        which A_glo is read off, is of the last stage.
+    Only the order differs. A_sel and forgetting are those of the participants' models, which are scored in
+    every round, so for each stage while it is the current one. In order `outer`, the survey from which A_glo
+    is computed is that of the last stage.
     """
     rows = {"FedAvg": METHODS["FedAvg"]._replace(printed=False), **ABLATION}
     found = []
@@ -370,11 +377,10 @@ def _order() -> Item:
 
 
 def _settings() -> Item:
-    """G-X2: what the paper leaves open, varied one at a time from the default, as table 4's runs (grids:
-    docs/papers/gldp.md §9 and A4).
+    """Return G-X2: the runs of table 4 with what the paper leaves open varied, one setting at a time.
 
-        LP's forms are those of docs/papers/gldp.md §4; what it is to leave a term out is in table 4. t of 30
-        local epochs are the body's.
+    The grids are in docs/papers/gldp.md §9 and A4, and LP's forms in §4. Table 4 shows what leaving a term
+    out costs. The t of 30 local epochs are those of the body.
     """
     varied: dict[str, dict[str, Any]] = {f"lambda={lam:g}": {"lam": lam} for lam in (0.0, 0.25, 0.75, 1.0)}
     varied |= {f"beta={beta:g}": {"beta": beta} for beta in (0.0, 0.1, 0.9, 1.0)}
@@ -411,7 +417,7 @@ def _settings() -> Item:
 
 
 def _ahead(best: str, other: str, column: str) -> Claim:
-    """GLDP's value is the better one: the higher accuracy, the smaller drop."""
+    """Return the claim that GLDP's value is the better one: the higher accuracy, or the smaller drop."""
     if column.endswith(" drop of A_sel"):
         return Claim.above(f"{column}: {best} below {other}", other, best, column)
     return Claim.above(f"{column}: {best} above {other}", best, other, column)

@@ -1,7 +1,8 @@
-"""What docs/papers/map.md claims of MAP's Tables I to III (§E5) and Figs. 10 to 12 (§E6), as sums of cells.
+"""The claims of docs/papers/map.md about MAP's Tables I to III (§E5) and Figs. 10 to 12 (§E6), as sums of
+cells.
 
-Numbers in brackets are those of that page. "Lead" is said of two methods together: their mean is above every
-other method's. Where it says "about", a point or so is meant (within).
+Numbers in brackets are those of that page. The claim that two methods lead means that their mean is above
+every other method's value. "About" means within about one point (`within`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from raffed.experiments.reproduction.items import Claim
 
 AVG, MEAN = "Avg", "mean"  # columns of averages: Tables I and II; Table III and Fig. 11
-CHANCE = ("pFedMe", "PerFedAvg")  # are at chance in VGG_11, of a hundred classes
+CHANCE = ("pFedMe", "PerFedAvg")  # are at chance in VGG_11, which has a hundred classes
 VGG_11 = "CIFAR-100 VGG11"
-ALIKE = ("FedRS", "Scaffold")  # whom MAP and ScaMAP are within 0.3 points of
-FALLING = ("FedROD",)  # whose aggregation many epochs make worse in Fig. 12
+ALIKE = ("FedRS", "Scaffold")  # MAP and ScaMAP are within 0.3 points of these
+FALLING = ("FedROD",)  # many epochs make its aggregation worse in Fig. 12
 PERSONAL_BELOW = ("Ditto", "DittoRS")  # the exceptions of (7) that show in the average
 LOSING, LOSE_IN_PRINT = "losing_last", 16.0  # Fig. 10, FaMnist
 FALL_BEHIND = (
@@ -25,7 +26,7 @@ FALL_BEHIND = (
     VGG_11,
     "CINIC-10 ResNet56",
 )
-EXCEPTIONS = {  # of (7), cell by cell: all that are printed
+EXCEPTIONS = {  # all printed exceptions of (7), cell by cell
     **dict.fromkeys(PERSONAL_BELOW, FALL_BEHIND),
     "FLDA": ("CIFAR-10 VGG8", "CIFAR-100 VGG8-BN", VGG_11),
     "FedROD": ("CIFAR-10 TFCNN", "CIFAR-10 VGG8", VGG_11),
@@ -35,7 +36,7 @@ EXCEPTIONS = {  # of (7), cell by cell: all that are printed
 
 
 def aggregation(rows: Iterable[str], columns: Sequence[str]) -> tuple[Claim, ...]:
-    """Table I, claims (1), (2), (5) and (6)."""
+    """Return the claims (1), (2), (5) and (6) about Table I."""
     found = [
         Claim.above(f"(1) {column}: FedRS above FedAvg", "FedRS", "FedAvg", column)
         for column in (*columns, AVG)
@@ -56,7 +57,7 @@ def aggregation(rows: Iterable[str], columns: Sequence[str]) -> tuple[Claim, ...
 
 
 def personalization(rows: Iterable[str], aggregated: Iterable[str]) -> tuple[Claim, ...]:
-    """Table II, claims (3) to (7); aggregated: the rows that have a global model."""
+    """Return the claims (3) to (7) about Table II. `aggregated` are the rows that have a global model."""
     found = _lead("(3)", ("FedPHP", "MAP"), rows, AVG)
     found += [
         Claim.above(f"(3) {AVG}: {row} below FedAvg", "FedAvg", row, AVG) for row in ("Scaffold", "ScaRS")
@@ -72,20 +73,21 @@ def personalization(rows: Iterable[str], aggregated: Iterable[str]) -> tuple[Cla
 
 
 def _gap(row: str, column: str, below: bool) -> Claim:
-    """(7): a row's personalization is above its aggregation, or below."""
+    """Return a claim of (7): a row's personalization is above, or below, its aggregation."""
     sign, word = (-1.0, "below") if below else (1.0, "above")
     terms = (sign, row, column), (-sign, row, column, "accuracy_last")
     return Claim(f"(7) {column}: {row}'s personalization {word} its aggregation", terms)
 
 
 def complete_classes(rows: Iterable[str], leaders: tuple[str, str]) -> tuple[Claim, ...]:
-    """Table III: who leads."""
+    """Return the claims about who leads in Table III."""
     return tuple(_lead("", leaders, rows, MEAN))
 
 
 def who_gains(columns: Sequence[str]) -> tuple[Claim, ...]:
-    """Fig. 10, of all clients: they gain in the mean, and few lose: fewer than half, on FaMnist 16 of 100
-    (two binomial standard deviations are 7.3).
+    """Return the claims of Fig. 10 about all clients: they gain in the mean, and few lose.
+
+    Fewer than half lose; on FaMnist 16 of 100 do (two binomial standard deviations are 7.3).
     """
     found = [
         Claim.above(f"{column}: clients gain in the mean", "MAP", "FedAvg", column) for column in columns
@@ -108,10 +110,10 @@ def who_gains(columns: Sequence[str]) -> tuple[Claim, ...]:
 
 
 def settings(rows: Mapping[str, Mapping[str, float]], columns: Iterable[str]) -> tuple[Claim, ...]:
-    """Fig. 11: every setting is above FedAvg on both axes; what acts in stage 2 alone leaves aggregation as
-    it is.
+    """Return the claims of Fig. 11: every setting is above FedAvg on both axes.
 
-        rows: row → what differs from MAP's defaults.
+    Settings that act only in stage 2 leave the aggregation as it is. `rows` maps a row to its differences
+    from MAP's defaults.
     """
     default = next(row for row, args in rows.items() if not args)
     found = []
@@ -129,7 +131,10 @@ def settings(rows: Mapping[str, Mapping[str, float]], columns: Iterable[str]) ->
 
 
 def femnist(rows: Iterable[str], shares: Iterable[float], few: float, many: float) -> tuple[Claim, ...]:
-    """Fig. 12: MAP on top; more epochs are faster (mean over all rounds), but FedROD ends lower."""
+    """Return the claims of Fig. 12: MAP is on top, and more epochs are faster (mean over all rounds).
+
+    FedROD, however, ends lower with more epochs.
+    """
     found = []
     for share in shares:
         short, long = (f"Q={share} E={epochs:g}" for epochs in (few, many))
@@ -156,7 +161,7 @@ def femnist(rows: Iterable[str], shares: Iterable[float], few: float, many: floa
 
 
 def _lead(number: str, two: tuple[str, str], rows: Iterable[str], column: str) -> list[Claim]:
-    """Their mean is above every other row's value."""
+    """Return the claims that the mean of two methods is above every other row's value."""
     start, mean = f"{number} {column}: ".lstrip(), tuple((0.5, one, column) for one in two)
     return [
         Claim(f"{start}{two[0]} and {two[1]}, in the mean, above {row}", (*mean, (-1.0, row, column)))

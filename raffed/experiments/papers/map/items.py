@@ -1,4 +1,4 @@
-"""MAP (Li et al., TKDE 2024), tables I to III and figures 5 to 12, from docs/papers/map.md."""
+"""MAP (Li et al., TKDE 2024): tables I to III and figures 5 to 12, from docs/papers/map.md."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ CLIPPED = (
     "scamap",
     "feddyn",
     "dittors",
-)  # with LeNet on Fashion-MNIST too
-UNIFORM = "Scaffold, FedDyn, PerFedAvg, ScaRS, ScaMAP"  # their methods' default mean
+)  # also with LeNet on Fashion-MNIST
+UNIFORM = "Scaffold, FedDyn, PerFedAvg, ScaRS, ScaMAP"  # methods whose default mean is uniform
 WEIGHTS = f"{UNIFORM} weight clients uniformly, the others by samples (FedProto averages no weights)"
 THREE = (("FaMnist", "LeNet"), ("CIFAR-10", "TFCNN"), ("CIFAR-100", "VGG8-BN"))
 SETTINGS: tuple[dict[str, float], ...] = (
@@ -101,12 +101,14 @@ SETTINGS: tuple[dict[str, float], ...] = (
 
 
 def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /, **args: Any) -> RunConfig:
-    """100 clients, 20 a round, 150 rounds, batch 64, constant rate (docs/papers/map.md §E1).
+    """Return a run of 100 clients, 20 per round, 150 rounds, batch 64 and constant rate (docs/papers/map.md
+    §E1).
 
-    Gradients are clipped at the released code's norm of 100 (docs/papers/map.md §7 no. 5), except by the
-    local solvers, which are not clipped there, and on Fashion-MNIST, where it acts on nothing and would cost
-    time; but some need it with LeNet there (without, SCAFFOLD diverges in round 69, FedDyn in round 47, a
-    personal model of DittoRS in round 105, FedAvg's third seed in round 42; Fig. 10 fine-tunes FedAvg's).
+    Gradients are clipped at the released code's norm of 100 (docs/papers/map.md §7 no. 5), with two
+    exceptions. The local solvers are not clipped in that code. On Fashion-MNIST clipping has no effect and
+    would cost time. Some methods, however, need it there with LeNet. Without it, SCAFFOLD diverges in round
+    69, FedDyn in round 47, a personal model of DittoRS in round 105, and FedAvg's third seed in round 42.
+    Fig. 10 fine-tunes FedAvg's models.
     """
     lr, epochs = 0.05 if dataset == "CINIC-10" else 0.03, EPOCHS[dataset]
     needless = dataset == "FaMnist" and not (net == "LeNet" and method in CLIPPED)
@@ -119,17 +121,18 @@ def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /
 
 
 def _in_budget(method: str, epochs: float) -> dict[str, float]:
-    """FedRep's share of E epochs (docs/papers/baselines-personal.md, FedRep): max(1, E // 3) for the
-    body, the rest for the head.
+    """Return FedRep's division of E epochs: max(1, E // 3) for the body and the rest for the head.
+
+    See docs/papers/baselines-personal.md, FedRep.
     """
     body = max(1.0, epochs // 3)
     return {"head_epochs": epochs - body, "body_epochs": body} if method == "fedrep" else {}
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Fashion-MNIST and CIFAR-10 with the paper's small networks, 40 rounds of two epochs.
+    """Return a run on Fashion-MNIST or CIFAR-10 with the paper's small networks, 40 rounds of two epochs.
 
-    FEMNIST keeps its epochs, which Fig. 12 compares, for 20 rounds.
+    FEMNIST runs for 20 rounds and keeps its epochs, because Fig. 12 compares them.
     """
     if full.model.name == "femnist_cnn":
         return replace(full, federation=shortened(full.federation, 20, eval_every=2))
@@ -137,7 +140,7 @@ def proxy(full: RunConfig) -> RunConfig | None:
         return None
     epochs = min(full.local.epochs, 2.0)
     args = {**full.args, **_in_budget(full.method, epochs)}
-    if "epochs" in args:  # figure 10: as local training
+    if "epochs" in args:  # figure 10: like local training
         args["epochs"] = epochs
     federation = shortened(full.federation, 40, eval_every=2)
     return replace(full, args=args, local=replace(full.local, epochs=epochs), federation=federation)
@@ -184,7 +187,7 @@ def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> I
     modes: dict[str, dict[str, str]] = {
         "FedRS": {"mode": "counts"},
         "MAP": {"mode": "counts"},
-    }  # classes are complete
+    }  # every client has all classes
     cells = [
         Cell(
             row,
@@ -218,8 +221,9 @@ def _table_3(name: str, measure: str, title: str, leaders: tuple[str, str]) -> I
 
 
 def _figure_10() -> Item:
-    """All 100 clients after the last round: MAP's private model as stored; FedAvg's final model
-    fine-tuned for E epochs.
+    """Return figure 10: all 100 clients after the last round.
+
+    MAP's private model is used as stored. FedAvg's final model is fine-tuned for E epochs.
     """
     cells, benchmarks = [], (*THREE, ("CINIC-10", "ResNet20"))
     for data, net in benchmarks:
@@ -248,7 +252,9 @@ def _figure_10() -> Item:
 
 
 def _figure_11() -> Item:
-    """A point is a setting: its mean aggregation and mean personalization accuracy over six benchmarks."""
+    """Return figure 11. A point is a setting: its mean aggregation and personalization accuracy on six
+    benchmarks.
+    """
     rows = {
         f"MAP ({', '.join(f'{name} = {value}' for name, value in args.items()) or 'default'})": args
         for args in SETTINGS

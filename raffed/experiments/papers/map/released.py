@@ -1,12 +1,14 @@
-"""What MAP's released code runs for Tables I and II: its variants of the methods and the settings whose best
-is printed.
+"""The runs that MAP's released code makes for Tables I and II.
 
-Three settings a method (docs/papers/map.md §2.4, §3.6, §4, §5; docs/papers/baselines.md and
-baselines-personal.md); of methods without any it repeats one. All of it warms up for five rounds, clips
-gradients at norm 100, weights clients uniformly but for FedRS, FedPHP and MAP. Fashion-MNIST's images are
-28x28 and batches 32, with an MLPNet and a LeNet of its own (docs/papers/map.md §E1 to §E3), where the paper's
-text says 32x32 and 64 and describes others. What still differs: its private models exist, untrained, before a
-client's first turn and teach it; and what the presets' docstrings name.
+The code has its own variants of the methods, and three settings for each, of which the best is printed
+(docs/papers/map.md §2.4, §3.6, §4, §5; docs/papers/baselines.md and baselines-personal.md). A method without
+any settings is run once. All methods warm up for five rounds, clip gradients at norm 100, and weight clients
+uniformly, except FedRS, FedPHP and MAP. For Fashion-MNIST the code uses 28x28 images, batches of 32, and an
+MLPNet and a LeNet of its own (docs/papers/map.md §E1 to §E3), while the paper's text says 32x32 and 64 and
+describes other networks.
+
+Some differences remain. In the released code, private models exist, untrained, before a client's first
+participation, and teach it. The docstrings of the presets name further ones.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from typing import Any
 from raffed.config.run import Model, RunConfig
 
 WARM_UP = 5
-SMALL_BATCH = 32  # on Fashion-MNIST
-NETS = {"mlpnet": Model("mlpnet_authors"), "lenet": Model("lenet_authors")}  # the others' are the paper's
+SMALL_BATCH = 32  # batch size on Fashion-MNIST
+NETS = {"mlpnet": Model("mlpnet_authors"), "lenet": Model("lenet_authors")}  # other networks are the paper's
 BY_SAMPLES = ("fedrs", "fedphp", "map")
-UNCLIPPED = ("pfedme", "perfedavg")  # the local solvers have no clipping there
+UNCLIPPED = ("pfedme", "perfedavg")  # local solvers, which that code does not clip
 SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
     "fedprox": ({"mu": 1e-4}, {"mu": 1e-3}, {"mu": 1e-2}),
     "fedmmd": ({"lam": 1e-3}, {"lam": 1e-2}, {"lam": 1e-1}),
@@ -92,11 +94,11 @@ PRESETS = (
 MODES = {
     "fedrs": "counts",
     "map": "uniform_bug",
-}  # docs/papers/map.md §1.4; those with a preset have theirs from it
+}  # docs/papers/map.md §1.4; methods with a preset take it from there
 
 
 def released(config: RunConfig) -> Mapping[str, RunConfig]:
-    """The runs of the released code behind a cell of Tables I and II: what sets one apart → the run."""
+    """Return the runs of the released code behind a cell of Tables I and II: the setting's name → its run."""
     method, rate = config.method, config.local.lr
     always: dict[str, Any] = {"preset": "authors"} if method in PRESETS else {}
     always |= {"mode": MODES[method]} if method in MODES else {}

@@ -1,13 +1,13 @@
-"""MpFedcon, tables 1 to 4, figures 3 to 10 and claims, from docs/papers/mpfedcon.md §EC.
+"""MpFedcon: tables 1 to 4, figures 3 to 10 and claims, from docs/papers/mpfedcon.md §EC.
 
-The paper's accuracy is the mean over all parties, also those with heads of long ago, and the last ten rounds:
-every run scores all parties after each of its last ten. Runs of table 3 and of the figures against the round
-do so after every round, since the mean over all parties cannot be had from the changing participants of each;
-100 parties' tests are one pass over 10,000 images, where training a round is 5,000 to 55,000 with gradients.
-FedAvg+FT is tuned and scored once, after the last round.
+The paper's accuracy is the mean over all clients, also those whose heads are old, and over the last ten
+rounds. So every run scores all clients after each of its last ten rounds. Runs of table 3, and of figures
+with the round on an axis, do so after every round, because the mean over all clients cannot be computed from
+the changing participants. The tests of 100 clients are one pass over 10,000 images, while training a round is
+5,000 to 55,000 images with gradients. FedAvg+FT is fine-tuned and scored once, after the last round.
 
-CIFAR's images are cropped, flipped and normalised as in MAP's code (the crop and flip are those of FedRep's
-code). Weight decay is the run's, on all parameters; FedRep's code leaves biases out.
+CIFAR's images are cropped, flipped and normalised as in MAP's code; crop and flip are those of FedRep's code.
+Weight decay applies to all parameters, while FedRep's code leaves biases out.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ NETS = {  # docs/papers/mpfedcon.md §1: encoders of 307,192, 1,062,144 and 533,
 }
 PRINTED = "accuracy"
 LAST = 10
-SHARED = ("(100,5)", 200)  # table 2's column whose runs are table 3's
+SHARED = ("(100,5)", 200)  # the column of table 2 that shares its runs with table 3
 PASSES = "τ_θ"
 OWN: dict[
     str, dict[str, Any]
-    # Projection and output are private, as in MpFedcon; encoders take τ_θ epochs; docs/papers/baselines-
-    # personal.md, Per-FedAvg
+    # Projection and output are private, as in MpFedcon, and encoders train for τ_θ epochs. For Per-FedAvg see
+    # docs/papers/baselines-personal.md.
 ] = {
     "finetune": {"scope": "top"},
     "fedper": {"private": "top"},
@@ -65,7 +65,7 @@ FINAL = {"FedAvg+FT": "between_last"}  # fine-tuned once, after the last round
 UNTUNED = {
     ("Table 1", "FedProx"),
     ("Table 1", "SCAFFOLD"),
-}  # below FedAvg in all five columns: "no target" in docs/papers/mpfedcon.md §EC
+}  # below FedAvg in all five columns, so "no target" in docs/papers/mpfedcon.md §EC
 
 
 def config(
@@ -77,10 +77,10 @@ def config(
     always: bool = False,
     **args: Any,
 ) -> RunConfig:
-    """A tenth of the parties a round; τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method
-    (docs/papers/mpfedcon.md §4).
+    """Return a run with a tenth of the clients per round.
 
-        always: all parties are scored after every round.
+    τ_θ is 1 epoch on CIFAR-10 and 5 elsewhere, for every method (docs/papers/mpfedcon.md §4). With `always`,
+    all clients are scored after every round.
     """
     parties, classes = split.strip("()").split(",")
     name, model = NETS[dataset]
@@ -88,7 +88,7 @@ def config(
     local = Local(lr=0.01, momentum=0.5, weight_decay=1e-4, batch_size=10, epochs=passes)
     kind = "lognormal" if dataset == "FEMNIST" else "equal"
     rounds = 200 if dataset == "FEMNIST" else rounds
-    # Fine-tuning is for the last round alone.
+    # Fine-tuning happens in the last round only.
     federation = Federation(rounds, 0.1, survey=1 if method == "finetune" else rounds if always else LAST)
     said = {
         **{key: passes if value is PASSES else value for key, value in OWN.get(method, {}).items()},
@@ -99,11 +99,12 @@ def config(
 
 
 def proxy(full: RunConfig) -> RunConfig | None:
-    """Half of Fashion-MNIST in place of CIFAR-10, 30 of 100 rounds at twice the rate, a quarter and half of
-    the filters.
+    """Return a smaller run: half of Fashion-MNIST in place of CIFAR-10, and 30 of 100 rounds at twice the
+    rate.
 
-        With so few steps parties are at chance on CIFAR-10; at five times the rate the networks of FedRep and
-        MpFedcon die in (100,2), at ten times SOLO diverges. The global test, which no measure reads, is rare.
+    The network has a quarter and half of the filters. With so few steps clients are at chance on CIFAR-10. At
+    five times the rate, the networks of FedRep and MpFedcon collapse in (100,2), and at ten times SOLO
+    diverges. The global test is rare, because no measure uses it.
     """
     if full.data.dataset != "cifar10":
         return None
@@ -113,15 +114,17 @@ def proxy(full: RunConfig) -> RunConfig | None:
     local = replace(full.local, lr=0.02)
     args = (
         {**full.args, "inner_lr": local.lr, "outer_lr": local.lr} if full.method == "perfedavg" else full.args
-    )  # its own rates
+    )  # these have rates of their own
     return replace(full, args=args, data=data, model=narrow, local=local, federation=federation)
 
 
 def cell(
     table: str, row: str, dataset: str, split: str, run: RunConfig, metric: str = PRINTED, column: str = ""
 ) -> Cell:
-    """In tables 2 and 3 FedProx is ahead of FedAvg, as one expects of it: what docs/papers/mpfedcon.md
-    §EC says of table 1 is not meant of them.
+    """Return a cell.
+
+    In tables 2 and 3 FedProx is ahead of FedAvg, as expected. So what docs/papers/mpfedcon.md §EC says about
+    FedProx in table 1 is not applied to them.
     """
     return Cell(
         row,
@@ -148,7 +151,7 @@ def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
     )
 
 
-BEST = tuple(  # everywhere, but for SOLO where parties have two classes
+BEST = tuple(  # MpFedcon is best in these, except for SOLO where clients have two classes
     Claim.above(f"{d} {s}: MpFedcon above {row}", "MpFedcon", row, f"{d} {s}")
     for d, s in TASKS
     for row in METHODS
@@ -161,7 +164,7 @@ def _table_2() -> Item:
         row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedRep")
     }
     rows |= {f"MpFedcon (mu={mu:g})": ("mpfedcon", {"mu": mu}) for mu in (0.5, 5.0)}
-    rows |= {"MpFedcon (mu=10)": ("mpfedcon", {})}  # the default: table 1's run
+    rows |= {"MpFedcon (mu=10)": ("mpfedcon", {})}  # the default, which is table 1's run
     cells = tuple(
         cell(
             "Table 2",
@@ -241,8 +244,9 @@ def _epochs(name: str, title: str, picture: str = "", always: bool = False) -> I
 
 
 def _figure_9() -> Item:
-    """After the last round, from the runs of table 1; the text: more than 70 % of the parties gain by
-    MpFedcon.
+    """Return figure 9, after the last round of table 1's runs.
+
+    The text says that more than 70 % of the clients gain by MpFedcon.
     """
     splits = ("(100,2)", "(100,5)")
     cells = tuple(
@@ -308,10 +312,10 @@ def _table_4() -> Item:
 
 
 def _claims() -> Item:
-    """What docs/papers/mpfedcon.md §EC and docs/papers/gldp.md §EE say of CIFAR-10 in table 1: MpFedcon is
-    best, but for SOLO in (100,2); all but FedAvg are ahead.
+    """Return what docs/papers/mpfedcon.md §EC and docs/papers/gldp.md §EE say about CIFAR-10 in table 1.
 
-        Without FedProx, SCAFFOLD and Per-FedAvg, to which table 1's own claims compare it.
+    MpFedcon is best, except for SOLO in (100,2), and all methods are above FedAvg. FedProx, SCAFFOLD and
+    Per-FedAvg are left out, because table 1's own claims compare it to them.
     """
     rows = [row for row in METHODS if row not in ("FedProx", "SCAFFOLD", "PerFedAvg")]
     cells = [
