@@ -308,10 +308,21 @@ def test_analysis_imports_of_raffed_what_reads_results_alone_and_neither_torch_n
 
 
 def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "analysis", str(tmp_path), "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "analysis",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "no run.json at or below it" in done.stderr
+    assert "raffed.analysis.metrics.compare" in done.stderr
+    assert "scipy" not in done.stderr, "its import takes a second, so it waits for the first test"
 
 
 def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(
