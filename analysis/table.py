@@ -1,11 +1,11 @@
-"""A table of finished cells, in every form a reader wants it: text, Markdown, HTML, LaTeX."""
+"""A table of finished cells, as text, Markdown and LaTeX. The templates of pages make HTML of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from .render.cells import for_html, for_latex, for_markdown, for_terminal
+from .render.cells import for_latex, for_markdown, for_terminal
 
 
 class TextTable(NamedTuple):
@@ -51,25 +51,6 @@ def as_markdown(sheet: TextTable) -> str:
         *(list(map(for_markdown, line)) for line in sheet.lines),
     ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
-
-
-def as_html(sheet: TextTable, css: str = "summary") -> str:
-    """A <table>; strong cells are <strong>."""
-    sides = ["" if title in sheet.words else ' class="number"' for title in sheet.titles]
-    heads = (for_html(title).replace(" %", "&nbsp;%") for title in sheet.titles)
-    head = "".join(f'<th scope="col"{side}>{title}</th>' for title, side in zip(heads, sides, strict=True))
-    body = ""
-    for i, line in enumerate(sheet.lines):
-        cells = [for_html(cell) for cell in line]
-        marked = (
-            f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells)
-        )
-        body += (
-            "<tr>"
-            + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True))
-            + "</tr>\n"
-        )
-    return f'<table class="{css}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
 
 
 def as_latex(sheet: TextTable) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pandas as pd
 
 from ..render.cells import for_csv
+from ..render.page import render
 from ..runs.comparable import stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
-from ..table import TextTable, as_html, as_latex, as_markdown, as_text
+from ..table import TextTable, as_latex, as_markdown, as_text
 from .intervals import t_interval
 from .measures import MEASURES, Measure, measures
 
@@ -138,12 +139,16 @@ def to_markdown(table: pd.DataFrame) -> str:
 
 def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
     """A <table> of class `summary`; the best mean of a column is <strong> where methods compete on one task.
-
     `hide`: columns that what is around the table says already.
     """
+    return str(render("table.html.j2", sheet=marked(table, hide)))
+
+
+def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
+    """The summary as a table in which the best mean of a column is strong; `hide`: columns to leave out."""
     sheet = _sheet(table.drop(columns=list(hide)))
     best = {(row, list(sheet.titles).index(title)) for row, title in _best(table)}
-    return as_html(sheet._replace(strong=frozenset(best)))
+    return sheet._replace(strong=frozenset(best))
 
 
 def to_latex(table: pd.DataFrame) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import html
 import re
 
+from markupsafe import Markup
+
 _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -51,9 +53,15 @@ def for_csv(text: str) -> str:
     return f"'{plain}" if text.lstrip()[:1] in tuple(_FORMULA) or text[:1] in ("\t", "\r", "\n") else plain
 
 
-def for_html(text: str) -> str:
-    """Text that a page shows as it is; line breaks and tabs stay, which HTML takes for spaces."""
-    return html.escape("".join(c if c in "\n\t" else for_terminal(c) for c in text), quote=True)
+def for_html(value: object) -> str:
+    """What the engine of the pages is given to escape: text as a page shows it. Its own markup stays.
+
+    Line breaks and tabs stay too, because HTML shows them as spaces.
+    """
+    text = value if isinstance(value, Markup) else str(value)
+    if isinstance(text, Markup) or text.isprintable():
+        return text
+    return "".join(letter if letter in "\n\t" else for_terminal(letter) for letter in text)
 
 
 def for_markdown(text: str) -> str:
