@@ -1,4 +1,4 @@
-"""Runs → DIR/report.html (one self-contained file), summary.md, summary.csv, curves.png."""
+"""Write a report on runs: one self-contained report.html, summary.md, summary.csv and curves.png."""
 
 from __future__ import annotations
 
@@ -35,10 +35,18 @@ PARTS = {  # of run.json → heading
 
 
 def write_report(paths: Iterable[Path | str], out: Path) -> Path:
-    """Load the runs below `paths`, write the report into the folder `out` and return the path of report.html.
+    """Write a report on all runs at or below the given paths.
+
+    Args:
+        paths: run folders, or folders that hold some.
+        out: the folder for report.html, summary.md, summary.csv and curves.png. It is made if it does not
+            exist.
+
+    Returns:
+        The path of report.html, which opens without a network.
 
     Raises:
-        NoRunsError: not one run could be read; the message says why for each path.
+        NoRunsError: no run can be read. The message gives the reason for each path.
     """
     return write_loaded(read_runs(paths), out)
 
@@ -46,11 +54,18 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
 def write_loaded(
     runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()
 ) -> Path:
-    """As `write_report`, for runs that are loaded already, with the papers' tables, studies and sweeps that
-    they belong to.
+    """Write a report on runs that are already loaded.
 
-        The trials of sweeps count in the sweeps' own sections alone, where there are other runs.
-        Studies need no run, nor what is printed alone: a report on them has their sections and nothing else.
+    Args:
+        runs: the runs. Trials of sweeps appear only in the sections of their sweeps if there are other runs
+            too.
+        out: the folder for the report.
+        items: reproductions of papers' tables and studies, each with a section. A report can consist of these
+            alone.
+        sweeps: searches for hyperparameters, each with a section.
+
+    Raises:
+        NoRunsError: there is neither a run nor an item to show.
     """
     whole, runs = runs, runs.without(trials_of(runs, sweeps))
     if runs.runs.empty and not any(showable(item) for item in items):
@@ -72,7 +87,7 @@ def write_loaded(
 
 
 def unhashed(runs: Runs) -> str:
-    """A line about runs whose rows nobody can check here."""
+    """Return a sentence about the runs whose rows cannot be checked because no hashes were recorded."""
     count = len(runs.unhashed)
     begun = "1 run was begun" if count == 1 else f"{count} runs were begun"
     return (
@@ -82,9 +97,7 @@ def unhashed(runs: Runs) -> str:
 
 
 def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
-    """The reproductions at or below `paths` that have finished runs or studies; a damaged item.json is
-    passed over.
-    """
+    """Return the reproductions at or below `paths` that have something to show; skip a damaged item.json."""
     found = []
     for path in map(Path, paths):
         for folder, below, names in os.walk(path):
@@ -99,7 +112,7 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 def _html(
     runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep], whole: Runs
 ) -> Markup:
-    """whole: the runs, and the trials of sweeps."""
+    """Return the page. `runs` leaves out the trials of sweeps, and `whole` includes them."""
     sections = [_item(item, runs) for item in items]
     sections += [
         _readable(partial(sweep_section, one, whole), str(one.folder / "sweep.json"))
@@ -128,7 +141,7 @@ def _item(item: Reproduction, runs: Runs) -> Markup:
 
 
 def _readable(make: Callable[[], Markup], where: str) -> Markup:
-    """A section, or where a file behind it is damaged a line that says so."""
+    """Return a section, or a notice in its place if a file behind it is damaged."""
     try:
         return make()
     except DAMAGED as error:

@@ -79,7 +79,17 @@ def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
 
 
 def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
-    """One line of panels a task: aggregation accuracy to the left, personalization accuracy to the right."""
+    """Draw accuracy against the round, with one row of panels for each task.
+
+    The left panel shows the accuracy of the global model, the right one that of the clients' personal models.
+
+    Args:
+        runs: the runs to draw, from `load_runs`.
+        theme: the colours of the figure, for a light or a dark background.
+
+    Returns:
+        A matplotlib figure that is not registered with pyplot. Save it with `savefig`.
+    """
     found = list(tasks(runs))
     width, height = 6.4, 4.1
     with style(theme):
@@ -251,7 +261,16 @@ def _last_classes(runs: Runs) -> pd.DataFrame:
 
 
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
-    """Method × class accuracy of the final global model; None where no run measured classes."""
+    """Draw the accuracy of the final global model for each method and class, as a mean over seeds.
+
+    Args:
+        runs: the runs to draw, from `load_runs`.
+        task: the data set and the partition, as `tasks` lists them.
+        theme: the colours of the figure, for a light or a dark background.
+
+    Returns:
+        A matplotlib figure, or None if no run of the task measured accuracy per class.
+    """
     table = class_accuracy(runs, task)
     if table.empty:
         return None

@@ -1,6 +1,4 @@
-"""Run folders on disk → two DataFrames. What cannot be read is named and left out; the rest is still
-reported.
-"""
+"""Read run folders into DataFrames. What cannot be read is named and left out; the rest is still reported."""
 
 from __future__ import annotations
 
@@ -28,24 +26,27 @@ Reader = Callable[[Path], Mapping[str, Any]]
 
 
 class NoRunsError(ValueError):
-    """None of the paths holds a run that can be read."""
+    """None of the given paths holds a run that can be read. The message gives the reason for each path."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What was found below the paths.
+    """All runs that were found below the given paths. `load_runs` makes this object.
 
-    metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and
-        `run`, a name unique in this object; stage, class, n and bytes are floats whose NaN is the schema's
-        null.
-    clients: run, client, round, value: the accuracy of each client's personal model on its local test when it
-    last took part. scores: run, client, stage, metric, round, value: the last score of each client, stage and
-    metric, of the same kind. runs: one row a run, indexed by `run`: folder, run_id, method, dataset,
-    partition, seed, state, rounds_done,
-        rounds_planned, seconds, client_seconds and client_sample_seconds (medians of a client's round, and
-        per sample), …, and the configuration flattened to `config.local.lr` and the like.
-    files: what run.json held, by `run`.
-    unreadable: why something was left out, by the path of the folder or file.
+    Attributes:
+        metrics: the server's rows of all runs, as raffed/results/schema.py describes them. The column `run`
+            holds a name that is unique in this object. The columns stage, class, n and bytes are floats; NaN
+            stands for the schema's null.
+        runs: one row for each run, indexed by `run`. Its columns are folder, run_id, method, dataset,
+            partition, seed, state, rounds_done, rounds_planned, seconds, and others. The columns
+            client_seconds and client_sample_seconds are medians of a client's seconds in a round and of its
+            seconds per sample. The configuration is flattened to columns such as `config.local.lr`.
+        files: the contents of each run.json, by `run`.
+        unreadable: the path of every folder or file that was left out, with the reason.
+        clients: columns run, client, round, value. The value is the accuracy of the client's personal model
+            on its local test set in the last round in which it took part, a fraction in [0, 1].
+        scores: columns run, client, stage, metric, round, value. It holds the last score of each client,
+            stage and metric.
     """
 
     metrics: pd.DataFrame
@@ -58,19 +59,17 @@ class Runs:
 
     @property
     def unhashed(self) -> list[str]:
-        """The runs that were begun by a version of raffed that wrote down no hashes of files: whether anybody
-        changed their rows is not known here; `raffed verify` can tell.
-        """
+        """The runs whose raffed recorded no hashes of files. Only `raffed verify` can check their rows."""
         return [name for name, file in self.files.items() if "files" not in file]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once for this object."""
+        """Return what `make` returns, computed once for this object and `key`."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def without(self, names: Collection[str]) -> Runs:
-        """The same runs but for some."""
+        """Return the runs except those with the given names."""
         if not names:
             return self
         found: Runs = self.once(("without", frozenset(names)), lambda: self._without(names))
@@ -123,17 +122,22 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
-    """The rows of each run that has any."""
+    """Return the rows of each run that has any."""
     return named(rows).groupby("run", observed=True)
 
 
 def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
-    """Read every run at or below `paths`, or one path: finished, running, or killed. A folder found twice
-    counts once.
+    """Read every run at or below the given paths, whether it is finished, still running, or was killed.
 
-        Raises:
-            NoRunsError: there is no run that can be read at or below any of them; the message says why for
-            each.
+    Args:
+        paths: run folders, or folders that hold some, or one such path. A folder that is found twice counts
+            once.
+
+    Returns:
+        The runs that could be read. `Runs.unreadable` names what could not be.
+
+    Raises:
+        NoRunsError: no run at or below the paths can be read. The message gives the reason for each path.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     runs = read_runs(given)
@@ -143,14 +147,16 @@ def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
 
 
 def reasons(runs: Runs) -> str:
-    """What was left out, and why."""
+    """Return in one line what was left out, and why."""
     return "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
 
 
 def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Runs:
-    """As `load_runs`, where there may be no run: beside a study, or before the first one of a sweep.
+    """Read runs like `load_runs`, but accept that there are none.
 
-    reader: reads and checks the run.json of a folder; raises a ValueError for one that is damaged.
+    Args:
+        paths: run folders, or folders that hold some.
+        reader: reads and checks the run.json of a folder. It raises ValueError if the file is damaged.
     """
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
@@ -206,7 +212,10 @@ def _stacked(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> pd.D
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"local": {"lr": 0.1}} → {"local.lr": 0.1}; lists become their JSON text."""
+    """Flatten nested objects: {"local": {"lr": 0.1}} becomes {"local.lr": 0.1}.
+
+    Lists become their JSON text.
+    """
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
@@ -217,7 +226,7 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def section(file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object under `name`; an empty one if it is missing or something else."""
+    """Return the object under `name`, or an empty one if it is missing or is not an object."""
     found = file.get(name)
     return found if isinstance(found, Mapping) else {}
 
