@@ -9,7 +9,7 @@ Example:
     >>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
 """
 
-if __name__ == "analysis":  # imported by its place in a checkout: it is raffed.analysis all the same
+if __name__ == "analysis":  # Imported by its folder in a checkout: both names are one module.
     import importlib
     import sys
 

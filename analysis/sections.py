@@ -1,4 +1,4 @@
-"""The parts of a report on a paper's table, on a study and on a sweep."""
+"""Make the sections of a report: papers' tables, studies, sweeps, ranks, and the views of a task."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SCALES = {
 
 
 def item_section(item: Reproduction, runs: Runs) -> Markup:
-    """A paper's table, a study, or both: what there is of them."""
+    """Show a paper's table, a study, or both, depending on what the item has."""
     table = paper_section(item, runs) if has_table(item) else Markup()
     return table + (study_section(item) if study_folders(item) else Markup())
 
 
 def paper_section(item: Reproduction, runs: Runs) -> Markup:
-    """A table of a paper beside ours, with what was left out."""
+    """Show a paper's table beside our results, and name what was left out."""
     about, ran = item.about, bool(run_folders(item))
     if about["scale"] not in SCALES:
         raise KeyError(about["scale"])
@@ -76,7 +76,7 @@ def _left_out(item: Reproduction) -> list[tuple[str, str]]:
 
 
 def study_section(item: Reproduction) -> Markup:
-    """The figures of a study (its first seed), its tables, and what became of its claims over all seeds."""
+    """Show a study: the figures of its first seed, its tables, and how its claims fared over all seeds."""
     studies = load_studies(item)
     about, shown = studies[0].about, painted(studies[0])
     machine = {"device": about["device"], "threads": about["threads"], "seconds": f"{about['seconds']:.0f}"}
@@ -99,7 +99,7 @@ def study_section(item: Reproduction) -> Markup:
 
 
 def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
-    """What was chosen, at what cost."""
+    """Show which settings a sweep chose, and what the choice cost."""
     pictures = []
     for method, about in sweep.methods.items():
         figure = setting_map(trials_frame(about))
@@ -118,13 +118,13 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
 
 
 def drawing(figure: Figure, caption: str, css: str = "", alt: str = "") -> Picture:
-    """A figure in both colour schemes; its caption describes it where no `alt` is given."""
+    """Return a figure in both colour schemes. The caption also describes it if no `alt` is given."""
     light = svg(figure)
     return picture(light, in_the_dark(light), caption, alt or caption, css=css)
 
 
 def ranking_section(runs: Runs) -> Markup:
-    """The critical-difference diagram over tasks; nothing where it means nothing."""
+    """Show the critical-difference diagram over tasks. It is empty if there are too few methods or tasks."""
     found = ranking(runs)
     if found is None:
         return Markup()
@@ -137,8 +137,10 @@ def ranking_section(runs: Runs) -> Markup:
 
 
 def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
-    """Views of a task beyond its summary: differences, time to a target, classes, the plane of two
-    accuracies, who gains.
+    """Show the views of a task that follow its summary.
+
+    They are: differences paired by seed, rounds and bytes to a target, accuracy by class, the plane of the
+    two accuracies, and which clients gain.
     """
     tables = {
         "Differences, paired by seed": comparison_sheet(runs, members),
@@ -151,7 +153,7 @@ def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
 
 
 def _plane(runs: Runs, members: Sequence[Group]) -> Picture | None:
-    """The plane of the two accuracies; None where fewer than two methods have both."""
+    """Draw the plane of the two accuracies. Return None if fewer than two methods have both."""
     points = _points(runs, members)
     if len(points) < 2:
         return None
@@ -176,9 +178,7 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
 
 
 def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:
-    """Every client's last personal accuracy minus the baseline's on the same split, over the seeds that
-    both have.
-    """
+    """Draw how each client's last personal accuracy differs from that of the baseline, over common seeds."""
     baseline = next((group for group in members if group.label.split()[0] == BASELINE), None)
     if baseline is None or runs.clients.empty:
         return None

@@ -1,6 +1,4 @@
-"""Are two methods different? Paired tests over seeds, and ranks over data sets with their critical
-difference.
-"""
+"""Test whether two methods differ: paired tests over seeds, and ranks over data sets."""
 
 from __future__ import annotations
 
@@ -26,8 +24,16 @@ EXACT = 14  # The largest number of seeds for which all changes of sign are trie
 
 
 class Paired(NamedTuple):
-    """a − b over the seeds both have, in points: mean, half width of its 95 % interval, and two p-values
-    (NaN below 2 seeds).
+    """The difference a − b over common seeds, in percentage points.
+
+    Attributes:
+        seeds: the number of seeds that both methods have.
+        mean: the mean difference.
+        half: half the width of its 95 % interval.
+        p_t: the p-value of the paired t-test.
+        p_signs: the p-value of the exact test over changes of sign.
+
+    The last three are NaN for fewer than two seeds.
     """
 
     seeds: int
@@ -38,8 +44,9 @@ class Paired(NamedTuple):
 
 
 def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
-    """Compare two methods on the seeds they share; a seed means one split, one start, one order of
-    batches for both.
+    """Compare two methods on the seeds they share.
+
+    A seed fixes the split, the initial weights and the order of batches for both.
     """
     common = sorted(set(a) & set(b))
     differences = [100 * (a[seed] - b[seed]) for seed in common]
@@ -77,7 +84,7 @@ def _rounded_sum(values: Floats, axis: int) -> Floats:
 
 
 def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dict[int, float]:
-    """Seed → measure of a group's runs; seeds without it are left out."""
+    """Map each seed to the measure of a group's run. Seeds without the measure are left out."""
     values, seeds = measures(runs)[measure], runs.runs["seed"]
     return {int(seeds[name]): float(values[name]) for name in group.used if not math.isnan(values[name])}
 
@@ -85,11 +92,11 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
 def comparison_sheet(
     runs: Runs, members: Sequence[Group], measure: str = "accuracy_last"
 ) -> TextTable | None:
-    """Every method of a task against the best one, paired by seed; None without two methods that share two
-    seeds.
+    """Compare every method of a task with the best one, paired by seed.
 
-        Methods that may not be compared with the others (analysis/runs/comparable.py) are named with the
-        reason and tested against nobody but each other: then every line says whom it is compared with.
+    Methods that may not be compared with the others are named with the reason and tested only against each
+    other. Every row then names the method it is compared with. analysis/runs/comparable.py decides what may
+    be compared. Return None if no two methods share two seeds.
     """
     sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
     found = [_against_best(runs, one, measure) for one in sets]
@@ -126,8 +133,11 @@ def comparison_sheet(
 
 
 def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
-    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none
-    shares two seeds.
+    """Return (method, best method, cells) for comparable methods.
+
+    The cells are seeds, difference and p-values.
+
+    The result is empty if no method shares two seeds with the best one.
     """
     scores = {group.label: seed_scores(runs, group, measure) for group in members}
     means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
@@ -148,8 +158,9 @@ def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tu
 
 
 class Ranking(NamedTuple):
-    """Mean ranks over the tasks that all methods were run on (1 is best), their critical difference, the
-    number of tasks.
+    """Mean ranks over the tasks on which all methods were run; rank 1 is best.
+
+    `difference` is the critical difference of two ranks, and `tasks` is the number of tasks.
     """
 
     ranks: dict[str, float]
@@ -157,7 +168,7 @@ class Ranking(NamedTuple):
     tasks: int
 
     def cliques(self) -> list[tuple[float, float]]:
-        """Spans of ranks within which no two methods differ: the longest ones only."""
+        """Return the longest spans of ranks within which no two methods differ."""
         ordered = sorted(self.ranks.values())
         spans: list[tuple[float, float]] = []
         for low in ordered:
@@ -168,10 +179,10 @@ class Ranking(NamedTuple):
 
 
 def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
-    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that
-    they share.
+    """Rank methods over data sets after Demšar (2006), with the Nemenyi test at 0.05.
 
-        Of a task only the largest set of experiments that may be compared counts.
+    Only the largest set of comparable experiments of each task counts. Return None for fewer than three
+    methods or fewer than two tasks that they share.
     """
     table: dict[str, dict[tuple[str, str], float]] = {}
     for group in groups(runs):
@@ -191,7 +202,7 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
 
 
 def critical_difference(methods: int, tasks: int) -> float:
-    """q_0.05 √(k(k+1)/(6N)) for k methods on N tasks (Nemenyi)."""
+    """Return q_0.05 √(k(k+1)/(6N)) for k methods on N tasks (Nemenyi; Demšar 2006, section 3.2.2)."""
     return range_quantile(methods) / math.sqrt(2) * math.sqrt(methods * (methods + 1) / (6 * tasks))
 
 

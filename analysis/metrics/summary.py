@@ -75,7 +75,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     names = list(group.used)
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
-    found = measured.loc[names]  # once: a lookup by label costs milliseconds
+    found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
     for measure in MEASURES:
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
@@ -142,27 +142,35 @@ def to_text(table: pd.DataFrame) -> str:
 
     Args:
         table: a table from `summary`.
+
+    Returns:
+        Lines without a line break at the end. Words are aligned to the left, numbers to the right.
     """
     return as_text(_sheet(table))
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """Format a summary as a GitHub table. What could be Markdown or HTML in a name is escaped.
+    """Format a summary as a GitHub table.
 
     Args:
         table: a table from `summary`.
+
+    Returns:
+        A table in which nothing that a name contains is read as Markdown, HTML or a link.
     """
     return as_markdown(_sheet(table))
 
 
 def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
-    """Format a summary as an HTML <table> of class `summary`. Every name is escaped.
-
-    The best mean of a column is <strong> if several methods of the task may be compared.
+    """Format a summary as an HTML table.
 
     Args:
         table: a table from `summary`.
         hide: names of columns to leave out.
+
+    Returns:
+        A <table> of class `summary` in which every name is escaped. The best mean of a column is <strong> if
+        several methods of the task may be compared.
     """
     return str(render("table.html.j2", sheet=marked(table, hide)))
 
@@ -175,12 +183,13 @@ def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """Format a summary as a LaTeX tabular with the rules of booktabs.
-
-    What LaTeX would obey in a name is escaped.
+    """Format a summary as a LaTeX table.
 
     Args:
         table: a table from `summary`.
+
+    Returns:
+        A tabular with the rules of booktabs, in which nothing that a name contains is read as a command.
     """
     return as_latex(_sheet(table))
 

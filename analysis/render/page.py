@@ -1,7 +1,7 @@
-"""Pages and their parts, made by Jinja2 from the templates in the folder beside this file.
+"""Make pages and their parts with Jinja2 from the templates in the folder beside this file.
 
-A report is one file that needs no network; it suits light and dark, narrow and wide screens. The engine
-escapes every value. Only `Markup`, which the templates make themselves, passes as it is.
+A report is one file that needs no network. It suits light and dark, narrow and wide screens. The engine
+escapes every value. Only `Markup`, which the templates make themselves, is not escaped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ Value = TypeVar("Value")
 
 
 class Picture(NamedTuple):
-    """A figure for a page: two SVGs in base64, of which the reader's colour scheme chooses one.
+    """A figure for a page.
 
-    `alt` describes the figure to those who cannot see it; `css` is the class of the <figure>.
+    Attributes:
+        light: the SVG for a light colour scheme, in base64.
+        dark: the SVG for a dark colour scheme, in base64.
+        caption: the text below the figure.
+        alt: a description for readers who cannot see the figure.
+        css: the class of the <figure> element.
     """
 
     light: str
@@ -36,24 +41,29 @@ class Picture(NamedTuple):
 
 
 def picture(light: str, dark: str, caption: str, alt: str, css: str = "") -> Picture:
-    """A figure from the texts of its two SVGs."""
+    """Return a figure made from the texts of its two SVGs."""
     first, second = (base64.b64encode(svg.encode()).decode() for svg in (light, dark))
     return Picture(first, second, caption, alt, css)
 
 
 def block(title: str, values: Mapping[str, Value]) -> tuple[str, list[tuple[str, Value]]]:
-    """A title with the names and values of its table, for the macro `pairs`."""
+    """Return a title and the rows of its table of names and values, for the macro `pairs`."""
     return title, list(values.items()) if values else []
 
 
 def render(template: str, **values: object) -> Markup:
-    """The HTML that a template of this package makes of `values`."""
+    """Return the HTML that a template of this package makes of `values`."""
     return Markup(_engine().get_template(template).render(values))
 
 
 @cache
 def _engine() -> Environment:
-    """Jinja2, imported when the first page is made. A name that a template lacks is an error."""
+    """Return the template engine.
+
+    Jinja2 is imported when the first page is made, to keep other commands fast.
+
+    A value that a template needs and does not get is an error.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

@@ -84,7 +84,7 @@ class Runs:
         return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
     def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """The server's rows over all classes of one measurement, by round."""
+        """Return the server's rows over all classes of one measurement, by round."""
 
         def made() -> pd.DataFrame:
             rows = self.metrics
@@ -100,8 +100,9 @@ class Runs:
         return frame
 
     def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """A metric of every run (columns) after every round (rows) that any of them measured; NaN where
-        it did not.
+        """Return a metric of every run (columns) after every round (rows) that any of them measured.
+
+        It is NaN where a run did not measure.
         """
 
         def made() -> pd.DataFrame:
@@ -115,8 +116,10 @@ class Runs:
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose column `run` can be grouped by: pandas 3.1 gives the groups of an empty categorical column
-    with more than 127 names a kind of code that it cannot align with that of other columns' groups.
+    """Return rows whose column `run` can be grouped by.
+
+    pandas 3.1 gives the groups of an empty categorical column with more than 127 names a kind of code that it
+    cannot align with the groups of other columns.
     """
     return rows if len(rows) else rows.astype({"run": object})
 
@@ -173,7 +176,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
             files[name], named[name] = file, folder
     with ThreadPoolExecutor(
         min(8, os.cpu_count() or 1)
-    ) as pool:  # reading Parquet lets go of the interpreter
+    ) as pool:  # Reading Parquet releases the interpreter lock.
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
     for name, one in read.items():
         unreadable |= one.unreadable or missing_rounds(named[name], files[name])
@@ -194,7 +197,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
 
 
 def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:
-    """The server's rows of all runs, with the run as a categorical column."""
+    """Return the server's rows of all runs, with the run as a categorical column."""
     names = list(read)
     table = pa.concat_tables(
         [COLUMNS.empty_table(), *(one.server for one in read.values())]
@@ -240,7 +243,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
 
 
 def _names(folders: list[Path]) -> dict[str, Path]:
-    """Folder names where they are unique, else paths below the common folder."""
+    """Return folder names if they are unique, else paths below the common folder."""
     if len({folder.resolve().name for folder in folders}) == len(folders):
         return {folder.resolve().name: folder for folder in folders}
     base = os.path.commonpath([folder.resolve() for folder in folders])
@@ -263,7 +266,7 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
 
 
 def _about(file: Mapping[str, Any], read: Parts) -> dict[str, Any]:
-    """The row of `Runs.runs`. Rows that were measured win over what run.json says."""
+    """Return a run's row of `Runs.runs`. What was measured takes precedence over what run.json says."""
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
