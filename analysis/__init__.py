@@ -1,12 +1,15 @@
-"""Tables, figures and one-file reports from the folders of runs: reads Parquet and run.json, nothing of
-raffed's.
+"""Tables, figures and one-file reports from the folders of runs.
 
->>> from analysis import load_runs, summary, to_text, write_report
->>> print(to_text(summary(load_runs(["runs/"]))))
->>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
+This package reads run.json and Parquet files. It needs neither torch nor Ray.
+
+Example:
+    >>> from pathlib import Path
+    >>> from raffed.analysis import load_runs, summary, to_text, write_report
+    >>> print(to_text(summary(load_runs(["runs/"]))))
+    >>> write_report(["runs/"], Path("report"))  # report/report.html opens without a network
 """
 
-if __name__ == "analysis":  # imported by its place in a checkout: it is raffed.analysis all the same
+if __name__ == "analysis":  # Imported by its folder in a checkout: both names are one module.
     import importlib
     import sys
 

@@ -1,4 +1,4 @@
-"""`python -m analysis RUNS... --out DIR`: print the summary, write the report."""
+"""The command `python -m analysis RUNS... --out DIR` prints the summary and writes the report."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from .sweeps import damaged_sweeps, find_sweeps, trials_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when the report is written, 1 when a sweep in it is damaged, 2 when there is nothing to
-    report on.
-    """
+    """Return 0 if the report is complete, 1 if a sweep in it is damaged, 2 if there is nothing to report."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis", description="Summarise runs into one HTML report."
     )

@@ -1,4 +1,7 @@
-"""What a sweep chose, at what cost, and how good the choice is: sweep.json and the runs beside it."""
+"""Report on a search for hyperparameters: what it chose, what that cost, and how well the choice performs.
+
+The data are sweep.json and the runs beside it.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ NOTES = {
 
 
 class Sweep(NamedTuple):
-    """A folder with a sweep.json, and what that holds. damage: why it cannot be read, where it cannot; it
-    then holds nothing.
+    """A folder with a sweep.json, and the contents of that file.
+
+    If the file cannot be read, `damage` gives the reason and `about` is empty.
     """
 
     folder: Path
@@ -48,8 +52,9 @@ class Sweep(NamedTuple):
 
 
 def find_sweeps(paths: Iterable[Path | str]) -> list[Sweep]:
-    """The sweeps at or below `paths`, and those that hold one of them; also those whose sweep.json is
-    damaged or missing.
+    """Return the sweeps at or below `paths`, and those that contain one of the paths.
+
+    A sweep whose sweep.json is damaged or missing is also returned.
     """
     found = {}
     for path in map(Path, paths):
@@ -74,16 +79,17 @@ def _read(folder: Path) -> Sweep:
 
 
 def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
-    """The path of every sweep.json that cannot be read → what is wrong, and what that means for a report."""
+    """Map the path of every unreadable sweep.json to the reason and its consequence for the report."""
     then = "what was chosen is not known, and of its runs the final ones alone count as results"
     return {str(sweep.folder / SWEEP_FILE): f"{sweep.damage}; {then}" for sweep in sweeps if sweep.damage}
 
 
 def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
-    """The runs that a setting was chosen from, known by their places. They are no result beside the chosen
-    setting's final runs, which are with the papers' protocol the chosen trial; while there is no other run,
-    there is nothing to keep them from, and none is named. Runs that were put aside as damaged are never a
-    result.
+    """Return the runs that served only to choose a setting. Their folders identify them.
+
+    They are not results: the final runs of the chosen setting are. With the papers' protocol the chosen trial
+    is itself the result, so it is not returned. Runs that were set aside as damaged are never results. If
+    there are only trials, none is returned, because then there is nothing to keep them apart from.
     """
     places = {sweep.folder.resolve(): sweep for sweep in sweeps}
     folders = {str(name): Path(folder).resolve() for name, folder in runs.runs["folder"].items()}
@@ -97,13 +103,13 @@ def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
 
 
 def _home(folder: Path) -> Sweep | None:
-    """The sweep of a trial's run, where another place below that sweep was named for the report."""
+    """Return the sweep of a trial's folder, for a report on a place below that sweep."""
     home = folder.parents[2]
     return _read(home) if os.path.lexists(home / SWEEP_FILE) else None
 
 
 def _result(sweep: Sweep, method: str) -> Path | None:
-    """The folder of the trial that is a result: with the papers' protocol the chosen one."""
+    """Return the folder of the trial that counts as a result: the chosen one, with the papers' protocol."""
     chosen = section(section(sweep.methods, method), "chosen").get("name")
     return (
         (sweep.folder / method / TRIALS / str(chosen)).resolve()
@@ -113,9 +119,7 @@ def _result(sweep: Sweep, method: str) -> Path | None:
 
 
 def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> TextTable:
-    """Method, chosen setting, trials of the budget, cost of choosing, score it was chosen by, and the
-    final accuracies.
-    """
+    """Return a table of each method's chosen setting, trials, cost, score and final accuracies."""
     finals = read_runs([sweep.folder]) if runs is None else runs
     titles = [
         "Method",
@@ -140,8 +144,9 @@ def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> TextTable:
 
 
 def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
-    """Method → what is to be said of comparing its final runs with the others'; nothing where all may be
-    compared.
+    """Map a method to the reason why its final runs may not be compared with the others'.
+
+    Others are absent.
     """
     found = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
     members = [
@@ -183,12 +188,12 @@ def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> li
 
 
 def _final_scores(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> pd.DataFrame:
-    """Rows: final runs; columns of measures()."""
+    """Return the two last accuracies of a method's final runs, one row for each run."""
     return measures(runs).loc[_final_names(sweep, method, about, runs), ["accuracy_last", "personal_last"]]
 
 
 def _final_names(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> list[str]:
-    """The final runs of a method; with the papers' protocol the chosen trial."""
+    """Return the final runs of a method. With the papers' protocol this is the chosen trial."""
     wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
     if sweep.protocol == "paper" and about.get("chosen"):
         wanted = {(sweep.folder / method / "trials" / str(about["chosen"].get("name"))).resolve()}
@@ -196,7 +201,7 @@ def _final_names(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs
 
 
 def settings_text(settings: object) -> str:
-    """`mu1=0.01, mu2=0.1`; a dash where nothing was chosen."""
+    """Write settings as `mu1=0.01, mu2=0.1`. Return a dash if nothing was chosen."""
     if not isinstance(settings, Mapping):
         return "–"
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
@@ -212,6 +217,6 @@ def _percent(values: Sequence[Any] | pd.Series[Any]) -> str:
 
 
 def trials_frame(about: Mapping[str, Any]) -> pd.DataFrame:
-    """One row a scored trial of a method: its settings as columns, and `score`, a fraction."""
+    """Return one row for each trial with a score: its settings as columns, and `score` as a fraction."""
     trials = [trial for trial in about.get("trials") or [] if trial.get("score") is not None]
     return pd.DataFrame([{**section(trial, "settings"), "score": trial["score"]} for trial in trials])

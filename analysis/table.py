@@ -1,16 +1,21 @@
-"""A table of finished cells, in every form a reader wants it: text, Markdown, HTML, LaTeX."""
+"""A table of formatted cells, written as text, Markdown or LaTeX. The page templates write it as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from .render.cells import for_html, for_latex, for_markdown, for_terminal
+from .render.cells import for_latex, for_markdown, for_terminal
 
 
 class TextTable(NamedTuple):
-    """titles [columns], lines [rows][columns]; words: titles of columns that hold words and stand to the
-    left; strong: (row, column) of the cells that are set off in HTML.
+    """A table of formatted cells.
+
+    Attributes:
+        titles: one title for each column.
+        lines: the rows; each has one cell for each title.
+        words: the titles of columns that hold words. They are aligned to the left, all others to the right.
+        strong: (row, column) of the cells that are emphasised in HTML.
     """
 
     titles: Sequence[str]
@@ -20,7 +25,7 @@ class TextTable(NamedTuple):
 
 
 def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
-    """Without those of these columns in which no line says anything."""
+    """Return the table without those of the given columns in which every cell is a dash."""
     kept = [
         j
         for j, title in enumerate(sheet.titles)
@@ -32,7 +37,7 @@ def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
 
 
 def as_text(sheet: TextTable) -> str:
-    """Columns aligned with spaces: words to the left, numbers to the right."""
+    """Align the columns with spaces: words to the left, numbers to the right."""
     shown = [list(map(for_terminal, line)) for line in [sheet.titles, *sheet.lines]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
@@ -43,7 +48,7 @@ def as_text(sheet: TextTable) -> str:
 
 
 def as_markdown(sheet: TextTable) -> str:
-    """A GitHub table; what could be Markdown or HTML in a cell is escaped."""
+    """Return a GitHub table. What could be Markdown or HTML in a cell is escaped."""
     rule = [":--" if title in sheet.words else "--:" for title in sheet.titles]
     rows = [
         list(map(for_markdown, sheet.titles)),
@@ -53,27 +58,8 @@ def as_markdown(sheet: TextTable) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
-def as_html(sheet: TextTable, css: str = "summary") -> str:
-    """A <table>; strong cells are <strong>."""
-    sides = ["" if title in sheet.words else ' class="number"' for title in sheet.titles]
-    heads = (for_html(title).replace(" %", "&nbsp;%") for title in sheet.titles)
-    head = "".join(f'<th scope="col"{side}>{title}</th>' for title, side in zip(heads, sides, strict=True))
-    body = ""
-    for i, line in enumerate(sheet.lines):
-        cells = [for_html(cell) for cell in line]
-        marked = (
-            f"<strong>{cell}</strong>" if (i, j) in sheet.strong else cell for j, cell in enumerate(cells)
-        )
-        body += (
-            "<tr>"
-            + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(marked, sides, strict=True))
-            + "</tr>\n"
-        )
-    return f'<table class="{css}"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>\n'
-
-
 def as_latex(sheet: TextTable) -> str:
-    """A booktabs tabular."""
+    """Return a LaTeX tabular with the rules of booktabs."""
     rows = [" & ".join(map(for_latex, row)) + r" \\" for row in [sheet.titles, *sheet.lines]]
     kinds = "".join("l" if title in sheet.words else "r" for title in sheet.titles)
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])

@@ -1,7 +1,8 @@
-"""Accuracy against round, and accuracy per class: one colour and marker a method, the same in every figure.
+"""Draw accuracy against the round, and accuracy per class.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; beyond them the markers go on changing.
-Figures are drawn without pyplot, so nothing here touches a display or a global figure.
+A method has the same colour and marker in every figure. The colours are those of Okabe and Ito, which
+colour-blind readers can distinguish; after the last colour the markers change. Figures are drawn without
+pyplot, so this module needs no display and changes no global state.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ MARKERS = "osD^vPX*<>ph"
 
 
 class Theme(NamedTuple):
-    """What a figure is drawn with on one background."""
+    """The colours of a figure on a light or a dark background."""
 
     paper: str
     ink: str
     grid: str
     colours: tuple[str, ...]
-    more: tuple[str, ...]  # where ten are to be told apart: of classes
+    more: tuple[str, ...]  # Further colours, for classes, of which ten must be distinguishable.
 
 
 LIGHT = Theme(
@@ -57,7 +58,7 @@ DARK = Theme(
 
 
 class Curve(NamedTuple):
-    """A metric of one group against the round: mean, lowest and highest over its seeds, fractions."""
+    """A metric of one group against the round: mean, lowest and highest value over seeds, as fractions."""
 
     label: str
     style: int
@@ -71,7 +72,7 @@ PANELS = {"Aggregation accuracy": ("global", "test"), "Personalization accuracy"
 
 
 def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
-    """The groups of each (dataset, partition)."""
+    """Return the groups of each task. A task is a data set and a partition."""
     found: dict[tuple[str, str], list[Group]] = {}
     for group in groups(runs):
         found.setdefault(group.task, []).append(group)
@@ -79,7 +80,17 @@ def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
 
 
 def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
-    """One line of panels a task: aggregation accuracy to the left, personalization accuracy to the right."""
+    """Draw accuracy against the round, with one row of panels for each task.
+
+    The left panel shows the accuracy of the global model, the right one that of the clients' personal models.
+
+    Args:
+        runs: the runs to draw, from `load_runs`.
+        theme: the colours of the figure, for a light or a dark background.
+
+    Returns:
+        A matplotlib figure that is not registered with pyplot. Save it with `savefig`.
+    """
     found = list(tasks(runs))
     width, height = 6.4, 4.1
     with style(theme):
@@ -97,19 +108,22 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
 
 
 def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place in inches. Fixed margins: matplotlib's automatic layouts draw everything twice."""
+    """Place axes, in inches.
+
+    Fixed margins save time, because matplotlib's automatic layouts draw everything twice.
+    """
     whole = figure.get_size_inches()
     axes: Axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
     return axes
 
 
 def _beside(shown: Sequence[Curve]) -> float:
-    """Inches to the right of a panel for the names of its lines."""
+    """Return the inches that the names of the lines need to the right of a panel."""
     return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in shown), default=0)
 
 
 def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
-    """One panel of one task; None where no run measured it."""
+    """Draw one panel of one task. Return None if no run measured it."""
     found = task_curves(runs, task, panel)
     if not found:
         return None
@@ -120,7 +134,7 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 
 
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
-    """The curves of a panel. A method keeps its style over all tasks and panels."""
+    """Return the curves of a panel. A method keeps its look in all tasks and panels."""
     matrix = runs.matrix(*PANELS[panel])
     found = (
         _curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task]
@@ -129,7 +143,7 @@ def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
 
 
 def looks(runs: Runs) -> dict[str, int]:
-    """Label → number of its look, the same in every figure; labels on most tasks get the plainest ones."""
+    """Map each label to the number of its look. Labels that occur in most tasks get the plainest looks."""
 
     def made() -> dict[str, int]:
         shared = Counter(group.label for group in groups(runs))
@@ -150,7 +164,7 @@ def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve 
 
 
 def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
-    """Lines with bands, the method's name at the end of its line, per cent against round."""
+    """Draw lines with bands, in per cent against the round, and each method's name at the end of its line."""
     for curve in found:
         colour, marker, dash = look(curve.style, theme)
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
@@ -169,8 +183,7 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
 
 
 def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
-    # Ticks are made when they are first drawn, outside _style: what they look like has to be told to the
-    # axes.
+    # Ticks are made when they are first drawn, outside `style`, so the axes must know how they look.
     axes.tick_params(length=0, colors=theme.ink)
     if grid:
         axes.grid(visible=True, color=theme.grid, linewidth=0.8)
@@ -186,13 +199,13 @@ def look(style: int, theme: Theme) -> tuple[str, str, str]:
 
 
 def class_look(label: int, theme: Theme) -> tuple[str, str]:
-    """Colour and marker of a class: ten of each."""
+    """Return the colour and the marker of a class. There are ten of each."""
     colours = theme.colours + theme.more
     return colours[label % len(colours)], MARKERS[label % len(colours)]
 
 
 def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
-    """Write each name beside the end of its line, pushed apart where ends are close."""
+    """Write each name beside the end of its line. Names whose lines end close together are moved apart."""
     low, high = axes.get_ylim()
     ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
     gap = min(0.068, 1.0 / len(found))
@@ -210,7 +223,10 @@ def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
 
 
 def spread(ends: Sequence[float], gap: float) -> list[float]:
-    """Places at least `gap` apart, in the order of `ends`, within [0, 1] if they fit, and near the ends."""
+    """Return places near `ends`, in the same order and at least `gap` apart.
+
+    They lie within [0, 1] if they fit there.
+    """
     order = sorted(range(len(ends)), key=ends.__getitem__)
     places = [0.0] * len(ends)
     floor = 0.0
@@ -225,8 +241,9 @@ def spread(ends: Sequence[float], gap: float) -> list[float]:
 
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
-    """Accuracy of each group's last measured global model (rows: labels, best first; columns: classes),
-    mean over seeds.
+    """Return the accuracy of each group's last measured global model on each class, as a mean over seeds.
+
+    Rows are labels with the best first, and columns are classes.
     """
     rows = runs.once("last classes", lambda: _last_classes(runs))
     found = {}
@@ -251,7 +268,16 @@ def _last_classes(runs: Runs) -> pd.DataFrame:
 
 
 def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> Figure | None:
-    """Method × class accuracy of the final global model; None where no run measured classes."""
+    """Draw the accuracy of the final global model for each method and class, as a mean over seeds.
+
+    Args:
+        runs: the runs to draw, from `load_runs`.
+        task: the data set and the partition, as `tasks` lists them.
+        theme: the colours of the figure, for a light or a dark background.
+
+    Returns:
+        A matplotlib figure, or None if no run of the task measured accuracy per class.
+    """
     table = class_accuracy(runs, task)
     if table.empty:
         return None
@@ -286,15 +312,16 @@ def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def plain_decades(axis: Axis) -> None:
-    """Powers of ten on a logarithmic axis as plain numbers, and nothing between: as TeX, which is never
-    parsed here, they would stand there as source text.
+    """Label a logarithmic axis with powers of ten as plain numbers, without labels between them.
+
+    matplotlib would write them in TeX, which these figures do not interpret.
     """
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG text, the same bytes every time."""
+    """Return the figure as SVG text, reproducible byte for byte."""
     with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -303,7 +330,7 @@ def svg(figure: Figure) -> str:
 
 
 def in_the_dark(drawing: str) -> str:
-    """An SVG drawn with LIGHT as DARK would have drawn it."""
+    """Return the SVG of a figure drawn with LIGHT, in the colours of DARK."""
     pairs = zip(
         (*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True
     )

@@ -1,6 +1,4 @@
-"""Pictures of a paper's item: accuracy after each stage, against a setting and as bars, who gains, cost
-against accuracy.
-"""
+"""Draw the pictures of a paper's item: accuracy by stage, by setting and as bars, gains, and costs."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ NAME = 44  # letters of a method's name in a key below
 
 
 def stage_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
-    """column → method → A_sel^(1) … A_sel^(M): a panel a column, a line a method."""
+    """Draw A_sel^(1) … A_sel^(M), one panel for each column and one line for each method."""
     return line_panels(
         {
             column: {name: dict(enumerate(values, start=1)) for name, values in lines.items()}
@@ -39,9 +37,10 @@ def line_panels(
     theme: Theme = LIGHT,
     ticks: Sequence[int] = (),
 ) -> Figure:
-    """column → method → {x: share}: a panel a column, a line a method; `below` names the whole numbers x.
+    """Draw {x: fraction}, one panel for each column and one line for each method.
 
-    ticks: where x is labelled; round numbers if none are given.
+    `below` is the name of the whole numbers x. `ticks` are the labelled x; if none are given they are round
+    numbers.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
@@ -73,8 +72,11 @@ def line_panels(
 
 
 def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: Theme = LIGHT) -> Figure:
-    """panel → group → method → share: in each group a bar a method, all in the same order; no bar for a
-    method without value.
+    """Draw a fraction for each panel, group and method as a bar.
+
+    The methods have the same order in all groups.
+
+    A method without a value has no bar.
     """
     names = list(
         dict.fromkeys(name for groups in panels.values() for bars in groups.values() for name in bars)
@@ -98,8 +100,9 @@ def bar_panels(panels: Mapping[str, Mapping[str, Mapping[str, float]]], theme: T
 def _grid(
     count: int, names: Sequence[str], across: int, wide: float, high: float, below: float
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, `across` in a row, with room for a key of names; below: inches of a
-    panel for its axis.
+    """Return a figure of `count` panels, `across` in a row, with room for a key of names.
+
+    `below` is the height of a panel's axis in inches.
     """
     down, width = math.ceil(count / across), wide * across + 0.2
     key = _key_height(names, width)
@@ -118,7 +121,7 @@ def _grid(
 
 
 def _bar_look(number: int, theme: Theme) -> dict[str, Any]:
-    """Colours as of lines; where they come again the bars are hatched, as lines are dashed."""
+    """Return the colour of a bar. When the colours repeat, bars are hatched, as lines are dashed."""
     colour, _, dash = look(number, theme)
     return {
         "facecolor": colour,
@@ -137,8 +140,9 @@ def _percents(axes: Axes, title: str, theme: Theme) -> None:
 
 
 def _key_slots(names: Sequence[str], width: float) -> tuple[int, float]:
-    """How many names stand in a row of the key, and the inches of each: rows of one item may differ in
-    their last words alone.
+    """Return how many names stand in a row of the key, and how many inches each takes.
+
+    The slots are as wide as long names need, because the rows of an item may differ in their last words only.
     """
     slot = max(WIDE / 2, 0.5 + 0.062 * max(len(short(name, NAME)) for name in names))
     return max(1, int((width - 0.2) / slot)), slot
@@ -151,7 +155,10 @@ def _key_height(names: Sequence[str], width: float) -> float:
 def _key_below(
     figure: Figure, names: Sequence[str], theme: Theme, mark: Callable[[Axes, float, float, int, Theme], None]
 ) -> None:
-    """Marks and names in rows along the bottom; mark: draws that of a method, 0.3 inches long, at a place."""
+    """Draw marks and names in rows along the bottom.
+
+    `mark` draws that of a method, 0.3 inches long, at a place.
+    """
     width, height = figure.get_size_inches()
     across, slot = _key_slots(names, width)
     rows = math.ceil(len(names) / across)
@@ -176,8 +183,9 @@ def _bar_key(axes: Axes, x: float, y: float, number: int, theme: Theme) -> None:
 
 
 def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Theme = LIGHT) -> Figure:
-    """column → method → gains of the clients of all seeds: each sorted from the largest down; beside it
-    how many gain.
+    """Draw the clients' gains of all seeds, sorted from the largest down, and write how many clients gain.
+
+    Each column has a panel, and each method has a line.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     high = max(3.0, 0.24 * len(names) + 1.0)
@@ -209,7 +217,7 @@ def gain_curves(panels: Mapping[str, Mapping[str, Sequence[float]]], theme: Them
 def _key_beside(
     axes: Axes, shown: Sequence[str], names: Sequence[str], texts: Mapping[str, str], theme: Theme
 ) -> None:
-    """Marks and texts to the right of a panel, from above."""
+    """Draw marks and texts to the right of a panel, from the top."""
     step = min(0.11, 1 / max(len(shown), 1))
     for number, name in enumerate(shown):
         colour, marker, dash = look(names.index(name), theme)
@@ -230,8 +238,9 @@ def _key_beside(
 
 
 class Cost(NamedTuple):
-    """A method on a data set: median seconds of a client's round, numbers that it holds in training
-    (millions), accuracy.
+    """The cost of a method on a data set.
+
+    It has the median seconds of a client's round, the millions of numbers held in training, and the accuracy.
     """
 
     seconds: float
@@ -240,9 +249,7 @@ class Cost(NamedTuple):
 
 
 def cost_panels(panels: Mapping[str, Mapping[str, Cost]], theme: Theme = LIGHT) -> Figure:
-    """data set → method → its cost: accuracy against seconds to the left, against numbers held to the
-    right.
-    """
+    """Draw each data set's accuracy against seconds (left) and against the count of numbers held (right)."""
     names = list(dict.fromkeys(name for points in panels.values() for name in points))
     high = max(2.7, 0.24 * len(names) + 0.8)
     with style(theme):

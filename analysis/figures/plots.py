@@ -1,6 +1,4 @@
-"""Pictures beside the curves: rank diagram, aggregation against personalization, who gains, what settings
-do.
-"""
+"""Draw ranks, the plane of the two accuracies, the clients' gains, and the effect of settings."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ BIN = 0.05  # width of a histogram's bars, as a share of the samples
 
 
 class PlotPoint(NamedTuple):
-    """A method in the plane of two accuracies: means and half widths over seeds (NaN: one seed), and its
-    look.
+    """A method in the plane of two accuracies: means, half widths of the intervals over seeds, and its look.
+
+    A half width is NaN for one seed.
     """
 
     label: str
@@ -35,8 +34,9 @@ class PlotPoint(NamedTuple):
 
 
 def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
-    """Aggregation to the right, personalization upwards, bars for the 95 % intervals; names beside the
-    picture, best first.
+    """Draw personalization (upwards) against aggregation accuracy (to the right), with 95 % intervals.
+
+    The names are beside the picture, with the best method first.
     """
     with style(theme):
         height = max(3.6, 0.2 * len(points) + 0.9)
@@ -93,8 +93,9 @@ def _known(half: float) -> float | None:
 
 
 def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
-    """Demšar's critical-difference diagram: mean ranks on a line, 1 (best) to the left; bars join what
-    does not differ.
+    """Draw Demšar's critical-difference diagram.
+
+    Mean ranks are on a line with 1, the best, to the left. Bars join methods that do not differ.
     """
     ordered = sorted(found.ranks.items(), key=lambda one: one[1])
     half = (len(ordered) + 1) // 2
@@ -154,7 +155,7 @@ def _ranked(
     on_left: bool,
     theme: Theme,
 ) -> None:
-    """A method's point on the line, and the thread from it down and out to its name."""
+    """Draw a method's point on the line of ranks, and the thread from there to its name."""
     away = -1 if on_left else 1
     axes.plot([x, x, edge + 0.1 * away], [drop[0], drop[1], drop[1]], color=theme.grid, linewidth=1)
     axes.plot([x], [drop[0]], marker="o", markersize=4, color=theme.colours[0])
@@ -166,10 +167,10 @@ def _ranked(
 def gains(
     differences: Mapping[str, Sequence[Sequence[float]]], baseline: str, theme: Theme = LIGHT
 ) -> Figure:
-    """Histograms of what each client gains over the baseline, bins of five points, counts on the bars; one
-    panel a method.
+    """Draw histograms of what each client gains over the baseline, one panel for each method.
 
-        Of each method a list a seed: clients are counted seed by seed, and shown is the mean over seeds.
+    Bins are five points wide, and the counts are written on the bars. A method has one list of gains for each
+    seed; clients are counted in each seed, and the mean over seeds is shown.
     """
     names = list(differences)
     columns = 2 if len(names) == 4 else min(3, len(names))  # four stand better in a square
@@ -213,7 +214,7 @@ def gains(
 
 
 def per_seed(count: float) -> str:
-    """A count, a mean of counts over seeds with one digit."""
+    """Write a count. A mean of counts over seeds has one digit after the point."""
     return f"{count:.0f}" if count == int(count) else f"{count:.1f}"
 
 
@@ -222,16 +223,18 @@ def _gain(value: float, _: object) -> str:
 
 
 def count_bins(values: npt.NDArray[np.float64], edges: npt.NDArray[np.float64]) -> list[int]:
-    """How many values lie in each bin, the lower edge inside; differences that only rounding keeps from
-    an edge are on it.
+    """Count the values in each bin; a bin includes its lower edge.
+
+    A difference that only rounding keeps from an edge counts as on the edge.
     """
     counts, _ = np.histogram(np.round(values, 9), edges)
     return [int(count) for count in counts]
 
 
 def setting_map(trials: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """Score over two settings (the best over a third) as a heat map, over one as points; None where
-    nothing was varied.
+    """Draw the score against two settings as a heat map, or against one setting as points.
+
+    For a third setting the best score is shown. Return None if no setting was varied.
     """
     names = [name for name in trials.columns if name != "score" and trials[name].nunique() > 1]
     if not names:
@@ -272,7 +275,7 @@ def _heat(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
 
 
 def _strip(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
-    """One panel a setting: its value against the score of every trial."""
+    """Draw the score of every trial against each setting, one panel for each setting."""
     with style(theme):
         figure = Figure(figsize=(3.6 * len(names) + 0.2, 2.8))
         for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Views by class: what is forgotten, which classes are seldom, held by few, or missing at the client."""
+"""Views by class: what is forgotten, and the accuracy on classes that are rare, held or missing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from ..runs.load import Runs
 from ..table import TextTable
 from .intervals import t_interval
 
-HEAD, TAIL = 1 / 3, 1 / 3  # shares of the classes, by samples, that are called head and tail
+HEAD, TAIL = 1 / 3, 1 / 3  # The shares of the classes that count as head and tail.
 ClassCurve = npt.NDArray[np.float64]
 
 
 def class_curves(runs: Runs, run: str) -> pd.DataFrame:
-    """Accuracy of the global model, rounds x classes; empty where a run measured no classes."""
+    """Return the accuracy of the global model, rounds x classes.
+
+    It is empty if the run measured no classes.
+    """
     part = runs.once("class rows", lambda: _class_rows(runs)).get(run)
     if part is None:
         return pd.DataFrame()
@@ -30,13 +33,13 @@ def class_curves(runs: Runs, run: str) -> pd.DataFrame:
     if len(values) % len(names) == 0 and np.array_equal(classes, np.resize(names, len(values))):
         return pd.DataFrame(
             values.reshape(-1, len(names)), rounds[:: len(names)], names
-        )  # much quicker than pivot
+        )  # This is much faster than pivot.
     frame = pd.DataFrame({"round": rounds, "class": classes, "value": values})
     return frame.pivot_table(index="round", columns="class", values="value")
 
 
 def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurve]]:
-    """Run → rounds, classes, accuracies of the global model on the test set, ordered by round and class."""
+    """Map each run to rounds, classes and test accuracies of its global model, sorted by round and class."""
     rows = runs.metrics
     kept = (
         rows["class"].notna()
@@ -54,11 +57,10 @@ def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurv
 
 
 def forgetting(curves: ClassCurve) -> float:
-    """Mean over classes of (best accuracy of an earlier round − last accuracy); rounds x classes; NaN for one
-    round.
+    """Return the mean over classes of (best accuracy of an earlier round − last accuracy).
 
-        0 or below: nothing was forgotten. The measure of continual learning (Chaudhry et al. 2018), with
-        rounds for tasks.
+    The input is rounds x classes. A result of 0 or less means that nothing was forgotten. NaN for one round.
+    This is the measure of continual learning (Chaudhry et al. 2018) with rounds in place of tasks.
     """
     if len(curves) < 2:
         return math.nan
@@ -66,8 +68,9 @@ def forgetting(curves: ClassCurve) -> float:
 
 
 def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
-    """head, medium, tail: the classes with most, middling and fewest training samples, a third each; none
-    if all are equal.
+    """Return the classes with the most, middling and fewest training samples, a third each.
+
+    The result is empty if all classes have the same number of samples.
     """
     if not samples or max(samples) < 1.5 * max(min(samples), 1):
         return {}
@@ -77,8 +80,9 @@ def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
 
 
 def held_and_missing(accuracy: Sequence[float], holders: Sequence[int], clients: int) -> tuple[float, float]:
-    """Mean accuracy over all (client, class it holds) pairs and over all (client, class it misses) pairs;
-    NaN without pairs.
+    """Return the mean accuracy over all pairs of a client and a class it holds, and over all other pairs.
+
+    A mean without pairs is NaN.
     """
     scores, held = np.asarray(accuracy, float), np.asarray(holders, float)
     missing = clients - held
@@ -91,8 +95,9 @@ def _weighted(scores: ClassCurve, weights: ClassCurve) -> float:
 
 
 def class_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
-    """Method by head, medium and tail classes, held and missing pairs, and forgetting; None where no run
-    measured classes.
+    """Return a table of accuracy by kind of class, and of forgetting, for each method.
+
+    Return None if no run measured classes.
     """
     rows = [(marked(runs, group), [_views(runs, name) for name in group.used]) for group in members]
     names = [
@@ -128,8 +133,9 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
 
 
 def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
-    """samples and holders of every class, from run.json; nothing in runs from before they were written, or
-    where they are not so many counts.
+    """Return the samples and the holders of every class, from run.json.
+
+    Older runs did not record them. They are also left out if their number is wrong.
     """
     found = runs.files[name].get("classes")
     clients = runs.files[name].get("clients")

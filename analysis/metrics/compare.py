@@ -1,16 +1,15 @@
-"""Are two methods different? Paired tests over seeds, and ranks over data sets with their critical
-difference.
-"""
+"""Test whether two methods differ: paired tests over seeds, and ranks over data sets."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ..runs.comparable import classes, judge, why_not
 from ..runs.groups import Group, groups
@@ -19,12 +18,22 @@ from ..table import TextTable
 from .intervals import t_interval, t_tail
 from .measures import measures
 
-EXACT = 14  # seeds up to which all sign changes are tried: 2^14 take milliseconds
+Floats = NDArray[np.float64]
+
+EXACT = 14  # The largest number of seeds for which all changes of sign are tried.
 
 
 class Paired(NamedTuple):
-    """a − b over the seeds both have, in points: mean, half width of its 95 % interval, and two p-values
-    (NaN below 2 seeds).
+    """The difference a − b over common seeds, in percentage points.
+
+    Attributes:
+        seeds: the number of seeds that both methods have.
+        mean: the mean difference.
+        half: half the width of its 95 % interval.
+        p_t: the p-value of the paired t-test.
+        p_signs: the p-value of the exact test over changes of sign.
+
+    The last three are NaN for fewer than two seeds.
     """
 
     seeds: int
@@ -35,8 +44,9 @@ class Paired(NamedTuple):
 
 
 def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
-    """Compare two methods on the seeds they share; a seed means one split, one start, one order of
-    batches for both.
+    """Compare two methods on the seeds they share.
+
+    A seed fixes the split, the initial weights and the order of batches for both.
     """
     common = sorted(set(a) & set(b))
     differences = [100 * (a[seed] - b[seed]) for seed in common]
@@ -50,20 +60,31 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
 
 
 def sign_changes(differences: Sequence[float]) -> float:
-    """Exact two-sided p-value: the share of all 2^n changes of sign whose mean is at least as far from 0. NaN
-    above 14 seeds.
+    """Exact two-sided p-value of the paired permutation test: every one of the 2^n changes of sign counts.
 
-        Needs no normal distribution; with n seeds it cannot go below 2/2^n (0.25 for three, 0.0625 for five).
+    The p-value is the share of them whose mean is at least as far from 0 as the mean that was measured. The
+    test assumes no normal distribution. With n seeds its p-value cannot fall below 2/2^n, which is 0.25 for
+    three seeds and 0.0625 for five. Returns NaN above 14 seeds, where trying all of them would take long.
     """
+    from scipy.stats import permutation_test
+
     if len(differences) > EXACT:
         return math.nan
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(differences))))
-    means = np.abs(signs @ np.asarray(differences))
-    return float(np.mean(means >= abs(sum(differences)) - 1e-9 * (1 + abs(sum(differences)))))
+    data = (np.asarray(differences, dtype=np.float64),)
+    found = permutation_test(
+        data, _rounded_sum, permutation_type="samples", n_resamples=math.inf, vectorized=True
+    )
+    return float(found.pvalue)
+
+
+def _rounded_sum(values: Floats, axis: int) -> Floats:
+    """Sums in which ties stay ties, although rounding makes equal sums of floating point numbers differ."""
+    sums: Floats = np.round(np.sum(values, axis=axis), 9)
+    return sums
 
 
 def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dict[int, float]:
-    """Seed → measure of a group's runs; seeds without it are left out."""
+    """Map each seed to the measure of a group's run. Seeds without the measure are left out."""
     values, seeds = measures(runs)[measure], runs.runs["seed"]
     return {int(seeds[name]): float(values[name]) for name in group.used if not math.isnan(values[name])}
 
@@ -71,11 +92,11 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
 def comparison_sheet(
     runs: Runs, members: Sequence[Group], measure: str = "accuracy_last"
 ) -> TextTable | None:
-    """Every method of a task against the best one, paired by seed; None without two methods that share two
-    seeds.
+    """Compare every method of a task with the best one, paired by seed.
 
-        Methods that may not be compared with the others (analysis/runs/comparable.py) are named with the
-        reason and tested against nobody but each other: then every line says whom it is compared with.
+    Methods that may not be compared with the others are named with the reason and tested only against each
+    other. Every row then names the method it is compared with. analysis/runs/comparable.py decides what may
+    be compared. Return None if no two methods share two seeds.
     """
     sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
     found = [_against_best(runs, one, measure) for one in sets]
@@ -112,8 +133,11 @@ def comparison_sheet(
 
 
 def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
-    """(method, the best one, seeds, difference and p-values) of comparable methods; empty where none
-    shares two seeds.
+    """Return (method, best method, cells) for comparable methods.
+
+    The cells are seeds, difference and p-values.
+
+    The result is empty if no method shares two seeds with the best one.
     """
     scores = {group.label: seed_scores(runs, group, measure) for group in members}
     means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
@@ -134,8 +158,9 @@ def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tu
 
 
 class Ranking(NamedTuple):
-    """Mean ranks over the tasks that all methods were run on (1 is best), their critical difference, the
-    number of tasks.
+    """Mean ranks over the tasks on which all methods were run; rank 1 is best.
+
+    `difference` is the critical difference of two ranks, and `tasks` is the number of tasks.
     """
 
     ranks: dict[str, float]
@@ -143,7 +168,7 @@ class Ranking(NamedTuple):
     tasks: int
 
     def cliques(self) -> list[tuple[float, float]]:
-        """Spans of ranks within which no two methods differ: the longest ones only."""
+        """Return the longest spans of ranks within which no two methods differ."""
         ordered = sorted(self.ranks.values())
         spans: list[tuple[float, float]] = []
         for low in ordered:
@@ -154,10 +179,10 @@ class Ranking(NamedTuple):
 
 
 def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
-    """Demšar's (2006) comparison over data sets, Nemenyi at 0.05; None below three methods or two tasks that
-    they share.
+    """Rank methods over data sets after Demšar (2006), with the Nemenyi test at 0.05.
 
-        Of a task only the largest set of experiments that may be compared counts.
+    Only the largest set of comparable experiments of each task counts. Return None for fewer than three
+    methods or fewer than two tasks that they share.
     """
     table: dict[str, dict[tuple[str, str], float]] = {}
     for group in groups(runs):
@@ -177,29 +202,19 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
 
 
 def critical_difference(methods: int, tasks: int) -> float:
-    """q_0.05 √(k(k+1)/(6N)) for k methods on N tasks (Nemenyi)."""
+    """Return q_0.05 √(k(k+1)/(6N)) for k methods on N tasks (Nemenyi; Demšar 2006, section 3.2.2)."""
     return range_quantile(methods) / math.sqrt(2) * math.sqrt(methods * (methods + 1) / (6 * tasks))
 
 
+@cache
 def range_quantile(count: int, inside: float = 0.95) -> float:
-    """q with P(range of `count` standard normals <= q) = `inside`: the studentised range with infinite
-    degrees of freedom.
+    """The q that the range of `count` standard normal numbers does not exceed with probability `inside`.
 
-        P = k ∫ φ(x) [Φ(x) − Φ(x − q)]^(k−1) dx, by the trapezium rule on [−8, 8 + q], bisected to 1e-9.
+    This is the quantile of the studentised range with infinitely many degrees of freedom.
     """
-    low, high = 0.0, 20.0
-    while high - low > 1e-9:
-        q = (low + high) / 2
-        x = np.linspace(-8.0, 8.0 + q, 801)
-        density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-        height = density * (_normal(x) - _normal(x - q)) ** (count - 1)
-        total = count * float(height.sum()) * float(x[1] - x[0])  # both ends are 0: the trapezium rule
-        low, high = (q, high) if total < inside else (low, q)
-    return low
+    from scipy.stats import studentized_range
 
-
-def _normal(x: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x])
+    return float(studentized_range.ppf(inside, count, math.inf))
 
 
 def _signed(mean: float, half: float) -> str:

@@ -1,4 +1,4 @@
-"""What each client gains over a baseline on the same split."""
+"""Compute what each client gains over a baseline on the same split."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ..runs.load import Runs
 def client_gains(
     runs: Runs, names: Iterable[str], baseline: Iterable[str], metric: str = "accuracy"
 ) -> list[list[float]]:
-    """Differences of each client's last score, a run less the baseline's of the same seed and split;
-    fractions, a list a seed.
+    """Subtract the baseline's last score from that of each client, for runs with the same seed and split.
 
-        metric: accuracy, after local training when it last took part, or accuracy_between, of all clients
-        between rounds.
+    The result has one list for each seed; gains are fractions. The metric is `accuracy`, measured after local
+    training when the client last took part, or `accuracy_between`, measured on all clients between rounds.
     """
     seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
     scores = runs.once(("client scores", metric), lambda: _last(runs, metric))
@@ -37,7 +36,7 @@ def client_gains(
 
 
 def _last(runs: Runs, metric: str) -> pd.DataFrame:
-    """Client x run: each client's last score of a metric, in whatever stage."""
+    """Return client x run: each client's last score of a metric, whatever its stage."""
     rows = runs.scores[runs.scores["metric"] == metric].sort_values("round", kind="stable")
     rows = rows.drop_duplicates(["run", "client"], keep="last")
     frame: pd.DataFrame = rows.pivot(index="client", columns="run", values="value")

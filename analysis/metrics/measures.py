@@ -1,4 +1,4 @@
-"""What is read off one run: accuracies, traffic, time."""
+"""Compute the measures of single runs: accuracies, traffic and time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LAST_ROUNDS = 10
 
 
 class Measure(NamedTuple):
-    """A column: its title, and how many of its units make one shown (0.01 shows fractions in %)."""
+    """A column of the summary: its title, and the unit it is shown in (0.01 shows a fraction in per cent)."""
 
     title: str
     unit: float
     digits: int
     higher_is_better: bool
-    optional: bool = False  # shown only where some run measured it
+    optional: bool = False  # Shown only if some run measured it.
 
 
 MEASURES = {
@@ -37,7 +37,7 @@ MEASURES = {
 
 
 def measures(runs: Runs) -> pd.DataFrame:
-    """The columns of MEASURES for each run (index: run); NaN where a run has no such rows."""
+    """Return the columns of MEASURES for each run. A value that a run did not measure is NaN."""
     made: pd.DataFrame = runs.once("measures", lambda: _measures(runs))
     return made
 
@@ -73,8 +73,9 @@ def _measures(runs: Runs) -> pd.DataFrame:
 
 
 def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
-    """Mean over classes (with test samples) of the global model's accuracy on each: after the last round,
-    and at its best.
+    """Return the mean over classes of the global model's accuracy, after the last round and at its best.
+
+    Only classes with test samples count.
     """
     curves = {name: class_curves(runs, name).mean(axis=1).dropna() for name in map(str, runs.runs.index)}
     ends = {name: (curve.iloc[-1], curve.max()) for name, curve in curves.items() if len(curve)}
@@ -85,8 +86,9 @@ def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
-    """A_sel at the final stage, of the clients' models and of the global one; the clients' fall since the
-    first stage.
+    """Return A_sel at the final stage of the clients' models and of the global model.
+
+    `a_sel_drop` is the decline of the clients' models since the first stage.
     """
     own, whole = (
         runs.series("personal", "local_test"),
@@ -99,8 +101,10 @@ def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
 
 
 def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
-    """What a run was asked to measure besides: eigenvalues' variances (R1, R2, R4 of the global model, R3 of
-    the clients'), numbers that a client holds, in millions.
+    """Return what a run was asked to measure in addition.
+
+    These are the variances of eigenvalues (R1, R2 and R4 of the global model, R3 of the clients' models), and
+    how many million numbers a client holds.
     """
     rows = {
         "eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
@@ -114,7 +118,7 @@ def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
 
 
 def _participants(runs: Runs) -> pd.Series[float]:
-    """Clients a round, from what each run planned."""
+    """Return how many clients take part in a round, from what each run planned."""
     if "config.federation.participation" not in runs.runs:
         return pd.Series(dtype=float)
     return (

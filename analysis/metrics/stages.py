@@ -1,8 +1,8 @@
-"""GLDP's measures (docs/papers/gldp.md §7): accuracies on the test parts of all stages, after each stage, and
-what is forgotten.
+"""Compute the measures of GLDP (docs/papers/gldp.md §7): accuracies after each stage, and forgetting.
 
-Where a run has no stages it counts as one with a single stage. "The last ten visits" of a stage are at most
-half of the run's: where all of a short run were taken, its untrained first round would be among them.
+The accuracies are on the test parts of all stages. A run without stages counts as a run with a single stage.
+"The last ten visits" of a stage are at most half of the run's visits. Otherwise they would include the
+untrained first round of a short run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ GLOBAL_READINGS = {  # what stands in for "the global model", by falling prefere
 
 
 def stage_counts(runs: Runs) -> pd.Series[float]:
-    """M of every run: as its split says (stages:N:S:M:…), else one more than the last stage it measured."""
+    """Return the number of stages M of every run.
+
+    The name of the split gives it (stages:N:S:M:…); otherwise it is one more than the last stage that was
+    measured.
+    """
 
     def made() -> pd.Series[float]:
         if runs.runs.empty:
@@ -43,7 +47,7 @@ def stage_counts(runs: Runs) -> pd.Series[float]:
 
 
 def at_stage(runs: Runs, rows: pd.DataFrame, stage: int | None = None) -> pd.DataFrame:
-    """The rows taken in a stage (from 0) of their run; None: in its final one."""
+    """Return the rows that a run measured in a stage, counted from 0, or with None in its final stage."""
     wanted = (
         stage_counts(runs).reindex(rows["run"].astype(str)).to_numpy(float) - 1
         if stage is None
@@ -54,11 +58,11 @@ def at_stage(runs: Runs, rows: pd.DataFrame, stage: int | None = None) -> pd.Dat
 
 
 def a_loc(runs: Runs) -> pd.DataFrame:
-    """value: mean over clients of the last accuracy of their own model on X_i, the tests of all their stages;
-    clients: how many.
+    """Return `value`, the mean accuracy of the clients' own models, and `clients`, their number, by run.
 
-        Own model: after local training, before aggregation. Only scores of the final stage are on X_i; a
-        client that was never trained there is not measured.
+    The accuracy is each client's last one on X_i, the tests of all its stages. Its own model is measured
+    after local training and before aggregation. Only scores of the final stage are on X_i, so a client that
+    was never trained there is not measured.
     """
     rows = at_stage(runs, runs.scores[runs.scores["metric"] == "accuracy"])
     values = by_run(rows)["value"]
@@ -66,11 +70,11 @@ def a_loc(runs: Runs) -> pd.DataFrame:
 
 
 def a_glo(runs: Runs) -> pd.DataFrame:
-    """value: mean over the last visits of the final stage of the mean over clients of the global model's
-    accuracy on X_i.
+    """Return `value` and `reading` for each run: the accuracy of the global model on the clients' X_i.
 
-        reading: `global`, the server's model; `oracle`, its layers completed by the participants' mean head,
-        where heads are private; `own`, where a method answers with a client's own prototypes or model.
+    The value is the mean over clients and over the last visits of the final stage. The reading is `global`
+    for the server's model, `oracle` if private heads are replaced by the participants' mean head, and `own`
+    if a method answers with a client's own prototypes or model.
     """
     made: dict[str, tuple[float, str]] = {}
     for reading, (model, metric) in GLOBAL_READINGS.items():
@@ -81,14 +85,15 @@ def a_glo(runs: Runs) -> pd.DataFrame:
 
 
 def recent(rows: pd.DataFrame, count: int) -> pd.Series[float]:
-    """Mean of the last `count` rows of each run."""
+    """Return the mean of the last `count` rows of each run."""
     found: pd.Series[float] = by_run(rows)["value"].apply(lambda values: values.iloc[-count:].mean())
     return found
 
 
 def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
-    """Mean of the rows of one stage over its last ten visits in each run, at most half of the visits that
-    the run has planned.
+    """Return the mean of the rows of one stage over its last ten visits in each run.
+
+    At most half of the visits that the run has planned are used.
     """
     rounds = pd.to_numeric(runs.runs.reindex(columns=[PLANNED])[PLANNED])
     window = (rounds / stage_counts(runs) // 2).clip(1, VISITS).fillna(VISITS)
@@ -97,11 +102,11 @@ def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
-    """Run x stage (from 0): A_sel^(m), mean over participants and its last visits of accuracy on the tests up
-    to it.
+    """Return run x stage, counted from 0: A_sel^(m), the accuracy on the tests up to stage m.
 
-        whole: of the global model after aggregation, for methods whose clients have none of their own; then
-        over all clients, because a survey has them all.
+    The value is the mean over participants and over the last visits of the stage. With `whole` it is that of
+    the global model after aggregation, for methods whose clients have no model of their own. It is then a
+    mean over all clients, because a survey measures all of them.
     """
     rows = (
         runs.series("global", "local_test", "accuracy_between")
@@ -116,8 +121,9 @@ def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
 
 
 def forgetting(runs: Runs) -> pd.Series[float]:
-    """Run → mean of F_i over the clients that have one: accuracies of each client's own model when it
-    last was in each stage.
+    """Return for each run the mean of F_i over the clients that have one.
+
+    F_i follows from the accuracies of the client's own model when it last was in each stage.
     """
     rows = runs.scores[runs.scores["metric"].str.startswith("accuracy_stage")]
     found = {}
@@ -138,10 +144,10 @@ def _square(rows: pd.DataFrame, count: int) -> np.ndarray[tuple[int, int], np.dt
 
 
 def stage_forgetting(table: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> float:
-    """F = mean over the earlier stages j of (max of a[m, j] over j ≤ m < M) − a[M, j]; a [M, M]: tests of
-    stage j after stage m.
+    """Return F, the mean over the earlier stages j of (max of a[m, j] over j ≤ m < M) − a[M, j].
 
-        Stages that the client missed are NaN and left out; NaN where nothing is left.
+    a[m, j] is the accuracy on the tests of stage j after stage m. Stages that the client missed are NaN and
+    are left out. The result is NaN if none is left.
     """
     last = len(table) - 1
     falls = []

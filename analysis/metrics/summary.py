@@ -1,6 +1,4 @@
-"""One line an experiment: mean ± 95 % t-interval over seeds, as a DataFrame, text, Markdown, HTML or
-LaTeX.
-"""
+"""Summarise experiments: one row for each, mean ± 95 % t-interval over seeds, in several formats."""
 
 from __future__ import annotations
 
@@ -11,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from ..render.cells import for_csv
+from ..render.page import render
 from ..runs.comparable import stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
-from ..table import TextTable, as_html, as_latex, as_markdown, as_text
+from ..table import TextTable, as_latex, as_markdown, as_text
 from .intervals import t_interval
 from .measures import MEASURES, Measure, measures
 
@@ -32,20 +31,28 @@ _TITLES = {
 
 
 def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
-    """One row a group of seeds, or with `over_seeds=False` one row a run, by task and falling accuracy.
+    """Summarise runs in a table, sorted by task and then by falling accuracy.
 
-    accuracy_last, accuracy_best, accuracy_mean10: aggregation accuracy (the global model on the server's test
-        set) at the last evaluated round, the highest, and the mean of the last 10 evaluated rounds; fractions
-        in [0, 1].
-    personal_last: personalization accuracy, the mean over clients of each personal model on its own local
-    test set. personal_observed, personal_f1: of the same models, where only classes of the client's training
-    data may be the answer, and
-        the mean over clients of macro-F1.
-    mb_up, mb_down: 10^6 bytes a round, all participants together, mean over rounds. seconds_round: median
-    over rounds. …_ci: half width of the 95 % t-interval over seeds; NaN below two seeds. rounds_done: of the
-    shortest run used. comparable, comparable_set: only where there is something to say: "yes", or what keeps
-    a row from being compared with most of
-        its task; rows of a task with one number may be compared.
+    Args:
+        runs: the runs, from `load_runs`.
+        over_seeds: whether a row is the mean over the seeds of one experiment. If False, each run has its own
+            row.
+
+    Returns:
+        A DataFrame with the names of the experiment and these columns:
+
+        - accuracy_last, accuracy_best, accuracy_mean10: accuracy of the global model on the server's test
+          set, at the last evaluated round, at the best one, and as the mean of the last 10. All accuracies
+          are fractions in [0, 1].
+        - personal_last: mean over clients of the accuracy of each personal model on its own local test set.
+        - personal_observed: the same, where only classes of the client's training data may be the answer.
+        - personal_f1: mean over clients of the macro-F1 of the same models.
+        - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
+        - seconds_round: median over rounds.
+        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than two seeds.
+        - rounds_done: the rounds of the shortest run that is used.
+        - comparable, comparable_set: present if some row may not be compared with most of its task. The first
+          is "yes" or the reason; rows of a task with the same number in the second may be compared.
     """
     measured = measures(runs)
     if over_seeds:
@@ -68,7 +75,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     names = list(group.used)
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
-    found = measured.loc[names]  # once: a lookup by label costs milliseconds
+    found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
     for measure in MEASURES:
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
@@ -81,8 +88,9 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
 
 
 def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Titles and formatted cells of a summary: percent, `mean ± half width`, `done/planned` rounds, – for
-    nothing.
+    """Return the titles and the formatted cells of a summary.
+
+    Accuracies are in per cent, as `mean ± half width`. Rounds are `done/planned` if these differ.
     """
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
     shown = {name: m for name, m in MEASURES.items() if not m.optional or table[name].notna().any()}
@@ -117,7 +125,10 @@ def _rounds(done: int, planned: float | None) -> str:
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """The summary for spreadsheets: numbers as they are, names so that none is a formula."""
+    """Write the summary as CSV.
+
+    Numbers are not rounded, and no name is read as a formula by a spreadsheet.
+    """
     words = {
         name: [for_csv(one) if isinstance(one, str) else one for one in table[name]]
         for name in table.columns
@@ -127,27 +138,59 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def to_text(table: pd.DataFrame) -> str:
-    """Columns aligned with spaces: words to the left, numbers to the right."""
+    """Format a summary for a terminal, in columns aligned with spaces.
+
+    Args:
+        table: a table from `summary`.
+
+    Returns:
+        Lines without a line break at the end. Words are aligned to the left, numbers to the right.
+    """
     return as_text(_sheet(table))
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """A GitHub table; what could be Markdown or HTML in a name is escaped."""
+    """Format a summary as a GitHub table.
+
+    Args:
+        table: a table from `summary`.
+
+    Returns:
+        A table in which nothing that a name contains is read as Markdown, HTML or a link.
+    """
     return as_markdown(_sheet(table))
 
 
 def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
-    """A <table> of class `summary`; the best mean of a column is <strong> where methods compete on one task.
+    """Format a summary as an HTML table.
 
-    `hide`: columns that what is around the table says already.
+    Args:
+        table: a table from `summary`.
+        hide: names of columns to leave out.
+
+    Returns:
+        A <table> of class `summary` in which every name is escaped. The best mean of a column is <strong> if
+        several methods of the task may be compared.
     """
+    return str(render("table.html.j2", sheet=marked(table, hide)))
+
+
+def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
+    """The summary as a table in which the best mean of a column is strong; `hide`: columns to leave out."""
     sheet = _sheet(table.drop(columns=list(hide)))
     best = {(row, list(sheet.titles).index(title)) for row, title in _best(table)}
-    return as_html(sheet._replace(strong=frozenset(best)))
+    return sheet._replace(strong=frozenset(best))
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """A booktabs tabular."""
+    """Format a summary as a LaTeX table.
+
+    Args:
+        table: a table from `summary`.
+
+    Returns:
+        A tabular with the rules of booktabs, in which nothing that a name contains is read as a command.
+    """
     return as_latex(_sheet(table))
 
 
@@ -159,7 +202,7 @@ def _sheet(table: pd.DataFrame) -> TextTable:
 
 
 def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
-    """(row, title) of the highest accuracies of each task that has two rows or more that may be compared."""
+    """Return (row, title) of the highest accuracies of each task with two or more comparable rows."""
     best = set()
     table = table.reset_index(drop=True)
     kinds = ["dataset", "partition", *(["comparable_set"] if "comparable_set" in table else [])]

@@ -1,4 +1,4 @@
-"""How soon, and for how many bytes, a method is as good as another one at its best."""
+"""Compute how many rounds and bytes a method needs to match the best accuracy of a baseline."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ BASELINE = "fedavg"
 
 
 def first_reaching(curve: pd.Series[float], target: float) -> float:
-    """The first round at which a curve is at or above the target; NaN if there is none."""
+    """Return the first round at which a curve is at or above the target; NaN if there is none."""
     reached = curve.index[curve >= target]
     return float(reached[0]) if len(reached) else math.nan
 
 
 def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
-    """Rounds and MB (up and down, all participants) to the baseline's best accuracy of the same seed; None
-    without a baseline.
+    """Return the rounds and MB to the baseline's best accuracy of the same seed; None without a baseline.
 
-        The baseline is FedAvg, or the task's first method where it was not run. Crossing one's own maximum is
-        a noisy measure. A method that may not be compared with the baseline has no numbers.
+    The MB count both directions and all participants. The baseline is FedAvg, or the first method of the task
+    if FedAvg was not run. The baseline's own line is noisy, because it crosses its own maximum. A method that
+    may not be compared with the baseline has no numbers.
     """
     if len(members) < 2:
         return None
@@ -52,7 +52,7 @@ def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
 
 
 def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
-    """Means over the seeds that reach the target."""
+    """Return means over the seeds that reach the target."""
     if not reached:
         return ["never", "–"]
     totals = [sent[name].loc[:number].sum() for name, number in reached.items() if name in sent]
@@ -61,7 +61,7 @@ def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
 
 
 def _bytes(runs: Runs) -> pd.DataFrame:
-    """Round x run: bytes up and down of all participants."""
+    """Return round x run: the bytes of all participants in both directions."""
     rows = runs.series("global", "train", "loss")
     rows = rows.assign(bytes=rows["bytes_up"].fillna(0) + rows["bytes_down"].fillna(0))
     frame: pd.DataFrame = named(rows).pivot_table(index="round", columns="run", values="bytes", observed=True)

@@ -1,14 +1,16 @@
-"""Any name made safe for where it is shown: one function a format.
+"""Make any name safe for the format in which it is shown. Each format has one function.
 
-Names of runs, data sets, classes and methods come from folders that anyone may have made. In a table they may
-be commands: a formula of a spreadsheet, an escape sequence of a terminal, a tag of HTML, a command of LaTeX,
-a link of Markdown.
+Names of runs, data sets, classes and methods come from folders that anyone may have made. In a table such a
+name could act as a spreadsheet formula, an escape sequence of a terminal, an HTML tag, a LaTeX command or a
+Markdown link.
 """
 
 from __future__ import annotations
 
 import html
 import re
+
+from markupsafe import Markup
 
 _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
     "\\": r"\textbackslash{}",
@@ -33,37 +35,49 @@ _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one
 
 
 def for_terminal(text: str) -> str:
-    r"""What a terminal would obey, hide or reorder written as its code (`\x1b`);
-    raffed/results/visible.py does the same.
+    r"""Write each character that a terminal would obey, hide or reorder as its code, such as `\x1b`.
+
+    The function in raffed/results/visible.py does the same.
     """
     return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
 
 
 def for_csv(text: str) -> str:
-    """A cell that no spreadsheet computes: what begins like a formula gets an apostrophe before it.
-    Numbers stay numbers.
+    """Return a cell that no spreadsheet computes: an apostrophe precedes what looks like a formula.
+
+    Numbers stay as they are.
     """
     if _NUMBER.fullmatch(text):
         return text
     plain = re.sub(
         rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text)
-    )  # some spreadsheets cut cells at these
+    )  # Some spreadsheets split cells at these characters.
     return f"'{plain}" if text.lstrip()[:1] in tuple(_FORMULA) or text[:1] in ("\t", "\r", "\n") else plain
 
 
-def for_html(text: str) -> str:
-    """Text that a page shows as it is; line breaks and tabs stay, which HTML takes for spaces."""
-    return html.escape("".join(c if c in "\n\t" else for_terminal(c) for c in text), quote=True)
+def for_html(value: object) -> str:
+    """Return the text that a page shows for a value. The template engine escapes it afterwards.
+
+    Line breaks and tabs stay, because HTML shows them as spaces. Markup that the templates made is not
+    changed.
+    """
+    text = value if isinstance(value, Markup) else str(value)
+    if isinstance(text, Markup) or text.isprintable():
+        return text
+    return "".join(letter if letter in "\n\t" else for_terminal(letter) for letter in text)
 
 
 def for_markdown(text: str) -> str:
-    """A cell of a GitHub table: nothing in it is Markdown, HTML or a link."""
+    """Return a cell of a GitHub table in which nothing is read as Markdown, HTML or a link."""
     plain = html.escape(for_terminal(" ".join(text.split())), quote=False)
     return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", plain).replace("://", ":\\//").replace("www.", "www\\.")
 
 
 def for_latex(text: str) -> str:
-    r"""A cell of a tabular: no command, and no option of the `\\` that ends the line before it."""
+    r"""Return a cell of a LaTeX tabular in which nothing is read as a command.
+
+    LaTeX reads a bracket or a star after `\\` as an option of that line break, so braces protect both.
+    """
     plain = for_terminal(" ".join(text.split()))
     escaped = "".join(_LATEX.get(letter, letter) for letter in plain)
     return f"{{{escaped[0]}}}{escaped[1:]}" if escaped[:1] in ("[", "*") and escaped else escaped

@@ -1,6 +1,4 @@
-"""MAP's Figs. 9 and 11: mean aggregation against mean personalization, as ours and, where there is one,
-as printed (Fig. 9).
-"""
+"""Draw MAP's Figs. 9 and 11: mean aggregation against mean personalization accuracy, ours and as printed."""
 
 from __future__ import annotations
 
@@ -23,17 +21,16 @@ OURS = ("accuracy_last", "personal_last")
 
 
 class ScorePair(NamedTuple):
-    """Mean aggregation and personalization accuracy of a method, fractions."""
+    """The mean aggregation and the mean personalization accuracy of a method, as fractions."""
 
     x: float
     y: float
 
 
 def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], dict[str, TextTable]]:
-    """A picture of the printed averages over all benchmarks and one of ours, and who is on which Pareto
-    front.
+    """Draw the printed averages over all benchmarks and ours, and list who is on which Pareto front.
 
-        A row of which the paper prints no cell has no printed average; Fig. 11 has none.
+    A row without printed cells has no printed average. Fig. 11 has none at all.
     """
     rows = list(dict.fromkeys(cell["row"] for cell in item.about["cells"]))
     told = {cell["row"] for cell in item.about["cells"] if cell["printed"]}
@@ -65,7 +62,10 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
 
 
 def front(pairs: Mapping[str, ScorePair]) -> set[str]:
-    """The methods that no other one equals in both accuracies and exceeds in one."""
+    """Return the methods that no other method dominates.
+
+    One method dominates another if it is at least as good in both accuracies and better in one.
+    """
     return {
         name
         for name, one in pairs.items()
@@ -83,7 +83,7 @@ def _printed(item: Reproduction, row: str) -> ScorePair:
 
 
 def _ours(item: Reproduction, runs: Runs) -> tuple[dict[str, ScorePair], list[str]]:
-    """Means over the columns in which all methods that have runs at all have some; and these columns."""
+    """Return the means over the columns that all methods with runs have, and these columns."""
     names = {(cell["row"], cell["column"]): cell_names(item, cell, runs) for cell in item.about["cells"]}
     there = {key: found for key, found in names.items() if found}
     rows, columns = (list(dict.fromkeys(key[i] for key in there)) for i in (0, 1))

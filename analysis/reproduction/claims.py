@@ -1,6 +1,6 @@
-"""What is claimed of a table's cells, judged on our runs seed by seed, with a 95 % t-interval.
+"""Judge claims about a table's cells on our runs, seed by seed, with a 95 % t-interval.
 
-That Σ factor · value − minus is above 0, or within some distance of it.
+A claim says that Σ factor · value − minus is above 0, or within some distance of it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from .verdicts import values_of
 
 
 class Judged(NamedTuple):
-    """A claim and its left-hand side for every seed that all its cells have, in the measure's unit; the same
-    of its premise, empty where it has none. within: how far from 0 that may be, 0 for what is equal; None
-    where it is to be above 0.
+    """A claim with its left-hand side for every seed that all its cells have, in the unit of the measure.
+
+    Attributes:
+        text: the claim in words.
+        values: the left-hand side, one value for each seed.
+        given: the same of the claim's premise; empty if it has none.
+        within: how far from 0 the left-hand side may be; 0 for values that must be equal, None if it must be
+            above 0.
     """
 
     text: str
@@ -33,15 +38,16 @@ class Judged(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half the 95 % interval; NaN with fewer than two seeds."""
+        """Half the width of the 95 % interval; NaN for fewer than two seeds."""
         return t_interval(self.values) if self.values else math.nan
 
     @property
     def verdict(self) -> str:
-        """holds, fails: the whole interval is where it should be, or outside; says nothing: that of its
-        premise is not above 0.
+        """Whether the claim holds.
 
-                What is equal is so in every seed, and one seed tells.
+        It holds if the whole interval is where it should be, and fails if the whole interval is outside. It
+        says nothing if its premise does not hold. Values that must be equal are so in every seed, so one seed
+        decides.
         """
         if self.within == 0 and self.values:
             return "fails" if any(self.values) else "holds"
@@ -58,7 +64,7 @@ class Judged(NamedTuple):
 
 
 def judged(item: Reproduction, runs: Runs) -> list[Judged]:
-    """The item's claims; none where it makes none."""
+    """Return the claims of the item."""
     found = []
     for claim in item.about.get("claims", ()):
         left, given = _sums(item, claim["terms"], runs), _sums(item, claim.get("given", ()), runs)
@@ -71,8 +77,9 @@ def judged(item: Reproduction, runs: Runs) -> list[Judged]:
 
 
 def _sums(item: Reproduction, terms: Sequence[Any], runs: Runs) -> dict[int, float]:
-    """Seed → Σ factor · value, of the seeds that all cells have; a term is factor, row, column and
-    perhaps a measure.
+    """Map each seed that all cells have to Σ factor · value.
+
+    A term is a factor, a row, a column, and optionally a measure.
     """
     cells = [
         (factor, values_of(item, (row, column), runs, *measure)) for factor, row, column, *measure in terms
@@ -82,8 +89,9 @@ def _sums(item: Reproduction, terms: Sequence[Any], runs: Runs) -> dict[int, flo
 
 
 def claim_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
-    """Claim, left-hand side, seeds, verdict; None without claims. Smoke runs show what is equal, and
-    nothing else.
+    """Return a table of claims, left-hand sides, seeds and verdicts; None without claims.
+
+    Smoke runs only show whether values are equal.
     """
     found = [one for one in judged(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
     if not found:

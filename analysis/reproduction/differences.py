@@ -1,5 +1,6 @@
-"""What a paper prints between its numbers, and ours: a gain, the distance to the best other method, an
-additional cost.
+"""Compare the differences that a paper prints with ours.
+
+They are gains over a baseline, distances to the best other method, and additional costs.
 """
 
 from __future__ import annotations
@@ -20,24 +21,23 @@ Place = tuple[str, str]  # row, column
 
 
 class Difference(NamedTuple):
-    """A number for every seed that all it is made of have; to: the other method, where it is not always
-    the same.
-    """
+    """A difference for every seed that all its numbers have. `to` names the other method if it can vary."""
 
     values: list[float]
     to: str = ""
 
 
 def gain(scores: Scores, row: str, baseline: str) -> Difference:
-    """A row's value minus the baseline's."""
+    """Return a row's value minus the baseline's."""
     one, other = scores.get(row, {}), scores.get(baseline, {})
     return Difference([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
 
 def to_best_other(scores: Scores, row: str, baseline: str) -> Difference:
-    """A row's value minus that of the best other row, the baseline excluded, as FedMR's Δ.
+    """Return a row's value minus that of the best other row without the baseline, as in FedMR's Δ.
 
-    The best is the one with the highest mean: the best of every seed would be better than any method is.
+    The best row is the one with the highest mean over seeds. Taking the best of each seed would give a number
+    that no single method reaches.
     """
     rivals = [name for name in scores if name not in (row, baseline)]
     others = {name: scores[name] for name in rivals if scores[name]}
@@ -50,13 +50,13 @@ def to_best_other(scores: Scores, row: str, baseline: str) -> Difference:
 
 
 def added(scores: Scores, row: str, baseline: str) -> Difference:
-    """How much more than the baseline's a row's value is, in per cent of it."""
+    """Return by how many per cent a row's value exceeds the baseline's."""
     one, other = scores.get(row, {}), scores.get(baseline, {})
     return Difference([100 * (one[seed] / other[seed] - 1) for seed in sorted(one.keys() & other.keys())])
 
 
 class DifferenceKind(NamedTuple):
-    """What a metric of the printed numbers is, in words and computed."""
+    """A kind of printed difference: its meaning in words, and the function that computes it."""
 
     text: str
     digits: int
@@ -71,10 +71,11 @@ KINDS = {
 
 
 def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
-    """Printed, as the printed numbers give it, ours (paired by seed, mean ± 95 % interval); None where
-    nothing of it is printed.
+    """Return a table of each difference: as printed, as computed from the printed numbers, and ours.
 
-        Papers err: FedMR's gain in CIFAR-10 P10C2 is printed as 2.23 and is 6.05 by its own accuracies.
+    Ours is paired by seed, as mean ± 95 % interval. The second column is there because papers contain errors:
+    FedMR's gain in CIFAR-10 P10C2 is printed as 2.23, but its own accuracies give 6.05. Return None if the
+    paper prints none.
     """
     baseline, places, lines = item.about["baseline"], printed_places(item), []
     printed: dict[str, Scores] = {}
@@ -105,8 +106,9 @@ def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
 
 
 def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict[tuple[str, str, str], float]:
-    """Row, column, metric → what is printed, where something is; of averages only those of all their
-    columns.
+    """Map (row, column, metric) to what the paper prints, if it prints anything.
+
+    Of averages, only those over all columns of the average count.
     """
     paper, partial = item.about["paper"], {one["column"] for one in item.about["averages"] if not _whole(one)}
     frame = printed_values(paper)
@@ -128,10 +130,10 @@ def _whole(average: Mapping[str, Any]) -> bool:
 def _printed_scores(
     item: Reproduction, places: Mapping[Place, Mapping[str, str]], row: str, column: str
 ) -> Scores:
-    """Row → {0: value} of all that is printed in a column, whether or not we have a cell for it; row: one
-    that has.
+    """Map each row to {0: value} for all that is printed in a column, also for methods that have no cell.
 
-        An average's is the mean over its columns, not what is printed as such.
+    `row` is a row with a cell. The value of an average is computed from its columns, not taken from the
+    print.
     """
     average = next((one for one in item.about["averages"] if one["column"] == column), None)
     parts = (column,) if average is None else average["of"]
@@ -141,7 +143,7 @@ def _printed_scores(
 
 
 def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:
-    """Method → value of everything that is printed where a row is."""
+    """Map each method to its printed value, for everything that is printed in the same place as a row."""
     if not where:
         return {}
     frame = printed_values(paper)

@@ -1,4 +1,4 @@
-"""An item.json of a reproduction, and the runs behind its cells."""
+"""Read the item.json of a reproduction, and find the runs behind its cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
 
 
 class Reproduction(NamedTuple):
-    """An item.json and where it lies."""
+    """The contents of an item.json, and its folder."""
 
     folder: Path
     about: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Reproduction(NamedTuple):
 
 
 def load_item(path: Path | str) -> Reproduction:
-    """The reproduction of an item.json; raises ValueError or OSError for a file that is none."""
+    """Return the reproduction of an item.json. ValueError or OSError if the file is not one."""
     about = read_object(Path(path))
     if "cells" not in about:
         raise ValueError(f"{path}: no item of a reproduction")
@@ -37,19 +37,21 @@ def load_item(path: Path | str) -> Reproduction:
 
 
 def run_folders(item: Reproduction) -> list[Path]:
-    """The folders of all runs behind the cells."""
+    """Return the folders of all runs behind the cells."""
     names = {run for cell in item.about["cells"] for run in cell["runs"]}
     return sorted((item.folder / name).resolve() for name in names)
 
 
 def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
-    """What is read off a cell's runs: its own measure where its row has one, else the item's."""
+    """Return the measure of a cell: its own if its row has one, else the item's."""
     return str(cell.get("measure") or item.about["measure"])
 
 
 def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> list[str]:
-    """The runs behind a cell that were loaded; where it was tried with several settings, those of the best by
-    the cell's measure, or by the one named.
+    """Return the loaded runs behind a cell.
+
+    If the cell was tried with several settings, these are the runs of the best one. The measure that decides
+    is the cell's, or the one that is named.
     """
     if not cell.get("settings"):
         return _names(item, cell["runs"], runs)
@@ -58,8 +60,9 @@ def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure:
 
 
 def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> str:
-    """The setting with the highest mean of the measure, the first of equals, or of all while none has a
-    run.
+    """Return the setting with the highest mean of the measure.
+
+    The first one is returned if several are equal, or if no setting has a run.
     """
     means = {
         setting: mean
@@ -72,11 +75,10 @@ def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measur
 def setting_means(
     item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = ""
 ) -> dict[str, float]:
-    """Setting → mean of the measure, an accuracy in percent, over the seeds that all settings with runs have;
-    NaN without runs.
+    """Map each setting to the mean of the measure, an accuracy in per cent; NaN without runs.
 
-        Where they share no seed, only those with the most seeds have a mean: a lucky seed makes no best
-        setting.
+    The mean is over the seeds that all settings with runs share. If they share none, only the settings with
+    the most seeds have a mean, so that one lucky seed cannot make a setting the best.
     """
     scores, seeds = measures(runs)[measure or measure_of(item, cell)], runs.runs["seed"]
     known: dict[str, dict[int, float]] = {}
@@ -97,11 +99,10 @@ def _percent(scores: Sequence[float]) -> float:
 
 
 def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
-    """Run → why it is left out: of the runs of its column and seed, most are of another partition, other
-    data, or another budget.
+    """Map runs to the reason why they are left out.
 
-        What an item's rows are meant to differ in, besides the method and its arguments, is the clipping of
-        gradients.
+    A run is left out if most runs of its column and seed have another partition, other data or another
+    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients.
     """
 
     def made() -> dict[str, str]:
@@ -122,7 +123,7 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
 
 
 def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
-    """For every column and seed its runs, each alone, the baseline's first."""
+    """Return the runs of every column and seed, each alone, with the baseline's first."""
     found: dict[tuple[str, str], dict[str, Group]] = {}
     cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
     for cell in cells:
@@ -137,7 +138,7 @@ def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
 
 
 def stray_of(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
-    """Why runs behind a cell are left out; empty where none is."""
+    """Return why runs behind a cell are left out; empty if none is."""
     left = strays(item, runs)
     return "; ".join(dict.fromkeys(left[name] for name in _loaded(item, cell["runs"], runs) if name in left))
 

@@ -1,4 +1,4 @@
-"""What is shown of a paper's item beside its table: pictures, and tables of what belongs to the number."""
+"""Make what a report shows of a paper's item in addition to its table: figures and further tables."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CURVES = {  # measure → what is drawn against the round: model, split, metric,
 
 
 class View(NamedTuple):
-    """Figures, and heading → sheet."""
+    """Figures, and tables by their headings."""
 
     figures: list[DrawnFigure]
     tables: dict[str, TextTable]
@@ -62,8 +62,9 @@ Viewer = Callable[[Reproduction, Runs], View]
 
 
 def item_view(item: Reproduction, runs: Runs) -> View:
-    """All that the item's picture and its measure ask for, and the differences that are printed; without
-    runs perhaps nothing.
+    """Return the figures and tables that the item's picture and measure ask for, and the printed differences.
+
+    The result can be empty if there are no runs.
     """
     viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
@@ -74,24 +75,24 @@ def item_view(item: Reproduction, runs: Runs) -> View:
 
 
 def has_table(item: Reproduction) -> bool:
-    """Whether there is a finished run to compare, or what is printed is shown alone."""
+    """Return whether there is a finished run to compare, or printed values that are shown without one."""
     drawn = item.about.get("picture") in NEED_NO_RUN and any(cell["printed"] for cell in item.about["cells"])
     return bool(run_folders(item)) or drawn
 
 
 def showable(item: Reproduction) -> bool:
-    """Whether there is anything to show of it: a table, a finished study."""
+    """Return whether there is anything to show of the item: a table or a finished study."""
     return has_table(item) or bool(study_folders(item))
 
 
 def _cells(item: Reproduction, runs: Runs) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """The cells that have runs, with them."""
+    """Return the cells that have runs, with these runs."""
     found = [(cell, cell_names(item, cell, runs)) for cell in item.about["cells"]]
     return [(cell, names) for cell, names in found if names]
 
 
 def stages_view(item: Reproduction, runs: Runs) -> View:
-    """A_sel against the stage, and how much is forgotten."""
+    """Show A_sel against the stage, and how much is forgotten."""
     own, whole, lost = a_sel(runs), a_sel(runs, whole=True), forgetting(runs)
     panels: dict[str, dict[str, list[float]]] = {}
     lines = []
@@ -137,7 +138,7 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
 
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:
-    """The item's measure against the round, means over seeds."""
+    """Draw the item's measure against the round, as means over seeds."""
     found = []
     for model, split, metric, caption in CURVES[item.about["measure"]]:
         matrix = runs.matrix(model, split, metric)
@@ -153,8 +154,9 @@ def rounds_view(item: Reproduction, runs: Runs) -> View:
 
 
 def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
-    """(row, column) → the cell's measure, a share, mean over seeds; without cells in which it was not
-    measured.
+    """Map (row, column) to the cell's measure, a fraction, as a mean over seeds.
+
+    Cells without it are left out.
     """
     found = measures(runs)
     means = {
@@ -165,8 +167,9 @@ def _shares(item: Reproduction, runs: Runs) -> dict[tuple[str, str], float]:
 
 
 def against_view(item: Reproduction, runs: Runs) -> View:
-    """The item's measure against the whole number in which its columns end: `E=1`, `E=5`, … A panel for
-    what stands before.
+    """Draw the item's measure against the number at the end of its columns' names, such as `E=1`, `E=5`.
+
+    Columns that differ before that number have separate panels.
     """
     panels: dict[str, dict[str, dict[int, float]]] = {}
     name = ""
@@ -189,8 +192,9 @@ def against_view(item: Reproduction, runs: Runs) -> View:
 
 
 def bars_view(item: Reproduction, runs: Runs) -> View:
-    """The item's measure as bars: a panel for what columns have in common, a group for the last word of
-    each.
+    """Draw the item's measure as bars.
+
+    The last word of a column is its group, and the words before it are its panel.
     """
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for (row, column), share in _shares(item, runs).items():
@@ -202,7 +206,10 @@ def bars_view(item: Reproduction, runs: Runs) -> View:
 
 
 def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[float]]]:
-    """(row, column) → gains of all clients over the baseline row, of the last survey, a list a seed."""
+    """Map (row, column) to the gains of all clients over the baseline row, one list for each seed.
+
+    The gains are those of the last survey.
+    """
     cells = _cells(item, runs)
     base = {cell["column"]: names for cell, names in cells if cell["row"] == item.about["baseline"]}
     rivals = [
@@ -219,7 +226,10 @@ def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[fl
 
 
 def _gain_sheet(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, TextTable]:
-    """Counted in each seed, then the mean over seeds."""
+    """Return the table of clients that gain.
+
+    Clients are counted in each seed, and shown is the mean over seeds.
+    """
     lines = []
     for (row, column), seeds in found.items():
         above, below = ([sum(value * sign > 0 for value in values) for values in seeds] for sign in (1, -1))
@@ -242,7 +252,7 @@ def _gain_sheet(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> d
 
 
 def gain_bars_view(item: Reproduction, runs: Runs) -> View:
-    """A histogram of the clients' gains a column."""
+    """Draw a histogram of the clients' gains for each column."""
     found = _gains(item, runs)
     if not found:
         return View([], {})
@@ -256,7 +266,7 @@ def gain_bars_view(item: Reproduction, runs: Runs) -> View:
 
 
 def gain_curves_view(item: Reproduction, runs: Runs) -> View:
-    """The clients' gains, sorted, a line a method."""
+    """Draw the clients' sorted gains, one line for each method."""
     found = _gains(item, runs)
     panels: dict[str, dict[str, list[float]]] = {}
     for (row, column), seeds in found.items():
@@ -271,8 +281,10 @@ def gain_curves_view(item: Reproduction, runs: Runs) -> View:
 
 
 def cost_view(item: Reproduction, runs: Runs) -> View:
-    """Seconds and numbers held against accuracy, a data set at a time (means over its columns and seeds), and
-    the mean over the data sets that all methods have.
+    """Draw seconds and the count of stored numbers against accuracy, for each data set and for their mean.
+
+    The values of a data set are means over its columns and seeds. The mean is over the data sets that all
+    methods have.
     """
     where: dict[str, dict[str, list[str]]] = {}
     for cell, names in _cells(item, runs):
@@ -311,8 +323,10 @@ def cost_view(item: Reproduction, runs: Runs) -> View:
 
 
 def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
-    """The numbers of a line of `cost_view`: seconds, µs a sample, held and in models, kept, the accuracy
-    as a fraction.
+    """Return the numbers of one line of `cost_view`.
+
+    They are: seconds, microseconds per sample, the counts of numbers held, in models, and kept, and the
+    accuracy as a fraction.
     """
     values, about = measures(runs).loc[names].mean(), runs.runs.loc[names]
     seconds, sample = (float(about[name].mean()) for name in ("client_seconds", "client_sample_seconds"))
@@ -322,8 +336,9 @@ def _costs(runs: Runs, names: list[str], measure: str) -> list[float]:
 
 
 def _mean_costs(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, list[float]]]:
-    """A further "data set": every method's mean over those that all methods have, each counting once; {}
-    below two of them.
+    """Return an additional "data set" with every method's mean over the data sets that all methods have.
+
+    Each data set counts once. The result is empty for fewer than two of them.
     """
     rows = dict.fromkeys(row for methods in found.values() for row in methods)
     common = [methods for methods in found.values() if methods.keys() == rows.keys()]
@@ -337,8 +352,10 @@ def _mean_costs(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str,
 
 
 def speed_view(item: Reproduction, runs: Runs) -> View:
-    """Speed-up and traffic: the baseline's rounds over a method's, and its rounds times what one client
-    sends in one.
+    """Show the speed-up and the traffic of each method.
+
+    The speed-up is the baseline's rounds divided by the method's. The traffic is the method's rounds times
+    what one client sends in a round.
     """
     sent, cells = (
         4 * measures(runs)["floats_up"],
@@ -370,7 +387,7 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
 
 
 def _printed(item: Reproduction, cell: Mapping[str, Any], metrics: Sequence[str]) -> float:
-    """What the paper prints for a cell under another metric; NaN if it prints none."""
+    """Return what the paper prints for a cell under another metric; NaN if it prints nothing."""
     where = cell["printed"]
     found = (
         [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics]
@@ -381,7 +398,7 @@ def _printed(item: Reproduction, cell: Mapping[str, Any], metrics: Sequence[str]
 
 
 def spectrum_view(item: Reproduction, runs: Runs) -> View:
-    """The other readings of the eigenvalues' variance beside the first."""
+    """Show the other readings of the eigenvalues' variance beside the first one."""
     found = measures(runs)
     lines = []
     for cell, names in _cells(item, runs):

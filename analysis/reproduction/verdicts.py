@@ -1,8 +1,7 @@
-"""A paper's table beside ours: item.json says which runs are behind a cell, printed/*.csv what the paper
-prints.
+"""Compare a paper's table with ours: item.json lists the runs of each cell, printed/*.csv the printed values.
 
 At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our
-95 % interval. At proxy scale absolute numbers mean nothing: the sign of each difference to the baseline is
+95 % interval. At proxy scale absolute numbers mean nothing, so the sign of each difference to the baseline is
 compared. Smoke runs get no verdict. A printed number that is not to be reproduced is "no target".
 """
 
@@ -74,8 +73,16 @@ ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own
 
 
 class Line(NamedTuple):
-    """A cell: printed value, ours per seed, and the printed and paired differences to the baseline's (NaN,
-    empty: none); whether what is printed is to be reproduced.
+    """A cell of the table.
+
+    Attributes:
+        row: the method.
+        column: the setting.
+        printed: the printed value; NaN if there is none.
+        ours: our values, one for each seed.
+        printed_gain: the printed difference to the baseline; NaN if there is none.
+        gains: our differences to the baseline, paired by seed.
+        target: whether the printed value is to be reproduced.
     """
 
     row: str
@@ -93,7 +100,7 @@ class Line(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def printed_values(paper: str) -> pd.DataFrame:
-    """The paper's numbers as text, one row a value."""
+    """Return the paper's numbers as text, one row for each value."""
     frame = pd.read_csv(
         Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False
     )
@@ -101,8 +108,9 @@ def printed_values(paper: str) -> pd.DataFrame:
 
 
 def printed_value(paper: str, where: Mapping[str, str]) -> float:
-    """The one number that the paper prints where all columns have these values; NaN if there is none, or
-    it is no number.
+    """Return the one number that the paper prints for these values of the columns.
+
+    The result is NaN if there is none, or if it is not a number.
     """
     if not where:
         return math.nan
@@ -116,7 +124,10 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
 
 
 def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str]]:
-    """Row, column → where the paper prints the cell, or the row's average; empty where it does not."""
+    """Map (row, column) to the place where the paper prints the cell or the row's average.
+
+    Others are empty.
+    """
     places = {(cell["row"], cell["column"]): cell["printed"] for cell in item.about["cells"]}
     rows = dict.fromkeys(row for row, _ in places)
     for average in item.about["averages"]:
@@ -126,7 +137,7 @@ def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str
 
 
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
-    """One line a cell and one for each cell of a column of averages."""
+    """Return one line for each cell, and one for each cell of a column of averages."""
     paper, baseline = item.about["paper"], item.about["baseline"]
     printed = {key: printed_value(paper, where) for key, where in printed_places(item).items()}
     ours = {key: values_of(item, key, runs) for key in printed}
@@ -147,8 +158,9 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
 
 
 def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """cell_values, also of an average's column: the mean of its columns, of the seeds that all of them
-    have.
+    """Return the values of a cell by seed, also for a cell of a column of averages.
+
+    An average is the mean over its columns, for the seeds that all of them have.
     """
     row, column = key
     average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
@@ -160,8 +172,9 @@ def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str
 
 
 def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """Seed → the measure of a cell's runs (its own, or the one named), in the unit the paper prints;
-    empty without the cell.
+    """Map each seed to the measure of a cell's run, in the unit that the paper prints.
+
+    The measure is the cell's own, or the one that is named. The result is empty if there is no such cell.
     """
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
     names = cell_names(item, cells[key], runs, measure) if key in cells else []
@@ -186,10 +199,10 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
 
 
 def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measure: str) -> dict[int, float]:
-    """Seed → first round at which the accuracy reaches the baseline's of that seed; infinite if none does.
+    """Map each seed to the first round whose accuracy reaches the baseline's; infinite if none does.
 
-    The baseline's: its best on the test set; between rounds the mean of its last ten (MpFedcon's accuracy).
-    The baseline's own number is all its rounds, by the papers' definition.
+    The baseline's accuracy is its best one on the test set, or between rounds the mean of its last ten
+    (MpFedcon). The baseline's own number is all its rounds, by the papers' definition.
     """
     matrix, best = runs.matrix(*ROUNDS[measure]), measure == "rounds_to_baseline"
     seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
@@ -208,8 +221,10 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
 
 
 def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int) -> dict[int, float]:
-    """Seed → % of all clients whose last score between rounds is above (sign 1) or below (−1) the same
-    client's in the baseline's run of that seed.
+    """Map each seed to the percentage of clients whose score moved against the baseline.
+
+    A client counts if its last score between rounds is above (sign 1) or below (sign −1) that of the same
+    client in the baseline's run of the same seed.
     """
     found = {}
     for name in names:
@@ -219,7 +234,7 @@ def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int)
 
 
 def verdict(line: Line, scale: str, tolerance: float) -> str:
-    """One or two words: see the module's first lines."""
+    """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
         return "not run"
     if scale == "full":
@@ -238,7 +253,7 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
 
 def _order(line: Line, tolerance: float) -> str:
     if abs(line.printed_gain) < tolerance:
-        return "no claim"  # the paper's own difference is within its noise
+        return "no claim"  # The paper's own difference is within its noise.
     mean, half = sum(line.gains) / len(line.gains), t_interval(line.gains)
     if math.isnan(half):
         return "one seed"
@@ -248,10 +263,10 @@ def _order(line: Line, tolerance: float) -> str:
 
 
 def paper_sheet(item: Reproduction, runs: Runs) -> TextTable:
-    """paper | ours mean ± 95 % interval over n seeds | Δ | verdict; at other scales differences to the
-    baseline for Δ.
+    """Return the table of printed values, ours (mean ± 95 % interval), seeds, differences and verdicts.
 
-        Where the paper prints no number at all, as for claims, the columns that compare with it are left out.
+    At full scale the difference is ours minus the paper's, at other scales it is to the baseline. If the
+    paper prints no number, as for claims, the columns that compare with it are left out.
     """
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
@@ -289,15 +304,13 @@ def paper_sheet(item: Reproduction, runs: Runs) -> TextTable:
 
 
 def _parts(item: Reproduction) -> dict[str, str]:
-    """What a column of averages is called where the scale has only some of its columns."""
+    """Return the name of a column of averages if the scale has only some of its columns."""
     averages = [(one["column"], len(one["of"]), one.get("whole", 0)) for one in item.about["averages"]]
     return {column: f"{column} of {of} of {whole} columns" for column, of, whole in averages if of < whole}
 
 
 def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:
-    """Beside the best of several settings: which it is, and what each of them scored. None for an item
-    without settings.
-    """
+    """Return which of several settings is the best, and what each scored; None if there are no settings."""
     cells = [cell for cell in item.about["cells"] if cell.get("settings")]
     if not cells:
         return None
@@ -317,8 +330,9 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
 
 
 def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]]:
-    """A column that measures need beside it, and its text for every cell: how many clients A_loc is over,
-    what A_glo is of.
+    """Return an additional column that some measures need, and its text for every cell.
+
+    It gives the number of clients behind A_loc, and the model that A_glo was measured on.
     """
     found, titles = {}, dict[str, str]()
     for cell in item.about["cells"]:
@@ -343,7 +357,7 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
 
 
 def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
-    """Verdict → how many cells have it."""
+    """Map each verdict to the number of cells that have it."""
     counts: dict[str, int] = {}
     for line in result_lines(item, runs):
         word = verdict(line, item.about["scale"], item.about["tolerance"])
@@ -352,7 +366,7 @@ def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
 
 
 def shown(values: Iterable[float], digits: int, sign: bool = False) -> str:
-    """Mean ± half width of the 95 % interval; – without a value, `never` for an infinite one."""
+    """Write mean ± half width of the 95 % interval; a dash without a value, `never` for an infinite one."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "–"

@@ -1,5 +1,6 @@
-"""What is kept of the rows of single clients: each one's last scores, and how long its rounds took. The
-rest is not loaded.
+"""Reduce the rows of single clients to each client's last scores and the time its rounds took.
+
+The other rows of clients are not loaded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ SCORES = ("client", "stage", "metric", "round", "value")
 
 
 def last_scores(rows: pa.Table) -> pd.DataFrame:
-    """The last score of each client, stage and metric of its personal model on its local test part; stage
-    NaN without stages.
+    """Return the last score of each client, stage and metric of its personal model on its local test set.
+
+    The stage is NaN in runs without stages.
     """
     kept = (
         ~np.asarray(rows["client"].is_null())
@@ -33,7 +35,7 @@ def last_scores(rows: pa.Table) -> pd.DataFrame:
 
 
 def last_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
-    """client, round, value of each client's last accuracy, in whatever stage."""
+    """Return client, round and value of each client's last accuracy, whatever its stage."""
     found = scores.loc[scores["metric"] == "accuracy", ["client", "round", "value"]]
     return (
         found.sort_values("round", kind="stable").drop_duplicates("client", keep="last").sort_values("client")
@@ -41,8 +43,9 @@ def last_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def local_seconds(rows: pa.Table) -> tuple[float, float]:
-    """Median seconds of a client's round, and per sample trained on; the first round, which warms up, is
-    dropped. NaN: none.
+    """Return the median seconds of a client's round, and of one training sample; NaN without measurements.
+
+    The first round is left out, because it includes the warm-up.
     """
     kept = (
         ~np.asarray(rows["client"].is_null())
@@ -57,7 +60,10 @@ def local_seconds(rows: pa.Table) -> tuple[float, float]:
 
 
 def is_word(column: pa.ChunkedArray, word: str) -> RowMask:
-    """Which values of a column of words are `word`; by code, which is quicker than by letters."""
+    """Return which values of a categorical column equal `word`.
+
+    Comparing codes is faster than comparing texts.
+    """
     codes = column.combine_chunks()
     known = codes.dictionary.to_pylist()
     if word not in known:

@@ -1,9 +1,8 @@
-"""Which experiments of a task may be compared: what differs between them, besides the method and its
-arguments.
+"""Decide which experiments of a task may be compared.
 
-A difference of two methods is theirs alone only where everything else is equal: the partition (by its hash,
-not its name), the network, the data and their preprocessing, the budget and the numerics. Where it is not,
-the difference is named and never tested.
+A difference between two methods is due to the methods only if everything else is equal: the partition (by its
+hash, not its name), the network, the data and their preprocessing, the budget and the numerics. If something
+else differs, it is named, and no difference is tested.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MEASURED = {
     "federation.survey",
     "federation.measures",
     "federation.eval_every",
-}  # decide what is measured, not what is trained
+}  # These decide what is measured, not what is trained.
 _PARTITION = {"data.split", "data.local_test"}  # names of what the partition's hash decides
 # Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
 ALIKE = {
@@ -35,7 +34,7 @@ ALIKE = {
 
 
 class Differing(NamedTuple):
-    """What differs between two experiments: a field in words, its values for the one and the other."""
+    """A difference between two experiments: a field in words, and its value in each of them."""
 
     what: str
     one: str
@@ -48,9 +47,10 @@ class Differing(NamedTuple):
 def differences(
     runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset()
 ) -> list[Differing]:
-    """What keeps two experiments from being compared; empty where only the method and its arguments differ.
+    """Return the differences that keep two experiments from being compared.
 
-    declared: fields that are meant to differ, and are said to.
+    The result is empty if only the method and its arguments differ. `declared` names fields that differ on
+    purpose.
     """
     found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
     a, b = _setting(runs, one), _setting(runs, other)
@@ -62,7 +62,7 @@ def differences(
 
 
 def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
-    """What differs, or is not known, and does not keep two experiments from being compared."""
+    """Return what differs or is unknown without keeping two experiments from being compared."""
     found, pairs = [], _hash_pairs(runs, one, other)
     if pairs and not all(all(pair) for pair in pairs):
         found.append(
@@ -81,7 +81,10 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
 def classes(
     runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset()
 ) -> list[list[Group]]:
-    """Experiments in sets within which all may be compared, the largest first, then the one met first."""
+    """Sort experiments into sets within which all may be compared.
+
+    The largest set comes first; sets of one size stay in the order of appearance.
+    """
     found: list[list[Group]] = []
     for group in members:
         fits = (one for one in found if not any(differences(runs, group, member, declared) for member in one))
@@ -94,9 +97,13 @@ def classes(
 
 
 class Verdict(NamedTuple):
-    """Of an experiment among those of its task. against: why it may not be compared with the largest set of
-    them, or "". notes: what else differs, or is not known. set: number of the set it belongs to; rivals: how
-    many others are in it.
+    """Whether an experiment may be compared with the others of its task.
+
+    Attributes:
+        against: the reason why it may not be compared with the largest set, or "".
+        notes: what else differs or is unknown.
+        set: the number of the set to which it belongs.
+        rivals: how many other experiments are in that set.
     """
 
     against: str
@@ -106,7 +113,7 @@ class Verdict(NamedTuple):
 
 
 def judge(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
-    """Label → verdict, for the experiments of a task."""
+    """Map the label of each experiment of a task to its verdict."""
 
     def made() -> dict[str, Verdict]:
         sets = classes(runs, members)
@@ -128,13 +135,14 @@ def _why_not(runs: Runs, group: Group, first: Sequence[Group]) -> str:
 
 
 def why_not(runs: Runs, group: Group) -> str:
-    """Why an experiment may not be compared with the largest set of its task; "" for one of that set."""
+    """Return why an experiment may not be compared with the largest set of its task; "" if it may."""
     return _verdict(runs, group).against
 
 
 def stated(runs: Runs, group: Group) -> tuple[str, int]:
-    """What a table says of an experiment: what keeps it from being compared, or "yes", and what else there is
-    to say; and the number of the set of its task within which it may be compared.
+    """Return what a table says about comparing an experiment, and the number of the set to which it belongs.
+
+    The text is "yes" or the reason why not, and further notes.
     """
     verdict, several = (
         _verdict(runs, group),
@@ -148,23 +156,17 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
 
 
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
-    """A sentence for the caption of a figure that shows experiments which may not be compared; empty
-    where there is none.
-    """
+    """Return a sentence for the caption of a figure whose experiments may not all be compared; else ""."""
     return f" {UNLIKE}" if any(one.against for one in judge(runs, members).values()) else ""
 
 
 def marked(runs: Runs, group: Group) -> str:
-    """The label for a figure: with a mark where the experiment may not be compared with the others of its
-    task.
-    """
+    """Return the label for a figure, with a mark if the experiment may not be compared with others."""
     return group.label + (MARK if why_not(runs, group) else "")
 
 
 def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """(experiment, what is to be said) for a reader of a task's tables: what may not be compared, and
-    what differs besides.
-    """
+    """Return (experiment, remark) for a task's tables: what may not be compared, and what else differs."""
     return [
         (label, said)
         for label, one in judge(runs, members).items()
@@ -185,13 +187,13 @@ def _verdict(runs: Runs, group: Group) -> Verdict:
 
 
 def _hash_pairs(runs: Runs, one: Group, other: Group) -> list[tuple[str, str]]:
-    """The hashes of both partitions for every seed that both have; "" where one is not recorded."""
+    """Return the hashes of both partitions for every common seed; "" if a hash was not recorded."""
     a, b = partition_hashes(runs, one), partition_hashes(runs, other)
     return [(a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())]
 
 
 def partition_hashes(runs: Runs, group: Group) -> dict[int, str]:
-    """Seed → SHA-256 of the partition of that seed's run; "" in runs from before it was recorded."""
+    """Map each seed to the SHA-256 of its run's partition; "" in runs that did not record it."""
     seeds, hashes = runs.runs["seed"], runs.runs["partition_sha256"]
     return {int(seeds[name]): str(hashes[name]) for name in group.used if seeds[name] == seeds[name]}
 
@@ -203,7 +205,7 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
         many = "" if len(unlike) == len(pairs) else f", in {len(unlike)} of {len(pairs)} seeds"
         return [Differing("the partition", f"{unlike[0][0][:8]}…", f"{unlike[0][1][:8]}…{many}")]
     if pairs and all(all(pair) for pair in pairs):
-        return []  # equal in all seeds, whatever it is called
+        return []  # The partitions are equal in all seeds, whatever their names are.
     a, b = (
         {name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none")) for name in _PARTITION}
         for group in (one, other)
@@ -229,7 +231,7 @@ def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
 
 
 def _setting(runs: Runs, group: Group) -> dict[str, str]:
-    """Everything that must be equal, by its name in the configuration, as text."""
+    """Return everything that must be equal, as texts by their names in the configuration."""
 
     def made() -> dict[str, str]:
         file = runs.files[group.used[0]]
@@ -257,8 +259,10 @@ def _setting(runs: Runs, group: Group) -> dict[str, str]:
 
 
 def _preprocessing(data: Mapping[str, object]) -> str:
-    """What a run did to its images: `auto` resolved as raffed/runtime/setup.py does, equal styles of a
-    data set as one.
+    """Return how a run preprocessed its images.
+
+    `auto` is resolved as in raffed/runtime/setup.py. Styles that give the same images of a data set count as
+    one.
     """
     style, split = str(data.get("transform") or "auto"), str(data.get("split")).lower()
     if style == "auto":
@@ -274,8 +278,9 @@ def _preprocessing(data: Mapping[str, object]) -> str:
 
 
 def _tuned(runs: Runs, group: Group) -> frozenset[str]:
-    """The fields of local training that a sweep chose for each method by itself: they are the method's,
-    as its arguments are.
+    """Return the fields of local training that a sweep chose for each method separately.
+
+    They belong to the method, as its arguments do.
     """
 
     def made() -> frozenset[str]:

@@ -1,6 +1,4 @@
-"""Files that anybody may have made, read without waiting and without surprise; and files written in one
-step, over no link.
-"""
+"""Read files of unknown origin safely, and write files in one step without following links."""
 
 from __future__ import annotations
 
@@ -17,11 +15,14 @@ LARGEST_INTEGER = 2**63
 
 
 class UnfitFileError(ValueError):
-    """A file is not what it should be; the message says why, without the file's name."""
+    """A file is not what it should be. The message gives the reason without the file's name."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a regular file; of a named pipe a reader would wait for ever."""
+    """Return the contents of a regular file.
+
+    Other kinds are refused: reading a named pipe could wait for ever.
+    """
     if not path.is_file():
         raise UnfitFileError(
             "is missing" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
@@ -30,10 +31,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, of numbers and texts that can be computed with and printed.
+    """Return the JSON object in a file. Its numbers and texts can be computed with and printed.
 
     Raises:
-        UnfitFileError: there is none, or the file is a link to a place outside of its folder.
+        UnfitFileError: the file holds no such object, or is a link to a place outside its folder.
     """
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise UnfitFileError(f"leads out of its folder, to {path.resolve()}")
@@ -44,7 +45,7 @@ def read_object(path: Path) -> dict[str, Any]:
         found = json.loads(
             raw.decode("utf-8"), parse_int=_integer, parse_float=_real, parse_constant=_no_number
         )
-        json.dumps(found, ensure_ascii=False).encode("utf-8")  # raises for half a character
+        json.dumps(found, ensure_ascii=False).encode("utf-8")  # Half a surrogate pair fails here.
     except RecursionError as error:
         raise UnfitFileError("is nested too deeply") from error
     except UnicodeError as error:
@@ -75,10 +76,10 @@ def _no_number(text: str) -> NoReturn:
 
 
 def as_written(raw: bytes, name: str, files: Mapping[str, Any] | None) -> str:
-    """Why the bytes of a run's file are not those that the run wrote; empty if they are, or if nothing was
-    written down.
+    """Return why the bytes of a run's file are not those that the run wrote.
 
-        files: name below the run's folder → SHA-256, from run.json.
+    The result is empty if they are, or if no hash was recorded. `files` maps the name of each file below the
+    run's folder to its SHA-256, from run.json.
     """
     if files is None:
         return ""
@@ -91,9 +92,7 @@ def as_written(raw: bytes, name: str, files: Mapping[str, Any] | None) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file to write, beside `path`, whose place it takes at the end. A link of either name is not
-    followed.
-    """
+    """Open a new file beside `path` that replaces it at the end. No link of either name is followed."""
     temp = path.with_name(f".{path.stem}.tmp{path.suffix}")
     temp.unlink(missing_ok=True)
     temp.open("xb").close()
@@ -106,6 +105,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, in one step."""
+    """Write a text as UTF-8 in one step."""
     with replacing(path) as temp:
         temp.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which runs are one experiment repeated with other seeds, which of them count, and how to call them."""
+"""Group runs that repeat one experiment with other seeds, choose those that count, and label the groups."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ _Key = tuple[
 
 
 class Group(NamedTuple):
-    """Runs whose configuration differs in the seed (and in how it was executed) only.
+    """Runs whose configurations differ only in the seed and in the way they were executed.
 
-    label: the method, and the settings that tell it from the same method's other groups on this task.
-    used: names of the runs behind the numbers: one a seed, and the finished ones only, if there are any.
-    state: how many runs are in which state, all of them counted.
-    left_out: (run, why) of the group's other runs.
-    names: all names of the partition, where the same one has several.
+    Attributes:
+        label: the method, and the settings that distinguish it from its other groups of the same task.
+        used: the runs behind the numbers, one for each seed. Only finished runs are used if there are any.
+        state: how many runs are in each state. All runs of the group are counted.
+        left_out: (run, reason) of the group's other runs.
+        names: all names of the partition, if it has several.
     """
 
     label: str
@@ -55,14 +56,15 @@ class Group(NamedTuple):
 
     @property
     def task(self) -> tuple[str, str]:
-        """(dataset, partition): what stands in one table. Which of them may be compared,
-        analysis/runs/comparable.py says.
+        """The data set and the partition, which together make up one table.
+
+        analysis/runs/comparable.py decides which groups of a table may be compared.
         """
         return self.dataset, self.names or self.partition
 
 
 def groups(runs: Runs) -> list[Group]:
-    """Every group, by task and label."""
+    """Return every group, ordered by task and label."""
     found: list[Group] = runs.once("groups", lambda: _groups(runs))
     return found
 
@@ -100,11 +102,10 @@ def _groups(runs: Runs) -> list[Group]:
 
 
 def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
-    """Runs of one configuration, taken apart where their partitions only share a name: mark → runs; "" where
-    they are one.
+    """Separate runs of one configuration whose partitions only share a name.
 
-        A partition that is drawn has another hash for every seed; one of a file has the same, and two of one
-        seed must agree.
+    The keys are marks, and "" if all runs have the same partition. A partition that is drawn has another hash
+    for each seed. A partition from a file has the same hash for all seeds. Two runs of one seed must agree.
     """
     found: list[dict[Any, str]] = []  # seed → hash
     sets: list[list[str]] = []
@@ -132,8 +133,9 @@ def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
 
 
 def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str], str]:
-    """(data set, partition) → all names that this partition has, where a file is one of them: drawn ones
-    first; else "".
+    """Map (data set, partition) to all names of that partition, drawn ones first.
+
+    The text is "" unless one of the names is a file.
     """
     names: dict[tuple[str, str], set[str]] = {
         (dataset, partition): {partition} for dataset, partition, _ in known
@@ -156,8 +158,10 @@ def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str
 
 
 def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """Fields of the configuration in which the methods of a task differ, but for the method and its
-    arguments: (field, who has what). A difference of two methods is theirs alone only where this is empty.
+    """Return (field, values) for each field of the configuration in which the methods of a task differ.
+
+    The method and its arguments are not among them. A difference between two methods is due to them alone
+    only if the result is empty.
     """
     configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
     found = []
@@ -173,8 +177,10 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def experiment(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, but for what does not tell experiments apart: 5 for 5.0, a setting at none or not
-    there, where the data are, and settings that older runs do not have, where they are as usual.
+    """Return the configuration without what does not distinguish experiments.
+
+    5.0 counts as 5, and a null as a missing setting. A setting that older runs lack also counts as missing if
+    it has its default value. The folder of the data is ignored.
     """
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
@@ -216,7 +222,7 @@ def _labels(keys: Sequence[_Key], configs: Sequence[Mapping[str, Any]]) -> list[
 
 
 def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[_Key]) -> str:
-    """A label that an earlier group of the same task has is numbered: tables go by labels."""
+    """Number a label that an earlier group of the task already has, because tables use labels as keys."""
     earlier = sum(one == label and key[:2] == task for one, key in zip(labels, keys, strict=True))
     return f"{label} ({earlier + 1})" if earlier else label
 
@@ -225,7 +231,10 @@ _Rows = Mapping[str, Mapping[Any, Any]]
 
 
 def _used(rows: _Rows) -> tuple[str, ...]:
-    """One run a seed: the one with most rounds. Unfinished runs count only where no run is finished."""
+    """Return one run for each seed: the one with most rounds.
+
+    Unfinished runs count only if none is finished.
+    """
     best: dict[Any, str] = {}
     for name in _finished(rows) or rows:
         seed = rows[name]["seed"]

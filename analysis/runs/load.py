@@ -1,6 +1,4 @@
-"""Run folders on disk → two DataFrames. What cannot be read is named and left out; the rest is still
-reported.
-"""
+"""Read run folders into DataFrames. What cannot be read is named and left out; the rest is still reported."""
 
 from __future__ import annotations
 
@@ -28,24 +26,27 @@ Reader = Callable[[Path], Mapping[str, Any]]
 
 
 class NoRunsError(ValueError):
-    """None of the paths holds a run that can be read."""
+    """None of the given paths holds a run that can be read. The message gives the reason for each path."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What was found below the paths.
+    """All runs that were found below the given paths. `load_runs` makes this object.
 
-    metrics: the server's rows of all runs (client null) as raffed/results/schema.py describes them, and
-        `run`, a name unique in this object; stage, class, n and bytes are floats whose NaN is the schema's
-        null.
-    clients: run, client, round, value: the accuracy of each client's personal model on its local test when it
-    last took part. scores: run, client, stage, metric, round, value: the last score of each client, stage and
-    metric, of the same kind. runs: one row a run, indexed by `run`: folder, run_id, method, dataset,
-    partition, seed, state, rounds_done,
-        rounds_planned, seconds, client_seconds and client_sample_seconds (medians of a client's round, and
-        per sample), …, and the configuration flattened to `config.local.lr` and the like.
-    files: what run.json held, by `run`.
-    unreadable: why something was left out, by the path of the folder or file.
+    Attributes:
+        metrics: the server's rows of all runs, as raffed/results/schema.py describes them. The column `run`
+            holds a name that is unique in this object. The columns stage, class, n and bytes are floats; NaN
+            stands for the schema's null.
+        runs: one row for each run, indexed by `run`. Its columns are folder, run_id, method, dataset,
+            partition, seed, state, rounds_done, rounds_planned, seconds, and others. The columns
+            client_seconds and client_sample_seconds are medians of a client's seconds in a round and of its
+            seconds per sample. The configuration is flattened to columns such as `config.local.lr`.
+        files: the contents of each run.json, by `run`.
+        unreadable: the path of every folder or file that was left out, with the reason.
+        clients: columns run, client, round, value. The value is the accuracy of the client's personal model
+            on its local test set in the last round in which it took part, a fraction in [0, 1].
+        scores: columns run, client, stage, metric, round, value. It holds the last score of each client,
+            stage and metric.
     """
 
     metrics: pd.DataFrame
@@ -58,19 +59,17 @@ class Runs:
 
     @property
     def unhashed(self) -> list[str]:
-        """The runs that were begun by a version of raffed that wrote down no hashes of files: whether anybody
-        changed their rows is not known here; `raffed verify` can tell.
-        """
+        """The runs whose raffed recorded no hashes of files. Only `raffed verify` can check their rows."""
         return [name for name, file in self.files.items() if "files" not in file]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once for this object."""
+        """Return what `make` returns, computed once for this object and `key`."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def without(self, names: Collection[str]) -> Runs:
-        """The same runs but for some."""
+        """Return the runs except those with the given names."""
         if not names:
             return self
         found: Runs = self.once(("without", frozenset(names)), lambda: self._without(names))
@@ -85,7 +84,7 @@ class Runs:
         return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
     def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """The server's rows over all classes of one measurement, by round."""
+        """Return the server's rows over all classes of one measurement, by round."""
 
         def made() -> pd.DataFrame:
             rows = self.metrics
@@ -101,8 +100,9 @@ class Runs:
         return frame
 
     def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """A metric of every run (columns) after every round (rows) that any of them measured; NaN where
-        it did not.
+        """Return a metric of every run (columns) after every round (rows) that any of them measured.
+
+        It is NaN where a run did not measure.
         """
 
         def made() -> pd.DataFrame:
@@ -116,24 +116,31 @@ class Runs:
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose column `run` can be grouped by: pandas 3.1 gives the groups of an empty categorical column
-    with more than 127 names a kind of code that it cannot align with that of other columns' groups.
+    """Return rows whose column `run` can be grouped by.
+
+    pandas 3.1 gives the groups of an empty categorical column with more than 127 names a kind of code that it
+    cannot align with the groups of other columns.
     """
     return rows if len(rows) else rows.astype({"run": object})
 
 
 def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
-    """The rows of each run that has any."""
+    """Return the rows of each run that has any."""
     return named(rows).groupby("run", observed=True)
 
 
 def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
-    """Read every run at or below `paths`, or one path: finished, running, or killed. A folder found twice
-    counts once.
+    """Read every run at or below the given paths, whether it is finished, still running, or was killed.
 
-        Raises:
-            NoRunsError: there is no run that can be read at or below any of them; the message says why for
-            each.
+    Args:
+        paths: run folders, or folders that hold some, or one such path. A folder that is found twice counts
+            once.
+
+    Returns:
+        The runs that could be read. `Runs.unreadable` names what could not be.
+
+    Raises:
+        NoRunsError: no run at or below the paths can be read. The message gives the reason for each path.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     runs = read_runs(given)
@@ -143,14 +150,16 @@ def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
 
 
 def reasons(runs: Runs) -> str:
-    """What was left out, and why."""
+    """Return in one line what was left out, and why."""
     return "; ".join(f"{name}: {reason}" for name, reason in runs.unreadable.items())
 
 
 def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Runs:
-    """As `load_runs`, where there may be no run: beside a study, or before the first one of a sweep.
+    """Read runs like `load_runs`, but accept that there are none.
 
-    reader: reads and checks the run.json of a folder; raises a ValueError for one that is damaged.
+    Args:
+        paths: run folders, or folders that hold some.
+        reader: reads and checks the run.json of a folder. It raises ValueError if the file is damaged.
     """
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
@@ -167,7 +176,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
             files[name], named[name] = file, folder
     with ThreadPoolExecutor(
         min(8, os.cpu_count() or 1)
-    ) as pool:  # reading Parquet lets go of the interpreter
+    ) as pool:  # Reading Parquet releases the interpreter lock.
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
     for name, one in read.items():
         unreadable |= one.unreadable or missing_rounds(named[name], files[name])
@@ -188,7 +197,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
 
 
 def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:
-    """The server's rows of all runs, with the run as a categorical column."""
+    """Return the server's rows of all runs, with the run as a categorical column."""
     names = list(read)
     table = pa.concat_tables(
         [COLUMNS.empty_table(), *(one.server for one in read.values())]
@@ -206,7 +215,10 @@ def _stacked(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> pd.D
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"local": {"lr": 0.1}} → {"local.lr": 0.1}; lists become their JSON text."""
+    """Flatten nested objects: {"local": {"lr": 0.1}} becomes {"local.lr": 0.1}.
+
+    Lists become their JSON text.
+    """
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
@@ -217,7 +229,7 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def section(file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object under `name`; an empty one if it is missing or something else."""
+    """Return the object under `name`, or an empty one if it is missing or is not an object."""
     found = file.get(name)
     return found if isinstance(found, Mapping) else {}
 
@@ -231,7 +243,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
 
 
 def _names(folders: list[Path]) -> dict[str, Path]:
-    """Folder names where they are unique, else paths below the common folder."""
+    """Return folder names if they are unique, else paths below the common folder."""
     if len({folder.resolve().name for folder in folders}) == len(folders):
         return {folder.resolve().name: folder for folder in folders}
     base = os.path.commonpath([folder.resolve() for folder in folders])
@@ -254,7 +266,7 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
 
 
 def _about(file: Mapping[str, Any], read: Parts) -> dict[str, Any]:
-    """The row of `Runs.runs`. Rows that were measured win over what run.json says."""
+    """Return a run's row of `Runs.runs`. What was measured takes precedence over what run.json says."""
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}

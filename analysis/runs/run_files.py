@@ -1,4 +1,4 @@
-"""The files of one run: run.json, and the parts of its metric rows that are what the run wrote."""
+"""Read the files of one run: run.json, and those parts of its metric rows that are as the run wrote them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = pa.schema(
 )
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
 
-# What damaged JSON and Parquet that are nonetheless JSON and Parquet make of code that expects a run.
+# The errors that files raise which are valid JSON or Parquet but do not hold a run.
 DAMAGED = (
     KeyError,
     TypeError,
@@ -46,8 +46,9 @@ DAMAGED = (
 
 
 class Parts(NamedTuple):
-    """What the parts of one run hold: the server's rows, what is the same in all rows, the clients' last
-    scores and times.
+    """The contents of one run's parts.
+
+    They are the server's rows, the values that are equal in all rows, and the clients' last scores and times.
     """
 
     server: pa.Table
@@ -58,7 +59,7 @@ class Parts(NamedTuple):
 
 
 def read_run_file(folder: Path) -> Mapping[str, Any]:
-    """What the run.json of a folder says; a ValueError if it cannot be read, or is of a later schema."""
+    """Return the contents of a folder's run.json. ValueError if it cannot be read or has a later schema."""
     file = read_object(folder / "run.json")
     schema = file.get("schema", 1)
     if not isinstance(schema, int) or not 1 <= schema <= NEWEST_RUN_SCHEMA:
@@ -67,7 +68,7 @@ def read_run_file(folder: Path) -> Mapping[str, Any]:
 
 
 def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
-    """The rows of a run. A part that is not as its run.json says is left out, and named."""
+    """Return the rows of a run. A part that does not match its run.json is left out and named."""
     tables, unreadable = [COLUMNS.empty_table()], dict[str, str]()
     constant: dict[str, Any] = {}
     files = file.get("files")
@@ -86,8 +87,9 @@ def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
 
 
 def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
-    """Its metrics folder → which of the rounds done are in no part; empty if all are, or if parts do not
-    tell their rounds.
+    """Return which of the finished rounds are in no part, by the metrics folder.
+
+    The result is empty if none is missing, or if the parts do not give their rounds.
     """
     found = [_PART.fullmatch(path.name) for path in _parts(folder / "metrics")]
     done = number(file.get("rounds_done")) or 0
@@ -108,15 +110,13 @@ def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
 
 
 def number(value: object) -> float | int | None:
-    """A number that can be computed with, None for all else."""
+    """Return the value if it is a number that can be computed with, and None otherwise."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
     return value if known else None  # type: ignore[return-value]
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The parts in the order of rounds; one whose rounds another part holds as well was put together into
-    that one.
-    """
+    """Return the parts in the order of rounds. A part that was merged into another one is left out."""
     named = [(path, _PART.fullmatch(path.name)) for path in folder.glob("part-*.parquet")]
     spans = sorted((int(m[1]), -int(m[2]), path) for path, m in named if m)
     kept: list[tuple[int, Path]] = []

@@ -1,4 +1,4 @@
-"""Panels that several studies share: features and proxies in the plane, lines against a number."""
+"""Draw panels that several studies share: features and proxies in the plane, and lines against a number."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ ARROW = 10.0  # proxies are drawn this much longer, as in MAP's Fig. 5
 def planes(
     study: Study, rows: Sequence[Sequence[str]], classes: Sequence[int], theme: Theme = LIGHT
 ) -> Figure:
-    """A grid of panels, by name: features by class, proxies as arrows x ARROW, those of missing classes
-    hollow.
+    """Draw a grid of named panels with features by class, and proxies as arrows of ARROW times their length.
+
+    The proxies of missing classes are hollow.
     """
     columns = max(map(len, rows))
     with style(theme):
@@ -63,12 +64,12 @@ def _plane(axes: Axes, rows: pd.DataFrame, theme: Theme) -> None:
 
 
 def _size(label: int, theme: Theme) -> float:
-    """What makes a class's mark look as large as the others'."""
+    """Return the size at which a class's mark looks as large as the others'."""
     return {"*": 1.7, "D": 0.85}.get(class_look(label, theme)[1], 1.0)
 
 
 def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
-    """The classes' colours and markers in one line at the foot."""
+    """Write the classes' colours and markers in one line at the bottom."""
     axes = place(figure, 0.1, 0.0, figure.get_size_inches()[0] - 0.2, 0.36)
     axes.set(xlim=(0, max(len(classes), 6)), ylim=(0, 1))
     axes.set_axis_off()
@@ -94,10 +95,10 @@ def lines(
     looks: Mapping[str, int] | None = None,
     ticks: Sequence[float] = (),
 ) -> Figure:
-    """Panels side by side, heading → name → numbers against x; names in a legend below. share: fractions,
-    shown in per cent.
+    """Draw numbers against x in panels side by side, with a legend below.
 
-        ticks: where the axis of x is labelled; round numbers if none are given.
+    `share` marks fractions, which are shown in per cent. `ticks` are the labelled x; if none are given they
+    are round numbers.
     """
     names = list(dict.fromkeys(name for curves in groups.values() for name in curves))
     number = {name: i for i, name in enumerate(names)} | dict(looks or {})

@@ -1,4 +1,4 @@
-"""The study of FedMR's paper."""
+"""Show the study of FedMR's paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANGLE = 45.0  # degrees, docs/papers/fedmr.md §E4
 
 
 def averaged_classifiers(study: Study) -> Painted:
-    """Rows of the three local classifiers and of their mean as arrows (Fig. 2)."""
+    """Show Fig. 2: the rows of the three local classifiers and of their mean, as arrows."""
     found = study.value("mean", "class 1", "angle")
     before = study.value("client 1", "class 1", "angle")
     check = StudyCheck(

@@ -1,5 +1,6 @@
-"""The study of gradient leakage (raffed/studies/leakage.py): MpFedcon's Fig. 10 and the defendability of
-its Table 4.
+"""Show the study of gradient leakage: MpFedcon's Fig. 10, and the defendability of its Table 4.
+
+raffed/studies/leakage.py computes it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..figures.curves import LIGHT, Theme, dress, look, place, plain_decades, sp
 from ..table import TextTable
 from .study import DrawnFigure, Painted, Study, StudyCheck, records
 
-CAP = 10.0  # plots end here: what diverges goes up to 1e16
+CAP = 10.0  # Plots end here. Attacks that diverge reach 1e16.
 RECOGNISABLE, DEFENDED = 0.03, 0.06
 MARKS = ("mse@10", "mse@50", "mse@100", "mse@300")
 RULES = ("attack", "message", "bias", "sign", "inner product")
@@ -35,8 +36,9 @@ IMAGE, LABEL = 0.8, 1.5  # inches: a picture's side, and the names to its left
 
 
 def leakage(study: Study) -> Painted:
-    """Curves of the error, the pictures, a table of attacks, Table 4's defendability for both readings of
-    the noise's size.
+    """Return the curves of the error, the pictures, a table of attacks, and Table 4's defendability.
+
+    The defendability is given for both readings of the size of the noise.
     """
     figures, tables, checks = [], {}, []
     for panel in study.panels():
@@ -85,8 +87,9 @@ def _attacks(study: Study, panel: str, names: Sequence[str]) -> TextTable:
 
 
 def _noises(study: Study, panel: str) -> TextTable:
-    """A noise a line: for both readings of its size the median final error, and whether that is above
-    0.06.
+    """Return a row for each noise.
+
+    For both readings of its size, it gives the median final error, and whether that is above 0.06.
     """
     lines = []
     for noise in NOISES:
@@ -184,7 +187,7 @@ def _curves(study: Study, panel: str, groups: Sequence[Sequence[str]], theme: Th
 
 
 def _pictures(study: Study, panel: str, theme: Theme = LIGHT) -> Figure:
-    """A line an attack, a column an image."""
+    """Draw the images, with a row for each attack and a column for each image."""
     shown = study.images[study.images["panel"] == panel]
     rows, columns = list(dict.fromkeys(shown["row"])), list(dict.fromkeys(shown["column"]))
     step = IMAGE + 0.06

@@ -1,4 +1,4 @@
-"""The studies of MAP's paper: Figs. 5 to 8, with the checks of docs/papers/map.md §E6."""
+"""Show the studies of MAP's paper, Figs. 5 to 8, with the checks of docs/papers/map.md §E6."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = 0.25  # of the observed proxies' mean distance, the same for distances
 
 
 def features_2d(study: Study) -> Painted:
-    """Fig. 5."""
+    """Show Fig. 5: features and proxies in two dimensions."""
     rows = [[f"{count} classes, {word}" for count in COUNTS] for word in ("ReLU", "no ReLU")]
     caption = (
         "Test images of the observed classes by their features of two dimensions; lines: the classes' "
@@ -68,8 +68,9 @@ def features_2d(study: Study) -> Painted:
 
 
 def angular_spread(study: Study, panel: str) -> float:
-    """Mean over classes of the mean angle between a feature and its class's mean, in degrees: a spread
-    without a scale.
+    """Return the mean over classes of the mean angle between a feature and the mean of its class, in degrees.
+
+    This is a spread that does not depend on the scale of the features.
     """
     rows = study.points[(study.points["panel"] == panel) & (study.points["kind"] == "feature")]
     found = []
@@ -203,8 +204,9 @@ def _clients(study: Study, method: str) -> list[str]:
 
 
 def drops(study: Study, method: str) -> dict[str, tuple[pd.Series[Any], pd.Series[Any]]]:
-    """Client → (drop_t = a_{t−1}^pers − a_t^down from round 2 on, gain_t = a_t^pers − a_t^down),
-    fractions.
+    """Map each client to its drops and gains, as fractions.
+
+    drop_t = a_{t−1}^pers − a_t^down from round 2 on, and gain_t = a_t^pers − a_t^down.
     """
     found = {}
     for client in _clients(study, method):
@@ -256,7 +258,7 @@ def _drops(study: Study, methods: Sequence[str]) -> TextTable:
 
 
 def _saw(study: Study, methods: Sequence[str], theme: Theme = LIGHT) -> Figure:
-    """Accuracies of all rounds: round t goes from t − 1 to t."""
+    """Return the accuracies of all rounds. Round t is drawn from t − 1 to t."""
     with style(theme):
         figure = Figure(figsize=(3.9 * len(methods) + 0.1, 3.0))
         for number, method in enumerate(methods):

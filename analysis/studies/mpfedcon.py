@@ -1,5 +1,6 @@
-"""The studies of MpFedcon's paper: Figs. 3 and 4. docs/papers/mpfedcon.md names no check; numbers are
-shown without a verdict.
+"""Show the studies of MpFedcon's paper, Figs. 3 and 4.
+
+docs/papers/mpfedcon.md names no check for them, so their numbers are shown without a verdict.
 """
 
 from __future__ import annotations

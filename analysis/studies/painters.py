@@ -1,4 +1,4 @@
-"""Which function draws which study, and what is shown of one."""
+"""Choose the function that draws a study, and collect what it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Painter = Callable[[Study], Painted]
 
 @cache
 def painters() -> dict[str, Painter]:
-    """Study → its painter; imported when it is first asked for, since painters use this module."""
+    """Map each study to its painter.
+
+    The painters are imported on first use, because they import this package.
+    """
     from .fedmr import averaged_classifiers
     from .leakage import leakage
     from .map import features_2d, proxy_statistics, targeted_classes, two_client_demo
@@ -33,14 +36,15 @@ def painters() -> dict[str, Painter]:
 
 
 def painted(study: Study) -> Painted:
-    """What is shown of a study; a study that nothing is known of is its numbers in a table."""
+    """Return what is shown of a study. A study without a painter is shown as a table of its numbers."""
     painter = painters().get(study.about["name"])
     return Painted([], [], {"Values": values_sheet(study)}) if painter is None else painter(study)
 
 
 def check_sheet(studies: Sequence[Study]) -> TextTable | None:
-    """claim | measured | holds, over all seeds; None for a study without claims. Smoke decides nothing
-    that was trained.
+    """Return a table of claims with measured values and verdicts over all seeds; None without claims.
+
+    Smoke runs decide no claim about trained models.
     """
     found: dict[str, list[StudyCheck]] = {}
     for study in studies:

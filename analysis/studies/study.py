@@ -1,9 +1,8 @@
-"""Studies: from the Parquet files of a study's folder (raffed/studies/record.py) to figures and to a table of
-its claims.
+"""Make figures and a table of claims from the Parquet files of a study (raffed/studies/record.py).
 
-A painter, by the study's name, gives the figures of one seed, the tables, and for every seed the checks that
-docs/papers names. To add one: a function from Study to Painted in a module of this package, and an entry in
-`painters`.
+A painter belongs to one study. It returns the figures of one seed, its tables, and for every seed the checks
+that docs/papers names. To add one, write a function from Study to Painted in a module of this package, and
+name it in `painters`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PARTS = ("values", "points", "images")
 
 
 class Study(NamedTuple):
-    """A finished study: study.json, and its rows; a part that it did not write is empty."""
+    """A finished study: its study.json and its rows. A part that the study did not write is empty."""
 
     about: dict[str, Any]
     values: pd.DataFrame
@@ -32,12 +31,12 @@ class Study(NamedTuple):
     images: pd.DataFrame
 
     def value(self, panel: str, series: str, metric: str, x: float | None = None) -> float:
-        """One number: the one at x, or the last one; KeyError where there is none."""
+        """Return one number: the one at x, or the last one. KeyError if there is none."""
         found = self.curve(panel, series, metric)
         return float(found.iloc[-1] if x is None else found[x])
 
     def curve(self, panel: str, series: str, metric: str) -> pd.Series[float]:
-        """A number against x, ascending; KeyError where there is none."""
+        """Return numbers against x in ascending order. KeyError if there are none."""
         rows = self.values
         kept = rows[(rows["panel"] == panel) & (rows["series"] == series) & (rows["metric"] == metric)]
         if kept.empty:
@@ -45,13 +44,14 @@ class Study(NamedTuple):
         return kept.set_index("x")["value"].sort_index()
 
     def panels(self) -> list[str]:
-        """Panels in the order in which they were written, those with points first."""
+        """Return the panels in the order in which they were written, those with points first."""
         return list(dict.fromkeys([*self.points["panel"], *self.values["panel"], *self.images["panel"]]))
 
 
 class StudyCheck(NamedTuple):
-    """A claim of docs/papers, what was measured, and whether that is so. exact: mathematics, true or
-    false at any scale.
+    """A claim of docs/papers, what was measured, and whether the claim holds.
+
+    `exact` marks a mathematical claim, which must hold at any scale.
     """
 
     claim: str
@@ -61,7 +61,7 @@ class StudyCheck(NamedTuple):
 
 
 class DrawnFigure(NamedTuple):
-    """A figure with its caption; css as of page.picture."""
+    """A figure with its caption, and the class of its <figure> element."""
 
     figure: Figure
     caption: str
@@ -69,7 +69,7 @@ class DrawnFigure(NamedTuple):
 
 
 class Painted(NamedTuple):
-    """What is shown of a study. tables: heading → sheet."""
+    """What a report shows of a study. `tables` maps headings to tables."""
 
     figures: list[DrawnFigure]
     checks: list[StudyCheck]
@@ -84,7 +84,7 @@ COLUMNS = {
 
 
 def load_study(folder: Path | str) -> Study:
-    """The study in a folder; ValueError or OSError where there is no finished one."""
+    """Return the study in a folder. ValueError or OSError if there is no finished one."""
     about = read_object(Path(folder) / "study.json")
     if about.get("state") != "finished":
         raise ValueError(f"{folder}: no finished study")
@@ -102,19 +102,19 @@ def load_study(folder: Path | str) -> Study:
 
 
 def load_studies(item: Reproduction) -> list[Study]:
-    """The finished studies behind an item, by seed."""
+    """Return the finished studies behind an item, ordered by seed."""
     return sorted(
         (load_study(folder) for folder in study_folders(item)), key=lambda study: int(study.about["seed"])
     )
 
 
 def study_folders(item: Reproduction) -> list[Path]:
-    """The folders of the studies behind an item."""
+    """Return the folders of the studies behind an item."""
     return [(item.folder / name).resolve() for name in item.about.get("studies", [])]
 
 
 def values_sheet(study: Study, metrics: Iterable[str] | None = None) -> TextTable:
-    """The last value of every (panel, series), a column a metric."""
+    """Return the last value of every (panel, series), with one column for each metric."""
     names = list(dict.fromkeys(study.values["metric"])) if metrics is None else list(metrics)
     table = {}
     for row in records(study.values.sort_values("x", kind="stable")):
@@ -127,7 +127,7 @@ def values_sheet(study: Study, metrics: Iterable[str] | None = None) -> TextTabl
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows, each as column → value."""
+    """Return the rows, each as column: value."""
     found: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
     return found
 

@@ -29,6 +29,8 @@ from raffed.analysis.figures.curves import (
     svg,
     task_curves,
 )
+from raffed.analysis.render import page as page_module
+from raffed.analysis.render.page import Picture, render
 from raffed.analysis.runs.groups import Group
 from raffed.analysis.runs.load import Runs
 
@@ -179,7 +181,7 @@ def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
     monkeypatch.setattr(report_module, "task_sections", broken)
     text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
     assert "a run of digits · p10c2" in text
-    assert "TypeError: &#x27;&gt;&#x27; not supported" in text
+    assert "TypeError: &#39;&gt;&#39; not supported" in text
     assert "cifar10 · p10c2</h2>" in text
 
 
@@ -308,10 +310,22 @@ def test_analysis_imports_of_raffed_what_reads_results_alone_and_neither_torch_n
 
 
 def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "analysis", str(tmp_path), "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "analysis",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "no run.json at or below it" in done.stderr
+    assert "raffed.analysis.metrics.compare" in done.stderr
+    late = [name for name in ("scipy", "jinja2") if name in done.stderr]
+    assert not late, "their imports take a second, so they wait for the first test and the first page"
 
 
 def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(
@@ -321,3 +335,17 @@ def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(
         write_run(f"run-{seed}", [0.25, 0.5], seed=seed)
     page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
     assert "50.00 ± 0.00" in page
+
+
+def test_no_template_lets_a_value_pass_unescaped() -> None:
+    templates = sorted((Path(page_module.__file__).parent / "templates").glob("*.j2"))
+    assert len(templates) > 10
+    for template in templates:
+        text = template.read_text(encoding="utf-8")
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", text), template.name
+
+
+def test_a_value_is_escaped_as_an_attribute_and_as_text_and_its_invisible_letters_are_shown() -> None:
+    found = render("ranking.html.j2", diagram=Picture("", "", "<b>\x1b\u202e", "\"'><b>", "c"))
+    assert "<figcaption>&lt;b&gt;\\x1b\\u202e</figcaption>" in found
+    assert 'alt="&#34;&#39;&gt;&lt;b&gt;"' in found
