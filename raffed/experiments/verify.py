@@ -25,6 +25,7 @@ from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state,
 from raffed.experiments.federation import RoundLoop, weights_sha256
 from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
+from raffed.experiments.row_differences import difference_notes, row_difference
 from raffed.methods import build_method
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, read_run, versions
@@ -64,7 +65,8 @@ class VerificationCheck:
 @dataclass(frozen=True)
 class Certificate:
     """The outcome. `rounds`: those executed again, of `rounds_done`. `differs`: versions recorded → here.
-    `segments`: a line for each part of a run that was resumed. `notes`: what could not be checked.
+    `segments`: a line for each part of a run that was resumed. `notes`: what could not be checked, and in
+    which metrics rows differ.
     """
 
     folder: Path
@@ -117,11 +119,12 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     checks += [*_recipe(path, setup.partition), split]
     notes = () if "files" in about else (UNHASHED,)
     done: list[int] = []
+    differences: dict[int, str] = {}
     if checks[0].ok and checks[-1].ok:
         starts = {0: None, **{_round(one): one for one in checkpoints(path) if _sound(one, checks)}}
         plan = sampled(sorted(starts), len(recorded), rounds)
         for first, count in plan.items():
-            for check in _again(setup, path, starts[first], first, count, recorded):
+            for check in _again(setup, path, starts[first], first, count, recorded, differences):
                 checks.append(check)
                 if check.round is not None and check.round not in done:
                     done.append(check.round)
@@ -137,7 +140,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         _differs(about),
         time.monotonic() - began,
         _segments(about),
-        notes,
+        (*notes, *difference_notes(differences)),
     )
 
 
@@ -263,10 +266,16 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
 
 
 def _again(
-    setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
+    setup: Setup,
+    path: Path,
+    start: Path | None,
+    first: int,
+    count: int,
+    recorded: list[str],
+    differences: dict[int, str],
 ) -> Iterator[VerificationCheck]:
     """Execute `count` rounds after round `first` again and compare weights, metric rows, and checkpoints
-    on the way.
+    on the way. Where rows differ, `differences` gets the reason, by round.
     """
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"
@@ -289,7 +298,10 @@ def _again(
         was, now = _or_none(path), read_metrics(place)
         for number in range(first + 1, first + count + 1):
             old = UNREADABLE if was is None else rows_sha256(_of_round(was, number))
-            yield VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
+            check = VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
+            if was is not None and not check.ok:
+                differences[number] = row_difference(_of_round(was, number), _of_round(now, number))
+            yield check
 
 
 def _meets(

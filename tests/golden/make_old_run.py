@@ -11,7 +11,9 @@ The run has three rounds of three clients and a network of 160 weights. It is st
 
 import ast
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
@@ -21,13 +23,10 @@ def main(out: str, method: str, *settings: str) -> None:
     """Run the configuration, changed by `settings`, into the new folder `out`."""
     changes = [one.partition("=") for one in settings if one != "finish"]
 
-    def of(section: str) -> dict:
+    def of(section: str) -> dict[str, Any]:
         pairs = {name: ast.literal_eval(value) for name, _, value in changes}
         return {k.partition(".")[2]: v for k, v in pairs.items() if k.partition(".")[0] == section}
 
-    extra = {}
-    if of("faults"):
-        extra["faults"] = raffed.Faults(**of("faults"))
     config = RunConfig(
         method=method,
         args=of("args"),
@@ -36,8 +35,9 @@ def main(out: str, method: str, *settings: str) -> None:
         local=Local(epochs=1, batch_size=64, lr=0.05),
         federation=Federation(rounds=3, participation=0.67, **of("federation")),
         runtime=Runtime(execution="serial"),
-        **extra,
     )
+    if of("faults"):
+        config = replace(config, faults=raffed.Faults(**of("faults")))
     done: list[object] = []
     stops = "finish" not in settings
     raffed.run(config, out=Path(out), watch=done.append, stop=lambda: stops and len(done) >= 2)

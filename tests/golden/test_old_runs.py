@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from safetensors import safe_open
 
 import raffed
 from analysis.runs.load import load_runs
+from raffed.cli import main
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.record import Record, fields_of, stored_name
 from raffed.experiments.checkpoint import checkpoints
@@ -26,6 +28,7 @@ from raffed.methods import build_method
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runtime.record_codec import load_record
+from raffed.runtime.setup import prepare_run
 
 OLD = Path(__file__).with_name("old_runs")
 FOLDERS = sorted(path for path in OLD.iterdir() if path.is_dir())
@@ -132,6 +135,10 @@ def test_an_old_run_is_resumed_to_its_end_and_verified_but_for_bits(copy: Path) 
     certificate = verify(copy, rounds=3)
     assert certificate.rounds == (1, 2, 3)
     assert differing(certificate) == []
+    lacking = [note for note in certificate.notes if "the folder has no rows of" in note]
+    later = ", ".join(sorted(LATER.get(copy.name, set())))
+    assert [note.rpartition(" rows of ")[2] for note in lacking] == [later] * len(lacking)
+    assert bool(lacking) == bool(later)
 
 
 def differing(certificate: Certificate) -> list[str]:
@@ -158,3 +165,21 @@ def test_rows_of_an_old_schema_are_those_of_today_without_the_measures_that_came
         was, now = keys(read_metrics(old)), keys(read_metrics(tmp_path / name))
         assert was <= now
         assert {str(key[-2]) for key in now - was} == later
+
+
+def test_the_split_of_an_old_run_is_one_that_a_new_run_takes() -> None:
+    old = OLD / "metrics-5-map"
+    config = run_config(old)
+    again = replace(config, data=replace(config.data, split=f"file:{old / 'partition.npz'}"))
+    assert prepare_run(again).partition.sha256() == read_run(old)["partition_sha256"]
+
+
+@pytest.mark.slow
+def test_raffed_report_writes_a_page_with_all_old_runs(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(OLD), "--out", str(tmp_path / "report")])
+    assert ended.value.code in (None, 0)
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert [
+        name for name in ("apfl", "ditto", "fedavg", "fedproto", "fedrep", "gldp", "map") if name not in page
+    ] == []
