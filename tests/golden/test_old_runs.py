@@ -170,7 +170,8 @@ def test_rows_of_an_old_schema_are_those_of_today_without_the_measures_that_came
 def test_the_split_of_an_old_run_is_one_that_a_new_run_takes() -> None:
     old = OLD / "metrics-5-map"
     config = run_config(old)
-    again = replace(config, data=replace(config.data, split=f"file:{old / 'partition.npz'}"))
+    split = f"file:{old / 'partition.npz'}"
+    again = replace(config, data=replace(config.data, split=split, local_test=None))
     assert prepare_run(again).partition.sha256() == read_run(old)["partition_sha256"]
 
 
