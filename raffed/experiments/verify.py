@@ -23,6 +23,7 @@ from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state,
 from raffed.experiments.federation import RoundLoop, weights_sha256
 from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
+from raffed.experiments.row_differences import difference_notes, row_difference
 from raffed.methods import build_method
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, read_run, versions
@@ -65,7 +66,8 @@ class Certificate:
     """The outcome of a verification.
 
     `rounds` counts the rounds executed again, of `rounds_done`. `differs` lists versions as recorded → here.
-    `segments` has a line for each part of a resumed run. `notes` says what could not be checked.
+    `segments` has a line for each part of a resumed run. `notes` says what could not be checked, and in which
+    metrics rows differ.
     """
 
     folder: Path
@@ -127,11 +129,12 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     checks += [*_recipe(path, setup.partition), split]
     notes = () if "files" in about else (UNHASHED,)
     done: list[int] = []
+    differences: dict[int, str] = {}
     if checks[0].ok and checks[-1].ok:
         starts = {0: None, **{_round(one): one for one in checkpoints(path) if _sound(one, checks)}}
         plan = sampled(sorted(starts), len(recorded), rounds)
         for first, count in plan.items():
-            for check in _again(setup, path, starts[first], first, count, recorded):
+            for check in _again(setup, path, starts[first], first, count, recorded, differences):
                 checks.append(check)
                 if check.round is not None and check.round not in done:
                     done.append(check.round)
@@ -147,7 +150,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         _differs(about),
         time.monotonic() - began,
         _segments(about),
-        notes,
+        (*notes, *difference_notes(differences)),
     )
 
 
@@ -278,9 +281,18 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
 
 
 def _again(
-    setup: Setup, path: Path, start: Path | None, first: int, count: int, recorded: list[str]
+    setup: Setup,
+    path: Path,
+    start: Path | None,
+    first: int,
+    count: int,
+    recorded: list[str],
+    differences: dict[int, str],
 ) -> Iterator[VerificationCheck]:
-    """Execute `count` rounds after round `first` again and compare weights, metric rows and checkpoints."""
+    """Execute `count` rounds after round `first` again and compare weights, metric rows and checkpoints.
+
+    Where rows differ, `differences` gets the reason, by round.
+    """
     with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
         place = Path(made) / "run"
         if start is not None:
@@ -302,7 +314,10 @@ def _again(
         was, now = _or_none(path), read_metrics(place)
         for number in range(first + 1, first + count + 1):
             old = UNREADABLE if was is None else rows_sha256(_of_round(was, number))
-            yield VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
+            check = VerificationCheck("metric rows", old, rows_sha256(_of_round(now, number)), number)
+            if was is not None and not check.ok:
+                differences[number] = row_difference(_of_round(was, number), _of_round(now, number))
+            yield check
 
 
 def _meets(
