@@ -2,9 +2,9 @@
 
     def fedprox(mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the pull.")] = 0.01) -> Method: ...
 
-The type says which kind of value an argument takes. `Range`, `Choices` and `Doc` say the rest. A `Literal` type is
-a choice and needs no `Choices`. The listings of the command line read the same declarations. Importing this module
-needs neither torch nor Ray.
+The type says which kind of value an argument takes. `Range`, `Choices` and `Doc` say the rest. A `Literal`
+type is a choice and needs no `Choices`. The listings of the command line read the same declarations. This
+module imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class Range:
         return (self.low < value if self.open_low else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
+        low, high = (f"{end:g}".replace("e+0", "e") for end in (self.low, self.high))
         if self.high == math.inf:
-            return f"{'>' if self.open_low else '≥'} {self.low:g}"
-        return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
+            return f"{'>' if self.open_low else '≥'} {low}"
+        return f"{'(' if self.open_low else '['}{low}, {high}]"
 
     def refusal(self, value: float) -> str:
         """Why `value`, which lies outside, is refused."""

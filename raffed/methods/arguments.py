@@ -9,5 +9,5 @@ from raffed.errors import Preset
 
 Variant = Annotated[
     Preset,
-    Doc("Variant of the method: as published (original) or as in the released code of MAP's authors (authors)."),
+    Doc("Variant of the method: as published (original) or as in MAP's released code (authors)."),
 ]

@@ -4,11 +4,12 @@ clients'.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
 from raffed.core.context import Context, ServerContext, Spec
 from raffed.core.ingredients import Ingredient
@@ -17,7 +18,6 @@ from raffed.core.messages import Private, Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
-from raffed.errors import UsageError, check_range
 
 RETRAIN_BATCH = 32
 EPSILON = (
@@ -165,29 +165,27 @@ def _head(w: Params, classes: int) -> RetrainedHead:
     return RetrainedHead(w["head.weight"].clone(), bias.clone())
 
 
+@checked
 def creff(
-    features: int = 100,
-    match_steps: int = 100,
-    match_lr: float = 0.1,
-    retrain_epochs: int = 300,
-    retrain_lr: float = 0.01,
+    features: Annotated[int, Range(1), Doc("Number of federated features of each class.")] = 100,
+    match_steps: Annotated[int, Range(0), Doc("Steps a round that match the features' gradients.")] = 100,
+    match_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    retrain_epochs: Annotated[
+        int, Range(0), Doc("Epochs a round that retrain the head; 0 keeps FedAvg's head.")
+    ] = 300,
+    retrain_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of the retraining.")] = 0.01,
 ) -> Method:
-    """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's
-    Table 2.
+    """CReFF: the server retrains the head on federated features whose gradients match the clients'.
 
-        With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client
-        holds. The first Ŵ is the network's initial head, where the official code draws a linear layer of its
-        own; see also `FeatureGradients`.
+    Equation:
+        F ← F − η Σ_c ∇ dist(∇CE(Ŵ; F_c, c), Ḡ_c), then a fresh Ŵ is trained on F (`ClassifierRetraining`).
+        The gradients of the classes show the server which classes a client holds.
+
+    Source:
+        Shang et al. 2022; the defaults are the official code's. Row CReFF of GLDP's Table 2.
+
+    Departure: the first Ŵ is the network's initial head, where the official code draws a linear layer of its
+    own. `FeatureGradients` names another one.
     """
-    check_range("match_lr", match_lr, 0.0, 100.0)
-    check_range("retrain_lr", retrain_lr, 0.0, 100.0)
-    sizes = (
-        ("features", features, 1),
-        ("match_steps", match_steps, 0),
-        ("retrain_epochs", retrain_epochs, 0),
-    )
-    for name, value, low in sizes:
-        if value < low:
-            raise UsageError(f"{name} = {value} is below {low}")
     rule = ClassifierRetraining(features, match_steps, match_lr, retrain_epochs, retrain_lr)
     return Method("CReFF", message=FeatureGradients(), server=rule)

@@ -4,24 +4,27 @@ by.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.messages import Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.errors import check_choice
 from raffed.methods.fedmr import InterClass
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
 PrototypeLoss = Literal["none", "fedproc", "fedmr"]
-PROTOTYPES: tuple[str, ...] = get_args(PrototypeLoss)
+WithPrototypes = Annotated[
+    PrototypeLoss,
+    Doc("Prototype loss of FedMR's Table 8: none, FedProc's in place of the cross-entropy, or FedMR's."),
+]
 
 
 class PrototypeContrast(Term):
@@ -66,7 +69,6 @@ def prototype_terms(prototypes: str) -> tuple[Term, ...]:
     fedproc: CE is replaced as in FedProc, since the paper calls FedProc the prototype version of FedAvg.
     fedmr: the other reading, FedMR's inter-class term at its default μ2 = 0.1. none: nothing.
     """
-    check_choice("prototypes", prototypes, PROTOTYPES)
     readings: dict[str, tuple[Term, ...]] = {
         "none": (),
         "fedproc": (PrototypeContrast(),),
@@ -75,8 +77,15 @@ def prototype_terms(prototypes: str) -> tuple[Term, ...]:
     return readings[prototypes]
 
 
+@checked
 def fedproc() -> Method:
-    """FedProc; T is the run's number of rounds (the official code fixes 100). Row FedProc of FedMR's
-    Table 1.
+    """FedProc: a prototypical contrast hands over to the cross-entropy as the rounds go by.
+
+    Equation:
+        α_t CE + (1 − α_t) L_pc with α_t = t/T (`PrototypeContrast`). T is the run's number of rounds, where
+        the official code fixes 100.
+
+    Source:
+        Mu et al. 2023. Row FedProc of FedMR's Table 1.
     """
     return Method("FedProc", terms=(PrototypeContrast(),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from raffed.config.validation import checked
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
@@ -12,7 +13,8 @@ from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
-from raffed.errors import Preset, by_authors
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
@@ -104,14 +106,22 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
     return alpha * shared + (1 - alpha) * private
 
 
-def flda(preset: Preset = "original") -> Method:
-    """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
+@checked
+def flda(preset: Variant = "original") -> Method:
+    """FLDA: each client mixes the shared model with a private one by a private gate.
 
-    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the
-    gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one norm
-    (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts as
-    `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code keeps
-    running ones.
+    Equation:
+        ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k) (`MixedExperts`). On the
+        server G is scored, at home the mixture.
+
+    Source:
+        Peterson et al. 2019. Row FLDA of MAP's Tables I and II.
+
+    The preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws
+    the gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one
+    norm (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts
+    as `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code
+    keeps running ones.
     """
     authors = by_authors(preset)
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

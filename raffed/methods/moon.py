@@ -4,17 +4,19 @@ ones.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
-from raffed.errors import check_range
-from raffed.methods.fedproc import PrototypeLoss, prototype_terms
+from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
 
 class PreviousModel(Private):
@@ -66,14 +68,19 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
     return F.softplus((F.normalize(z, dim=-1) * away).sum(-1) / tau).mean()
 
 
-def moon(mu: float = 1.0, tau: float = 0.5, prototypes: PrototypeLoss = "none") -> Method:
-    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3,
-    1e-2, 1e-1.
+@checked
+def moon(
+    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
+    tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
+    prototypes: WithPrototypes = "none",
+) -> Method:
+    """MOON: features are pulled towards the global model's and away from the client's own previous ones.
 
-        Row MOON of FedMR's Table 1 and MAP's Tables I and II.
+    Equation:
+        CE + μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ), s the cosine to z (`ModelContrast`).
 
-        prototypes: none, fedproc or fedmr, as in its Table 8.
+    Source:
+        Li et al. 2021. Row MOON of FedMR's Table 1 and MAP's Tables I and II. The authors search μ in 0.1, 1,
+        5 and 10, MAP's code in 1e-3, 1e-2 and 1e-1.
     """
-    check_range("mu", mu, 0.0, 1e6)
-    check_range("tau", tau, 0.0, 100.0, open_low=True)
     return Method("MOON", terms=((ModelContrast(mu, tau),) if mu else ()) + prototype_terms(prototypes))
