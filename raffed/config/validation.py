@@ -15,12 +15,13 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from raffed.errors import UnknownNameError, UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 PLAIN: dict[str, type[bool | int | float | str]] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
@@ -93,7 +94,7 @@ class Declaration:
                 found = replace(found, doc=one.text)
         return found
 
-    def check(self, value: Any, prefix: str = "") -> None:
+    def check(self, value: T, prefix: str = "") -> None:
         """Raise a UsageError if `value` has another type, lies outside the range or is none of the choices.
 
         An int is also a float, but a bool is never a number. Types other than bool, int, float, str and None
@@ -102,15 +103,13 @@ class Declaration:
         label = f"{prefix}{self.name} = {value!r}"
         if not _fits(value, self.kind.split(" | ")):
             raise UsageError(f"{label} is a {type(value).__name__}, wanted {self.kind}")
-        if value is None:
-            return
-        if self.range is not None and value not in self.range:
+        if self.range is not None and isinstance(value, int | float) and value not in self.range:
             raise UsageError(f"{label} {self.range.refusal(value)}")
-        if self.choices and value not in self.choices:
+        if self.choices and isinstance(value, str) and value not in self.choices:
             raise UnknownNameError(self.name, value, self.choices)
 
 
-def _fits(value: Any, kinds: list[str]) -> bool:
+def _fits(value: T, kinds: list[str]) -> bool:
     if value is None:
         return "None" in kinds or not set(kinds) <= {*PLAIN, "None"}
     if not set(kinds) <= {*PLAIN, "None"}:
@@ -122,18 +121,26 @@ def _fits(value: Any, kinds: list[str]) -> bool:
 
 
 @functools.cache
-def declarations(factory: Callable[..., Any]) -> Mapping[str, Declaration]:
+def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
     """The arguments of a function by name, read from its signature."""
-    hints = get_type_hints(factory, include_extras=True)
+    try:
+        hints = get_type_hints(factory, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"{owner(factory)}: its signature cannot be read ({error}); import what its annotations name "
+            f"also when it runs, not under TYPE_CHECKING alone"
+        ) from error
     found = {}
     for name, one in inspect.signature(factory).parameters.items():
-        default = "" if one.default is inspect.Parameter.empty else repr(one.default)
-        usual = Declaration(name, type(one.default).__name__, default)
+        given = one.default is not inspect.Parameter.empty
+        usual = Declaration(
+            name, type(one.default).__name__ if given else "", repr(one.default) if given else ""
+        )
         found[name] = _declared(usual, hints[name]) if name in hints else usual
     return found
 
 
-def _declared(start: Declaration, hint: Any) -> Declaration:
+def _declared(start: Declaration, hint: T) -> Declaration:
     if get_origin(hint) is Annotated:
         inner, *markers = get_args(hint)
         return _declared(start, inner).marked(*markers)
@@ -144,18 +151,18 @@ def _declared(start: Declaration, hint: Any) -> Declaration:
     return replace(start, kind=_text(hint))
 
 
-def _text(hint: Any) -> str:
+def _text(hint: T) -> str:
     if hint is type(None):
         return "None"
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-def owner(factory: Callable[..., Any]) -> str:
+def owner(factory: Callable[..., T]) -> str:
     """The name under which users know a factory: `map_` is the method map."""
     return str(getattr(factory, "__name__", factory)).rstrip("_")
 
 
-def check_arguments(factory: Callable[..., Any], values: Mapping[str, Any]) -> None:
+def check_arguments(factory: Callable[..., T], values: Mapping[str, V]) -> None:
     """Check the values that are given for some of a factory's arguments.
 
     Raises:

@@ -94,7 +94,8 @@ def feddc(
         Beta,
         Doc(
             "How a displacement becomes a gradient: divided by the rate times what the steps add up to with "
-            "momentum (a_norm), the client's steps, or the mean client's (mean_steps)."
+            "momentum (a_norm), the client's number of steps (steps), or the mean "
+            "client's (mean_steps)."
         ),
     ] = "a_norm",
     scaled: ScaledByShare = True,

@@ -217,10 +217,10 @@ def fedic(
     Equation:
         ρ KL(σ(z_T/2) ‖ σ(z_S/2)) + (1 − ρ) CE for the student (`CalibratedDistillation`).
 
-    The server needs data that no other method has, which is to be said beside every comparison. `labelled`
-    images of every class leave the training pool before the split, so clients have fewer samples than in
-    other methods' runs of the same seed, and different ones where the split depends on class sizes. The
-    public images are test images, which the score on the test set includes.
+    The server needs data that no other method has. Say so beside every comparison. `labelled` images of every
+    class leave the training pool before the split, so clients have fewer samples than in other methods' runs
+    of the same seed, and different ones where the split depends on class sizes. The public images are test
+    images, which the score on the test set includes.
 
     Source:
         Shang et al. 2022 and the official code, which has 100 labelled images a class of CIFAR-10. That we

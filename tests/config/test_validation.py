@@ -89,6 +89,13 @@ def test_without_an_annotation_the_default_says_the_type_and_other_types_are_not
     check_arguments(loose, {"sizes": [1, 2]})
 
 
+def test_a_signature_that_cannot_be_read_is_a_usage_error_that_says_what_to_import() -> None:
+    def unreadable(mu: Missing = 1.0): ...  # noqa: F821
+
+    with pytest.raises(UsageError, match=r"unreadable: its signature cannot be read .*'Missing'"):
+        declarations(unreadable)
+
+
 def test_a_checked_function_refuses_by_keyword_and_by_position_and_returns_what_it_made() -> None:
     call = checked(made)
     assert call(1.0, form="b") == made(1.0, form="b")
