@@ -17,12 +17,12 @@ from raffed.methods.memory import Companion
 
 
 class MixedModel(Personal):
-    """v̄ = α v_k + (1 − α) w_k on parameters. On every mini-batch, besides FedAvg's step on w_k, v_k steps
-    along the gradient of f(v̄) formed before that step, α ∇f(v̄); w_k gets none of it.
+    """v̄ = α v_k + (1 − α) w_k on parameters.
 
-    v_k starts as the initial model and stays private. BatchNorm uses batch statistics in f(v̄) and
-    re-estimates them for scoring. Scored is the mixture with the locally trained w_k (as MLOPTPSU/FedTorch;
-    others take w^{t+1}).
+    On every mini-batch w_k takes FedAvg's step. v_k also takes a step, along the gradient of f(v̄) formed
+    before FedAvg's step, α ∇f(v̄). w_k does not get that gradient. v_k starts as the initial model and stays
+    private. In f(v̄) BatchNorm uses batch statistics, and it re-estimates them for scoring. The mixture is
+    scored with the locally trained w_k, as in MLOPTPSU/FedTorch; other implementations take w^{t+1}.
     """
 
     alpha: float

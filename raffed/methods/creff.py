@@ -33,11 +33,11 @@ class RetrainedHead(Wire):
 
 
 class ClassGradients(Summable):
-    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold
-    c [C].
+    """Sums over clients of the class gradients G_{k,c}.
 
-        A client sends |C_k| (d C + C) numbers, those of its classes; `holders` says which these are and is
-        not counted.
+    For each class c there are weight [C, C, D], bias [C, C] and the number of clients that hold c [C]. A
+    client sends |C_k| (d C + C) numbers, those of its classes. `holders` says which classes these are and is
+    not counted.
     """
 
     fraction_bits = 24
@@ -50,12 +50,11 @@ class ClassGradients(Summable):
 
 
 class FeatureGradients(Ingredient):
-    """For every class that a client holds, the gradient of the cross-entropy of Ŵ on its features: (1/n_c) Σ
-    (p − e_c) hᵀ.
+    """For every class that a client holds, the gradient of Ŵ's cross-entropy: (1/n_c) Σ (p − e_c) hᵀ.
 
-        Features by the downloaded encoder in evaluation mode, before local training. Departure: all samples
-        of the class, without augmentation, where the official code averages 10 draws of up to 32 augmented
-        images.
+    The features h come from the downloaded encoder in evaluation mode, before local training. Departure: all
+    samples of the class count, without augmentation, where the official code averages 10 draws of up to 32
+    augmented images.
     """
 
     def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
@@ -83,13 +82,12 @@ class Federated(Private):
 
 
 class ClassifierRetraining(ServerRule):
-    """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ
-    is trained on F.
+    """w^{t+1} is FedAvg's mean. F also moves towards the clients' gradients, and a fresh Ŵ is trained on F.
 
-        F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the
-        mean over the clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of
-        the bias (`_cosine`); a class that nobody holds is skipped. Scored is the encoder of w^{t+1} under Ŵ;
-        local training goes on from w^{t+1} with FedAvg's head.
+    F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c). Ḡ_c is the
+    mean over the clients that hold c. dist is Σ over output rows (1 − cos) of the weight + (1 − cos) of the
+    bias (`_cosine`). A class that nobody holds is skipped. The encoder of w^{t+1} is scored under Ŵ. Local
+    training continues from w^{t+1} with FedAvg's head.
     """
 
     features: int

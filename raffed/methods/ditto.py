@@ -37,11 +37,10 @@ class PersonalModel(Private):
 
 
 class PulledModel(Personal):
-    """v ← v − η(∇f_k(v) + λ(v − w^t)), w^t as downloaded and fixed, on the mini-batches of the shared
-    training.
+    """v ← v − η (∇f_k(v) + λ (v − w^t)) on the mini-batches of the shared training.
 
-        epochs: 0 for as many steps as the shared training. smooth: the pull of MAP's released code
-        (`smooth_pull`).
+    w^t is the downloaded model and stays fixed. `epochs` is 0 for as many steps as the shared training.
+    `smooth` takes the pull of MAP's released code (`smooth_pull`).
     """
 
     lam: float

@@ -43,8 +43,8 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
     """R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½(1 − cos) in [0, 1], of proxies [C, D]  (form of MAP's
     code).
 
-        Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients
-        and stay together.
+    Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients and
+    stay together.
     """
     unit = F.normalize(proxies, dim=-1)
     count = proxies.shape[0]

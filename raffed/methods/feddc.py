@@ -45,13 +45,15 @@ class DriftControl(Term):
     """(α_k/2) ‖w − (w^t − h_k)‖² + ⟨w, c/ω_k − c_k⟩, α_k = α/ω_k, trainable parameters only.
 
     After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k
-    (c_k⁺ − c_k). scaled: ω_k = n_k·N/Σ_j n_j, else 1. At η = 0, where δ = 0, β δ is 0. `beta` is one of
+    (c_k⁺ − c_k). If `scaled`, ω_k = n_k·N/Σ_j n_j, otherwise 1. At η = 0, where δ = 0, β δ is 0. `beta` has
+    three forms.
 
-    a_norm (default): 1/(η ‖a‖₁), ‖a‖₁ what the client's steps add up to. steps: 1/(K η), K the client's own
-    number of steps, the same without momentum; with it, this over-estimates gradients by ‖a‖₁/K and diverges.
-    mean_steps: 1/(K̄ η), the official code, where K̄ = E ⌈n̄/B⌉ is one number for all clients, the steps of
-    one with the mean number of samples n̄; equal to steps where all make as many. A client that moved by −0.6
-    in 3 steps at η = 0.1 says 2 by steps and, where K̄ = 6, 1 by mean_steps.
+    "a_norm" (the default) is 1/(η ‖a‖₁), with ‖a‖₁ what the client's steps add up to. "steps" is 1/(K η),
+    with K the client's own number of steps. It is the same without momentum. With momentum it over-estimates
+    gradients by ‖a‖₁/K and diverges. "mean_steps" is 1/(K̄ η), the official code: K̄ = E ⌈n̄/B⌉ is one number
+    for all clients, the steps of a client with the mean number of samples n̄. It equals "steps" where all
+    clients make equally many. For example, for a client that moved by −0.6 in 3 steps at η = 0.1 the gradient
+    is 2 by "steps" and, where K̄ = 6, 1 by "mean_steps".
     """
 
     alpha: float

@@ -29,15 +29,14 @@ CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in al
 
 
 class EnsembleDistillation(ServerRule):
-    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)), z̄ the mean of the
-    participants' logits.
+    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)).
 
-        Teachers and student are in evaluation mode, so BatchNorm's statistics are the mean ones and stay. The
-        rate falls from `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test
-        set; labels are never seen. Every step has a random batch of its own. `every`: distils in every such
-        round, the others take the mean. `in_turn`: MAP's released code, whose batches follow one permutation
-        of the images a round, over and over (of 3 images in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and
-        3rd, ...), and whose gradients are clipped at norm 100.
+    z̄ are the mean logits of the participants. Teachers and student are in evaluation mode, so BatchNorm's
+    statistics are the mean ones and stay. The rate falls from `lr` to 1e-8 as a cosine. The public images are
+    drawn once a run from the global test set. Their labels are never seen. Every step has a random batch of
+    its own. With `every` above 1 only each such round distils, and the others take the mean. `in_turn` is
+    MAP's released code: its batches follow one permutation of the images a round, over and over (of 3 images
+    in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and 3rd, ...), and its gradients are clipped at norm 100.
     """
 
     steps: int

@@ -36,9 +36,10 @@ class ClientDual(Private):
 class DynamicPull(Term):
     """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
 
-    scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
-    sample-weighted optimum; otherwise α_k = α. averaged: (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over T tensors in its
-    place, as in MAP's released code: the quadratic is centred at w^t/2, and weaker the deeper the network.
+    If `scaled`, α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
+    sample-weighted optimum. Otherwise α_k = α. If `averaged`, the term is (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over
+    T tensors, as in MAP's released code. That quadratic is centred at w^t/2, and it is weaker the deeper the
+    network is.
     """
 
     alpha: float
@@ -73,11 +74,10 @@ class Drift(Private):
 
 
 class DriftCorrected(ServerRule):
-    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k; the sum needs only |S| and the mean, which must be
-    unweighted.
+    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k.
 
-        Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code
-        plots, or the broadcast point, which extrapolates.
+    The sum needs only |S| and the mean, which must be unweighted. This equals the paper's form h = −α · mean
+    λ. The active mean is scored, as the official code plots it, or the broadcast point, which extrapolates.
     """
 
     score: str = "active"

@@ -60,17 +60,16 @@ class Seen(Private):
 
 
 class CalibratedDistillation(ServerRule):
-    """Server, every round, from the client models w_k, with a labelled balanced set A and unlabelled images
-    U:
+    """What the server does every round with the client models w_k, a labelled set A and unlabelled images U.
 
-        1. w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over A: logits z_g. 3. The
-        calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The student, from w̄, takes
-        `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and is w^{t+1}. Calibrator and
-        optimisers persist over rounds.
+    A is balanced. 1. It takes the mean w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over
+    A and gives logits z_g. 3. The calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The
+    student starts from w̄, takes `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and
+    is w^{t+1}. Calibrator and optimisers persist over rounds.
 
-        Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm
-        statistics, which stay; U is test images without their labels (there: CIFAR-100); u and c of the last
-        gate start at 0; neither set is augmented.
+    Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm statistics,
+    which stay. U is test images without their labels (there: CIFAR-100). u and c of the last gate start at 0.
+    Neither set is augmented.
     """
 
     copy_steps: int

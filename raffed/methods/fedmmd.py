@@ -14,8 +14,9 @@ from raffed.core.method import Method
 
 
 class TwoStream(Term):
-    """λ MMD²(h_local, h_global): squared, five Gaussian bands (`core.maths.mmd`), the global stream in
-    evaluation mode.
+    """λ MMD²(h_local, h_global), squared, with five Gaussian bands (`core.losses.mmd`).
+
+    The global stream is in evaluation mode.
     """
 
     lam: float

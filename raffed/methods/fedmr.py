@@ -45,8 +45,8 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
     """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32
     or better.
 
-        Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
-        (docs/papers/fedmr.md §2.1).
+    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
+    (docs/papers/fedmr.md §2.1).
     """
     z = z if z.dtype == torch.float64 else z.float()
     same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
@@ -67,16 +67,18 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
 
 
 class InterClass(Term):
-    """Keeps z closer to its own class's global prototype than to the others'  (eq. 4; no margin constant).
+    """Keeps z closer to its own class's global prototype than to the others' (eq. 4).
 
-    h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the class, over classes. `negatives`:
-    "all" known prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or
-    "local", the literal eq. 4 over the client's own classes. `mode` "pull" is the remark after Theorem 1:
-    ‖z_n − g_c‖ alone. `space` "l2" compares unit vectors (raw is the paper's). `source`: prototypes from the
-    final "local" model (Algorithm 1) or from the "global" model as downloaded, or "one_hot": g_c = e_c for
-    every class from round 0 on, and nobody sends any (docs/papers/fedmr.md §7; the paper finds it worse than
-    FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
-    per batch used.
+    There is no margin constant: h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the
+    class, over classes.
+
+    `negatives`: "all" known prototypes (the default: the prose, figure 3 and table 3 need those of missing
+    classes), or "local", the literal eq. 4 over the client's own classes. `mode` "pull" is the remark after
+    Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit vectors; "raw" is the paper's. `source`:
+    prototypes from the final "local" model (Algorithm 1), from the "global" model as downloaded, or
+    "one_hot", g_c = e_c for every class from round 0 on. In the last case nobody sends prototypes
+    (docs/papers/fedmr.md §7; the paper finds it worse than FedAvg and gives no scale). `share`: fraction of
+    clients that send prototypes, drawn once. `lite`: samples used of each batch.
     """
 
     mu: float
@@ -131,8 +133,8 @@ def inter_class(
     """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in
     {0, 1}.
 
-        Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
-        gradient.
+    Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
+    gradient.
     """
     admitted = (known & own).to(z.dtype)
     label = one_hot(y, g.shape[0]).to(z.dtype)  # [B, C]

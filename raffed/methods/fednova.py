@@ -30,11 +30,12 @@ class LocalSteps(Summable):
 
 
 class NormalisedUpdate(Ingredient):
-    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is
-    gradient).
+    """Sends Δ_k / ‖a_k‖₁ in place of w_k, with Δ_k = w^t − w_k.
 
-        mu: of a proximal term, which ‖a‖₁ counts too. counted: ‖a‖₁ as MAP's released code counts it
-        (`counted_sum`), and the number beside it is ‖a‖₁, or the steps where there is a proximal term.
+    ‖a‖₁ counts the run's momentum. Weight decay is part of the gradient. `mu` is the weight of a proximal
+    term, which ‖a‖₁ counts too. If `counted`, ‖a‖₁ is counted as MAP's released code counts it
+    (`counted_sum`), and the number that is sent with the update is ‖a‖₁, or the number of steps where there
+    is a proximal term.
     """
 
     mu: float = 0.0
@@ -57,8 +58,8 @@ def counted_sum(steps: int, momentum: float, pull: float) -> float:
     """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 −
     ημ)a + 1.
 
-        With momentum and a pull every step is counted by both rules; with one of them alone it is what the
-        steps add up to.
+    With momentum and a pull every step is counted by both rules; with one of them alone it is what the steps
+    add up to.
     """
     counter = total = 0.0
     for _ in range(steps):
@@ -73,11 +74,10 @@ def counted_sum(steps: int, momentum: float, pull: float) -> float:
 
 
 class PullAfterClipping(Correction):
-    """g ← g + μ (w − w^t), after g is clipped: FedNova's official code and MAP's, where the optimiser adds
-    it.
+    """g ← g + μ (w − w^t), after g is clipped.
 
-        The two codes add it to the momentum buffer in place, so that it passes through the velocity like any
-        gradient.
+    This is FedNova's official code and MAP's, where the optimiser adds the pull. The two codes add it to the
+    momentum buffer in place, so that it passes through the velocity like any gradient.
     """
 
     mu: float
@@ -90,10 +90,10 @@ class PullAfterClipping(Correction):
 
 class NormalisedStep(ServerRule):
     """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are
-    averaged as ever.
+    averaged as in FedAvg.
 
-        The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make
-        them negative. gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
+    The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make them
+    negative. gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
     """
 
     gmf: float = 0.0

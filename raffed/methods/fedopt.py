@@ -1,7 +1,7 @@
 """Adaptive federated optimisation (Reddi et al. 2021): the mean update as a pseudo-gradient of the server's
 optimiser.
 
-Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as ever.
+Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as in FedAvg.
 """
 
 from __future__ import annotations

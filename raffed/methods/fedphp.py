@@ -42,13 +42,13 @@ class Heirloom(Private):
 
 
 class Inheritance(Personal):
-    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9), z_k counted before this turn  (MAP eq.
-    10).
+    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9) (MAP eq. 10).
 
-        The transfer loss has the HPM as frozen teacher in evaluation mode. KD (eq. 11): −Σ_c σ(z^p/4)_c log
-        σ(z/τ_s)_c, mean over the batch; τ_s = 1 is the form of the authors' code, which tempers the teacher
-        only, τ_s = 4 the symmetric form (the same gradient as KL). `kd_tau_sq` multiplies by τ_s². MMD (eq.
-        12) compares the features. At the first participation there is no HPM: μ_k = 0 and no transfer.
+    z_k is counted before this turn. The transfer loss has the HPM as frozen teacher in evaluation mode. KD
+    (eq. 11) is −Σ_c σ(z^p/4)_c log σ(z/τ_s)_c, mean over the batch. τ_s = 1 is the form of the authors' code,
+    which tempers the teacher only. τ_s = 4 is the symmetric form, with the same gradient as KL. `kd_tau_sq`
+    multiplies by τ_s². MMD (eq. 12) compares the features. At the first participation there is no HPM, so μ_k
+    = 0 and nothing is transferred.
     """
 
     lam: float = 0.1

@@ -31,10 +31,10 @@ class PrototypeContrast(Term):
     """The objective becomes α_t CE + (1 − α_t) L_pc, α_t = t/T; plain CE in round 0, where there are no
     prototypes.
 
-        L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official
-        code). A class without prototype counts exp(0) in the denominator and is no anchor; the mean is over
-        anchors. The official code normalises a projection that also feeds its classifier; here z is the input
-        of the head and is normalised in L_pc only.
+    L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official
+    code). A class without prototype counts exp(0) in the denominator and is not an anchor; the mean is over
+    anchors. The official code normalises a projection that also feeds its classifier; here z is the input of
+    the head and is normalised in L_pc only.
     """
 
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
@@ -42,7 +42,7 @@ class PrototypeContrast(Term):
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         alpha = min(k.round / k.spec.rounds, 1.0) if k.round else 1.0
-        if alpha == 1.0:  # round numbers are the same for all clients: this is no branch on a tensor
+        if alpha == 1.0:  # round numbers are the same for all clients: this does not branch on a tensor
             return torch.zeros((), device=f.z.device)
         return (1 - alpha) * (prototype_contrast(f.z, f.y, k.server.mean, k.server.known) - k.ce(f))
 

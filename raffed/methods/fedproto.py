@@ -24,15 +24,15 @@ from raffed.methods.solo import PRIVATE
 class PrototypePull(Term):
     """λ · mean_{i: g_{y_i} exists} ‖h_i − g_{y_i}‖²/d, the mean-squared error of the official code.
 
-    Prototypes are class means of the locally trained model over the client's training set (evaluation mode);
-    the server's are their sample-weighted means over the participants, and a class that none of them holds
-    keeps its last one. A class never seen has none: it pulls nothing (no zero vectors, no halving). What is
-    sent is |C_k|·(d + 1) numbers: sums and counts of the client's classes.
+    Prototypes are class means of the locally trained model over the client's training set (evaluation mode).
+    The server's are their sample-weighted means over the participants. A class that none of them holds keeps
+    its last prototype. A class that was never seen has none and pulls nothing (no zero vectors, no halving).
+    A client sends |C_k|·(d + 1) numbers: sums and counts of its classes.
 
-    halfway: MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen while
-    training: of every step's batch, in training mode, under the weights of that step; a sample counts as
-    often as it was seen. The server goes half of the way to their mean weighted by these counts (0 seen once
-    and 10 seen nine times give 9), all of it at a class's first time.
+    `halfway` is MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen
+    while training: of every step's batch, in training mode, under the weights of that step. A sample counts
+    as often as it was seen. The server goes half of the way to their mean weighted by these counts (0 seen
+    once and 10 seen nine times give 9), and all of it at a class's first time.
     """
 
     lam: float

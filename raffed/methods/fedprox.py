@@ -21,7 +21,7 @@ class Proximal(Term):
     """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum
     buffer.
 
-        smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
+    smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
     """
 
     mu: float

@@ -23,11 +23,11 @@ from raffed.methods.memory import Companion
 
 
 class BalancedSoftmax(Head):
-    """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and
-    no gradient.
+    """z + log n_k^γ in training only, with n_k the client's class counts.
 
-        multiplicative: (4·n_c/Σn)^γ z_c instead, as in MAP's released code, whose 4 is kept for every C: not
-        a balanced softmax; a missing class has logit 0.
+    A missing class has probability 0 and no gradient. If `multiplicative`, the logits are (4·n_c/Σn)^γ z_c,
+    as in MAP's released code, which keeps the 4 for every C. That is not a balanced softmax: a missing class
+    has logit 0.
     """
 
     gamma: float
@@ -41,16 +41,15 @@ class BalancedSoftmax(Head):
 
 
 class PersonalHead(Personal):
-    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k
-    stays private.
+    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches.
 
-        joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code; where the run clips,
-        the gradients of encoder and both heads are clipped by one norm, else V_k's apart (gradients of norm 3
-        and 4 have norm 5).
+    The prediction is argmax(z_g + V_k h). V_k stays private. It starts at the initial value of W_g, the same
+    for everybody. This departs from MAP's code, where V_k is a draw of its own from N(0, 0.01): the first
+    logits z_g + V_k h are 2 z_g here, a difference of the order of 0.01.
 
-        V_k starts at the initial value of W_g, the same for everybody. This departs from MAP's code, where
-        V_k is a draw of its own from N(0, 0.01): the first logits z_g + V_k h are 2 z_g here, a difference of
-        the order of 0.01.
+    `joint` takes the logits ½ (V_k h + z_g) of MAP's released code, without stop-gradient. Where the run
+    clips, the gradients of encoder and both heads are then clipped by one norm (gradients of norm 3 and 4
+    have norm 5), otherwise V_k's apart.
     """
 
     joint: bool = False

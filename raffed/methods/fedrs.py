@@ -38,10 +38,10 @@ RestrictionOrAuto = Annotated[
 class RestrictedSoftmax(Head):
     """logit_c · α_{k,c} in local training only, never at test time.
 
-    binary (eq. 8): α_{k,c} = 1 if n_{k,c} ≥ n_min, else α. counts (Sect. 5.4, complete classes):
-    α + (1 − α) n_{k,c} / max_j n_{k,j}. uniform_bug: α for every class unless the client holds one only,
-    which is what the authors' released MAP code computes (a softmax temperature 1/α; docs/papers/map.md
-    §1.4). α = 0 is not masking: a missing class still adds exp(0) to the denominator.
+    Mode "binary" (eq. 8): α_{k,c} = 1 if n_{k,c} ≥ n_min, otherwise α. Mode "counts" (Sect. 5.4, complete
+    classes): α + (1 − α) n_{k,c} / max_j n_{k,j}. Mode "uniform_bug": α for every class unless the client
+    holds only one, which is what the released MAP code computes (a softmax temperature 1/α;
+    docs/papers/map.md §1.4). α = 0 is not masking: a missing class still adds exp(0) to the denominator.
     """
 
     alpha: float

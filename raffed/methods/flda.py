@@ -21,17 +21,20 @@ GATE = ("gate.weight", "gate.bias")
 
 
 class MixedExperts(Personal):
-    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G,
-    π_k and the gate.
+    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k).
 
-        The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½;
-        where it is `drawn`, as torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients.
-        π_k starts as an initial model of its own (`fresh`), the same for all clients: started as G, it would
-        stay G for as long as the gate stays ½, and the gate would stay. G alone is sent. π_k's BatchNorm uses
-        batch statistics in training and re-estimates them on the client's data for scoring, so that a client
-        keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts. `jointly`: where the
-        run clips, G, π_k and the gate are clipped by one norm of all three (gradients of norm 3 and 4 have
-        norm 5), else G apart from the private two.
+    The cross-entropy of the mixture trains G, π_k and the gate. Only G is sent. The gate sees the shared
+    encoder's features, where the original has the input. It starts at 0, α = ½. If it is `drawn`, it starts
+    as torch's linear layers do, by one draw from U(−1/√d, 1/√d) for all clients.
+
+    π_k starts as an initial model of its own (`fresh`), the same for all clients. If it started as G, it
+    would stay G for as long as the gate stays ½, and the gate would stay. π_k's BatchNorm uses batch
+    statistics in training and re-estimates them on the client's data for scoring, so that a client keeps P +
+    d + 1 numbers, not b more.
+
+    `times`: how often the cross-entropy counts. `jointly`: where the run clips, G, π_k and the gate are
+    clipped by one norm of all three (gradients of norm 3 and 4 have norm 5), otherwise G apart from the
+    private two.
     """
 
     times: int = 1
@@ -112,7 +115,7 @@ def flda(preset: Variant = "original") -> Method:
 
     Equation:
         ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k) (`MixedExperts`). On the
-        server G is scored, at home the mixture.
+        server G is scored, on the client the mixture.
 
     Source:
         Peterson et al. 2019. Row FLDA of MAP's Tables I and II.

@@ -39,13 +39,14 @@ class Remembered(Private):
 
 
 class Relations(Personal):
-    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), prediction by the nearest prototype (eq. 13); the head is
-    not used then.
+    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), and prediction by the nearest prototype (eq. 13).
 
-        After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, C itself for a new one (eq.
-        9); the class means C travel, the server's C̃ moves the same way towards their uniform mean over
-        clients (eq. 11). A class absent keeps its value. A term whose factor is 0 or whose form is "none" is
-        not computed. A client's data are those of its current stage.
+    The head does not predict then.
+
+    After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, and C itself for a new class
+    (eq. 9). The class means C travel. The server's C̃ moves the same way towards their uniform mean over
+    clients (eq. 11). A class that is absent keeps its value. A term whose factor is 0 or whose form is "none"
+    is not computed. A client's data are those of its current stage.
     """
 
     lam: float
@@ -153,9 +154,9 @@ def local_relation(z: Tensor, y: Tensor, old: Tensor, known: Tensor, form: str, 
     """L_LP []: old knowledge [C, D] of each sample's class against its features z [B, D], over B; unknown
     classes add nothing.
 
-        KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by
-        |B_n|/B; "l1": shares Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z −
-        Ĉ_y‖²/D. Ĉ gets no gradient.
+    KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by
+    |B_n|/B; "l1": shares Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z −
+    Ĉ_y‖²/D. Ĉ gets no gradient.
     """
     label, old = one_hot(y, old.shape[0]).to(z.dtype), old.detach()
     target, anchor = label @ old.to(z.dtype), label @ known.to(z.dtype)
@@ -182,8 +183,7 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
     """L_GP [] = Σ_n (|B_n|/B) ‖C_B^n − C̃^n‖²/D over the known classes n of the batch, z [B, D], centres [C,
     D] (eq. 10).
 
-        "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no
-        gradient.
+    "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     g = centres.detach().masked_fill(~known[:, None], 0.0).to(z.dtype)

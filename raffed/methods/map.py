@@ -33,11 +33,10 @@ from raffed.methods.scaffold import ServerRate, scaffold
 
 
 class InheritedModel(Inheritance):
-    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of
-    ω_k; then eq. 10.
+    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η from a copy of ω_k; then eq. 10.
 
-        n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's
-        (docs/papers/map.md §3.2).
+    n₁ is the number of stage-1 steps, and the momentum is the run's. The paper gives no budget. These numbers
+    are the authors' code's (docs/papers/map.md §3.2).
     """
 
     share: float = 0.1

@@ -33,14 +33,13 @@ class PreviousModel(Private):
 
 
 class ModelContrast(Term):
-    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ), s = cosine to
-    z.
+    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ).
 
-        Global and previous model run in evaluation mode without gradient on the same batch. z is the input of
-        the head: no projection head, as the parameter counts of FedMR's Table 3 imply. The official one, 256
-        wide and read by the classifier too, is a keyword of the networks: `projection`. At a client's first
-        participation the previous model is the global one: the term is log 2 with gradient exactly 0 (the
-        official code takes a randomly initialised one).
+    s is the cosine to z. Global and previous model run in evaluation mode without gradient on the same batch.
+    z is the input of the head. There is no projection head, as the parameter counts of FedMR's Table 3 imply.
+    The official one, which is 256 wide and is also read by the classifier, is a keyword of the networks:
+    `projection`. At a client's first participation the previous model is the global one, so the term is log 2
+    with gradient exactly 0. The official code takes a randomly initialised model there.
     """
 
     mu: float

@@ -25,13 +25,12 @@ CentreWeight = Literal["uniform", "party_size", "class_count"]
 
 
 class CentreContrast(Term):
-    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ], sim the cosine  (eqs. 5,
-    6).
+    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ] (eqs. 5, 6).
 
-        c_y: the global centre of the sample's class; z_con: its representation by the round's downloaded
-        encoder under the client's heads before the round. Samples whose class has no centre are left out
-        (mean over the rest, 0 without any). Centres are means over the clients that hold the class (eq. 4);
-        one that no participant holds keeps its last value.
+    sim is the cosine. c_y is the global centre of the sample's class. z_con is the sample's representation by
+    the round's downloaded encoder under the client's heads before the round. Samples whose class has no
+    centre are left out (mean over the rest, 0 without any). Centres are means over the clients that hold the
+    class (eq. 4). A centre that no participant holds keeps its last value.
     """
 
     mu: float
@@ -92,7 +91,7 @@ def centre_contrast(
     """Eq. 5 as softplus((sim(z, z_con) − sim(z, c_y))/τ), mean over the samples whose class is known; [] in
     nats.
 
-        z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
+    z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     own = label @ F.normalize(centres.masked_fill(~known[:, None], 0.0), dim=-1).to(z.dtype)

@@ -39,7 +39,7 @@ class GradientNoise(Term):
     """⟨ε, w⟩ with fresh ε in every step: a term whose gradient is ε, so ∇ ← ∇ + ε before clipping, momentum
     and weight decay.
 
-        The loss that clients report contains it.
+    The loss that clients report contains it.
     """
 
     kind: str

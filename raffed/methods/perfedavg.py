@@ -29,13 +29,15 @@ class Meta(Record):
 
 
 class MetaSteps(LocalSolver):
-    """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D', D'':
+    """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D' and D''.
 
-    w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq;
-    D'')]/(2δ)). A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it
-    lasts. leak: MAP's released code, fo with momentum 0.9 whose one buffer the inner and the outer step
-    share, and as many steps as FedAvg, so on twice the data; both gradients get the run's weight decay wd·w,
-    and α warms up as the run's rate does.
+    w̃ = w − α∇f(w; D) and q = ∇f(w̃; D'). Mode fo is w ← w − β q. Mode hf is w ← w − β (q − α [∇f(w + δq;
+    D'') − ∇f(w − δq; D'')]/(2δ)). A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one
+    shuffle while it lasts.
+
+    `leak` is MAP's released code: fo with momentum 0.9, whose one buffer the inner and the outer step share,
+    and as many steps as FedAvg, so on twice the data. Both gradients get the run's weight decay wd·w, and α
+    warms up as the run's rate does.
     """
 
     inner_lr: float

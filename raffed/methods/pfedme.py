@@ -23,12 +23,11 @@ class Envelope(Record):
 
 
 class MoreauSteps(LocalSolver):
-    """Per mini-batch: K steps θ ← θ − η_p (∇f(θ) + λ(θ − w_k)), then w_k ← w_k − η λ (w_k − θ); θ starts at
-    w^t each round.
+    """Per mini-batch K steps θ ← θ − η_p (∇f(θ) + λ (θ − w_k)), then w_k ← w_k − η λ (w_k − θ).
 
-        Plain SGD without weight decay. direct: the form of MAP's released code, w_k ← w_k − η (w_k − θ),
-        whose θ also decays by the run's weight decay, θ ← θ − η_p (∇f(θ) + λ(θ − w_k) + wd θ), at a rate η_p
-        that warms up as the run's does.
+    θ starts at w^t each round. This is plain SGD without weight decay. `direct` is the form of MAP's released
+    code, w_k ← w_k − η (w_k − θ). Its θ also decays by the run's weight decay, θ ← θ − η_p (∇f(θ) + λ (θ −
+    w_k) + wd θ), at a rate η_p that warms up as the run's does.
     """
 
     lam: float

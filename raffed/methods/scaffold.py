@@ -35,13 +35,13 @@ class ControlDelta(Summable):
 
 
 class ControlVariate(Correction):
-    """g ← g − c_i + c;  c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j  (option II);  c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+    """g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
-    Σ_j η_j over the steps as used equals K·η at a constant rate; where it is 0, the quotient is 0. Exact for
-    plain SGD only: `Method` refuses momentum. among: whose mean moves c. "participants" is MAP's released
-    code: 1/|S| in place of 1/N, so that c is no longer the mean of all c_i; and Σ_j η_j is K times the rate
-    after the warm-up, also while the rate warms up (in the first of five warm-up rounds five times the rates
-    as used).
+    Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. The rule
+    is exact for plain SGD only, and `Method` refuses momentum. `among` says whose mean moves c.
+    "participants" is MAP's released code, with 1/|S| in place of 1/N, so that c is no longer the mean of all
+    c_i. Its Σ_j η_j is K times the rate after the warm-up, also while the rate warms up (in the first of five
+    warm-up rounds five times the rates as used).
     """
 
     among: str = "clients"
