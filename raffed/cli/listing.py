@@ -49,9 +49,12 @@ def _show_method(name: str) -> None:
     found = described(f"raffed.methods.{info.module}", info.factory)
     typer.echo(f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}")
     if found.arguments:
-        rows = [(argument, kind, default.strip("'")) for argument, kind, default in found.arguments]
-        show(("argument", "type or choices", "default"), rows)
-        typer.echo(f"Set one: raffed run --method {name} --set {rows[0][0]}={rows[0][2]}")
+        rows = [
+            (one.name, one.shown_kind, str(one.range or ""), one.default.strip("'"), one.doc)
+            for one in found.arguments
+        ]
+        show(("argument", "type or choices", "range", "default", "meaning"), rows)
+        typer.echo(f"Set one: raffed run --method {name} --set {rows[0][0]}={rows[0][3]}")
     else:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
 

@@ -37,8 +37,6 @@ def check_space(method: str, axes: Collection[str]) -> None:
     if has_space(method):
         return
     info = METHODS[method]
-    takes = {
-        argument for argument, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments
-    }
+    takes = {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
     if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
         raise UsageError(no_space(method))

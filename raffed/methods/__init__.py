@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from raffed.errors import UnknownNameError, UsageError
+from raffed.config.validation import check_arguments
+from raffed.errors import UnknownNameError
 
 STRENGTHS: dict[
     str, tuple[str, ...]
@@ -176,23 +177,11 @@ def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
     """
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
-    factory = METHODS[name].load()
+    factory, given = METHODS[name].load(), args or {}
+    check_arguments(factory, given)
     known = inspect.signature(factory).parameters
-    for key, value in (args or {}).items():
-        if key not in known:
-            raise UnknownNameError(f"argument of {name}", key, known)
-        _check_type(name, key, value, known[key].default)
-    values = {key: (args or {}).get(key, known[key].default) for key in STRENGTHS.get(name, ())}
-    return replace(
-        factory(**(args or {})), strengths=tuple((key, value) for key, value in values.items() if value)
-    )
-
-
-def _check_type(method: str, key: str, value: Any, default: Any) -> None:
-    wanted = type(default)
-    fits = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
-    if not fits or (isinstance(value, bool) and wanted is not bool):
-        raise UsageError(f"{method}: {key} = {value!r} is a {type(value).__name__}, wanted {wanted.__name__}")
+    values = {key: given.get(key, known[key].default) for key in STRENGTHS.get(name, ())}
+    return replace(factory(**given), strengths=tuple((key, value) for key, value in values.items() if value))
 
 
 __all__ = ["METHODS", "MethodInfo", "build_method"]

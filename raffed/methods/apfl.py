@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.errors import check_range
 from raffed.methods.memory import Companion
 
 
 class MixedModel(Personal):
-    """v̄ = α v_k + (1 − α) w_k on parameters. On every mini-batch, besides FedAvg's step on w_k, v_k steps
-    along the gradient of f(v̄) formed before that step, α ∇f(v̄); w_k gets none of it.
+    """v̄ = α v_k + (1 − α) w_k on parameters.
 
-    v_k starts as the initial model and stays private. BatchNorm uses batch statistics in f(v̄) and
-    re-estimates them for scoring. Scored is the mixture with the locally trained w_k (as MLOPTPSU/FedTorch;
-    others take w^{t+1}).
+    On every mini-batch w_k takes FedAvg's step. v_k also takes a step, along the gradient of f(v̄) formed
+    before FedAvg's step, α ∇f(v̄). w_k does not get that gradient. v_k starts as the initial model and stays
+    private. In f(v̄) BatchNorm uses batch statistics, and it re-estimates them for scoring. The mixture is
+    scored with the locally trained w_k, as in MLOPTPSU/FedTorch; other implementations take w^{t+1}.
     """
 
     alpha: float
@@ -71,11 +73,20 @@ class AdaptiveMixedModel(MixedModel):
         )
 
 
-def apfl(alpha: float = 0.5, adaptive: bool = False) -> Method:
-    """APFL, α in [0, 1] (its start where adaptive); the server is FedAvg's. Default 0.5, grid 0.25, 0.5,
-    0.75.
+@checked
+def apfl(
+    alpha: Annotated[
+        float, Range(0.0, 1.0), Doc("α, share of the private model in the mixture; its start if adaptive.")
+    ] = 0.5,
+    adaptive: Annotated[bool, Doc("Whether each client adapts its α once a round.")] = False,
+) -> Method:
+    """APFL: a private model mixed with the shared one; the server is FedAvg's.
 
-        Row APFL of MpFedcon's Table 1 and GLDP's Tables 1 to 3.
+    Equation:
+        v̄ = α v_k + (1 − α) w_k; v_k steps along α ∇f(v̄) (`MixedModel`, `AdaptiveMixedModel`).
+
+    Source:
+        Deng et al. 2020. Row APFL of MpFedcon's Table 1 and GLDP's Tables 1 to 3. The grid of α is 0.25, 0.5
+        and 0.75.
     """
-    check_range("alpha", alpha, 0.0, 1.0)
     return Method("APFL", personal=AdaptiveMixedModel(alpha) if adaptive else MixedModel(alpha))

@@ -4,11 +4,12 @@ clients'.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
 from raffed.core.context import Context, ServerContext, Spec
 from raffed.core.ingredients import Ingredient
@@ -17,7 +18,6 @@ from raffed.core.messages import Private, Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
-from raffed.errors import UsageError, check_range
 
 RETRAIN_BATCH = 32
 EPSILON = (
@@ -33,11 +33,11 @@ class RetrainedHead(Wire):
 
 
 class ClassGradients(Summable):
-    """Σ over clients of G_{k,c}: weight [C, C, D] and bias [C, C] for each class c, and how many clients hold
-    c [C].
+    """Sums over clients of the class gradients G_{k,c}.
 
-        A client sends |C_k| (d C + C) numbers, those of its classes; `holders` says which these are and is
-        not counted.
+    For each class c there are weight [C, C, D], bias [C, C] and the number of clients that hold c [C]. A
+    client sends |C_k| (d C + C) numbers, those of its classes. `holders` says which classes these are and is
+    not counted.
     """
 
     fraction_bits = 24
@@ -50,12 +50,11 @@ class ClassGradients(Summable):
 
 
 class FeatureGradients(Ingredient):
-    """For every class that a client holds, the gradient of the cross-entropy of Ŵ on its features: (1/n_c) Σ
-    (p − e_c) hᵀ.
+    """For every class that a client holds, the gradient of Ŵ's cross-entropy: (1/n_c) Σ (p − e_c) hᵀ.
 
-        Features by the downloaded encoder in evaluation mode, before local training. Departure: all samples
-        of the class, without augmentation, where the official code averages 10 draws of up to 32 augmented
-        images.
+    The features h come from the downloaded encoder in evaluation mode, before local training. Departure: all
+    samples of the class count, without augmentation, where the official code averages 10 draws of up to 32
+    augmented images.
     """
 
     def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
@@ -83,13 +82,12 @@ class Federated(Private):
 
 
 class ClassifierRetraining(ServerRule):
-    """w^{t+1} is FedAvg's mean; beside it F is moved so that its gradients match the clients', and a fresh Ŵ
-    is trained on F.
+    """w^{t+1} is FedAvg's mean. F also moves towards the clients' gradients, and a fresh Ŵ is trained on F.
 
-        F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c), Ḡ_c the
-        mean over the clients that hold c, dist = Σ over output rows (1 − cos) of the weight + (1 − cos) of
-        the bias (`_cosine`); a class that nobody holds is skipped. Scored is the encoder of w^{t+1} under Ŵ;
-        local training goes on from w^{t+1} with FedAvg's head.
+    F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c). Ḡ_c is the
+    mean over the clients that hold c. dist is Σ over output rows (1 − cos) of the weight + (1 − cos) of the
+    bias (`_cosine`). A class that nobody holds is skipped. The encoder of w^{t+1} is scored under Ŵ. Local
+    training continues from w^{t+1} with FedAvg's head.
     """
 
     features: int
@@ -165,29 +163,27 @@ def _head(w: Params, classes: int) -> RetrainedHead:
     return RetrainedHead(w["head.weight"].clone(), bias.clone())
 
 
+@checked
 def creff(
-    features: int = 100,
-    match_steps: int = 100,
-    match_lr: float = 0.1,
-    retrain_epochs: int = 300,
-    retrain_lr: float = 0.01,
+    features: Annotated[int, Range(1), Doc("Number of federated features of each class.")] = 100,
+    match_steps: Annotated[int, Range(0), Doc("Steps a round that match the features' gradients.")] = 100,
+    match_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    retrain_epochs: Annotated[
+        int, Range(0), Doc("Epochs a round that retrain the head; 0 keeps FedAvg's head.")
+    ] = 300,
+    retrain_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of the retraining.")] = 0.01,
 ) -> Method:
-    """CReFF; features: federated features a class. Defaults are the official code's. Row CReFF of GLDP's
-    Table 2.
+    """CReFF: the server retrains the head on federated features whose gradients match the clients'.
 
-        With retrain_epochs = 0 Ŵ is FedAvg's head. Class gradients tell the server which classes a client
-        holds. The first Ŵ is the network's initial head, where the official code draws a linear layer of its
-        own; see also `FeatureGradients`.
+    Equation:
+        F ← F − η Σ_c ∇ dist(∇CE(Ŵ; F_c, c), Ḡ_c), then a fresh Ŵ is trained on F (`ClassifierRetraining`).
+        The gradients of the classes show the server which classes a client holds.
+
+    Source:
+        Shang et al. 2022; the defaults are the official code's. Row CReFF of GLDP's Table 2.
+
+    Departure: the first Ŵ is the network's initial head, where the official code draws a linear layer of its
+    own. `FeatureGradients` names another one.
     """
-    check_range("match_lr", match_lr, 0.0, 100.0)
-    check_range("retrain_lr", retrain_lr, 0.0, 100.0)
-    sizes = (
-        ("features", features, 1),
-        ("match_steps", match_steps, 0),
-        ("retrain_epochs", retrain_epochs, 0),
-    )
-    for name, value, low in sizes:
-        if value < low:
-            raise UsageError(f"{name} = {value} is below {low}")
     rule = ClassifierRetraining(features, match_steps, match_lr, retrain_epochs, retrain_lr)
     return Method("CReFF", message=FeatureGradients(), server=rule)

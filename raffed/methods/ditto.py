@@ -5,9 +5,11 @@ global one.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import smooth_pull
@@ -16,8 +18,16 @@ from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Budget
 from raffed.core.server import mean_of
-from raffed.errors import Preset, by_authors, check_range
-from raffed.methods.fedrs import AutoMode, restricted
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
+from raffed.methods.fedrs import LeastSamples, LogitFactor, RestrictionOrAuto, restricted
+
+Pull = Annotated[
+    float, Range(0.0, 1e4), Doc("λ, weight of the pull to the global model; 0 is separate local models.")
+]
+PersonalEpochs = Annotated[
+    float, Range(0.0, 1e4), Doc("Epochs of the personal model; 0 is as many steps as the shared training.")
+]
 
 
 class PersonalModel(Private):
@@ -27,11 +37,10 @@ class PersonalModel(Private):
 
 
 class PulledModel(Personal):
-    """v ← v − η(∇f_k(v) + λ(v − w^t)), w^t as downloaded and fixed, on the mini-batches of the shared
-    training.
+    """v ← v − η (∇f_k(v) + λ (v − w^t)) on the mini-batches of the shared training.
 
-        epochs: 0 for as many steps as the shared training. smooth: the pull of MAP's released code
-        (`smooth_pull`).
+    w^t is the downloaded model and stays fixed. `epochs` is 0 for as many steps as the shared training.
+    `smooth` takes the pull of MAP's released code (`smooth_pull`).
     """
 
     lam: float
@@ -61,34 +70,44 @@ class PulledModel(Personal):
         return own.model
 
 
-def ditto(lam: float = 1.0, epochs: float = 0.0, preset: Preset = "original") -> Method:
-    """Ditto, λ ≥ 0 (0: separate local models); the server is FedAvg's. Row Ditto of MAP's Table II and
-    MpFedcon's Table 1.
+@checked
+def ditto(lam: Pull = 1.0, epochs: PersonalEpochs = 0.0, preset: Variant = "original") -> Method:
+    """Ditto: beside FedAvg every client trains a personal model that is pulled towards the global one.
 
-        λ = 1 and the candidates 0.1, 1, 2 are the official scripts'; ηλ < 2 for stability.
+    Equation:
+        v ← v − η (∇f_k(v) + λ (v − w^t)) (`PulledModel`). For stability ηλ < 2.
 
-        preset "authors" is MAP's released code: its far weaker smooth-L1 pull, which makes its row nearly
-        standalone training, and uniform means; it tries λ 0.1, 0.01, 0.001. One departure: the released code
-        shuffles anew for the personal model, which here trains on the mini-batches of the shared training.
+    Source:
+        Li et al. 2021. λ = 1 and the candidates 0.1, 1 and 2 are the official scripts'. Row Ditto of MAP's
+        Table II and MpFedcon's Table 1.
+
+    The preset "authors" is MAP's released code: a far weaker smooth-L1 pull, which makes its row nearly
+    standalone training, and uniform means. That code tries λ = 0.1, 0.01 and 0.001. One departure: the
+    released code shuffles anew for the personal model, which here trains on the mini-batches of the shared
+    training.
     """
-    check_range("lam", lam, 0.0, 1e4)
-    check_range("epochs", epochs, 0.0, 1e4)
     return Method("Ditto", personal=PulledModel(lam, epochs, by_authors(preset)), mean=mean_of(preset))
 
 
+@checked
 def dittors(
-    lam: float = 1.0,
-    epochs: float = 0.0,
-    alpha: float = 0.5,
-    mode: AutoMode = "auto",
-    n_min: int = 1,
-    preset: Preset = "original",
+    lam: Pull = 1.0,
+    epochs: PersonalEpochs = 0.0,
+    alpha: LogitFactor = 0.5,
+    mode: RestrictionOrAuto = "auto",
+    n_min: LeastSamples = 1,
+    preset: Variant = "original",
 ) -> Method:
-    """DittoRS: Ditto whose shared training restricts the softmax (FedRS); the personal model trains with the
-    plain one.
+    """DittoRS: Ditto whose shared training restricts the softmax, as FedRS does.
 
-        Row DittoRS of MAP's Table II. preset "authors" is Ditto's, and mode counts where none is named, as in
-        MAP's released code, which tries (α, λ) = (0.1, 0.1), (0.9, 0.01), (0.5, 0.001).
+    Equation:
+        Ditto's. The shared training has logit_c · α_{k,c}; the personal model trains with the plain softmax.
+
+    Source:
+        MAP (Li et al., TKDE 2024). Row DittoRS of its Table II.
+
+    The preset "authors" is Ditto's, with mode counts where none is named, as in MAP's released code. That
+    code tries (α, λ) = (0.1, 0.1), (0.9, 0.01) and (0.5, 0.001).
     """
     head = restricted(alpha, mode, n_min, auto="counts" if by_authors(preset) else "binary")
     return replace(ditto(lam, epochs, preset), name="DittoRS", head=head)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from raffed.config.validation import checked
 from raffed.core.method import Method
 
 
+@checked
 def fedavg() -> Method:
-    """FedAvg. Reproduces the row FedAvg of every table."""
+    """FedAvg: the server takes the sample-weighted mean of the local models.
+
+    Equation:
+        w^{t+1} = Σ_i (n_i / n) w_i, with n the number of samples of the round's participants.
+
+    Source:
+        McMahan et al. 2017, Algorithm 1. Reproduces the row FedAvg of every table.
+    """
     return Method("FedAvg")

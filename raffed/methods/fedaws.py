@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
-from raffed.errors import UsageError, check_range
 
 MOMENTUM = 0.9  # as in MAP's code
 
@@ -43,8 +43,8 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
     """R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½(1 − cos) in [0, 1], of proxies [C, D]  (form of MAP's
     code).
 
-        Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients
-        and stay together.
+    Without the constant diagonal ν²/C that the code carries; collapsed proxies get identical gradients and
+    stay together.
     """
     unit = F.normalize(proxies, dim=-1)
     count = proxies.shape[0]
@@ -52,14 +52,23 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
     return gap.masked_fill(torch.eye(count, dtype=torch.bool, device=proxies.device), 0.0).sum() / count**2
 
 
-def fedaws(nu: float = 0.8, server_steps: int = 30, server_lr: float = 0.1) -> Method:
-    """FedAwS as a baseline of MAP: clients train by cross-entropy. ν in [0, 1]; 0 steps: FedAvg.
+@checked
+def fedaws(
+    nu: Annotated[float, Range(0.0, 1.0), Doc("ν, distance up to which proxies are pushed apart.")] = 0.8,
+    server_steps: Annotated[int, Range(0), Doc("Steps of the server a round; 0 is FedAvg.")] = 30,
+    server_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+) -> Method:
+    """FedAwS as a baseline of MAP: after averaging the server spreads the class proxies apart.
 
-    MAP's code searches (0.9, 20, 1.0), (0.8, 30, 0.1), (0.5, 50, 0.01). The original takes one step, and its
-    clients, who own one class each, a positive-only loss. Row FedAwS of MAP's Tables I and II.
+    Equation:
+        R = (1/C²) Σ_{c≠c'} max(0, ν − d_cc')², d = ½ (1 − cos), over the rows of the head (`spreadout`).
+        Clients train by cross-entropy.
+
+    Source:
+        Yu et al. 2020, in the form of MAP's code, which searches (ν, steps, rate) in (0.9, 20, 1.0), (0.8,
+        30, 0.1) and (0.5, 50, 0.01). Row FedAwS of MAP's Tables I and II.
+
+    Departure: the original takes one step, and its clients, who own one class each, have a positive-only
+    loss.
     """
-    check_range("nu", nu, 0.0, 1.0)
-    check_range("server_lr", server_lr, 0.0, 100.0)
-    if server_steps < 0:
-        raise UsageError(f"server_steps = {server_steps}: the number of steps cannot be negative")
     return Method("FedAwS", server=Spreadout(nu, server_steps, server_lr))

@@ -7,19 +7,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
-from raffed.errors import Preset, UsageError, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code
@@ -27,15 +29,14 @@ CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in al
 
 
 class EnsembleDistillation(ServerRule):
-    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)), z̄ the mean of the
-    participants' logits.
+    """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)).
 
-        Teachers and student are in evaluation mode, so BatchNorm's statistics are the mean ones and stay. The
-        rate falls from `lr` to 1e-8 as a cosine. The public images are drawn once a run from the global test
-        set; labels are never seen. Every step has a random batch of its own. `every`: distils in every such
-        round, the others take the mean. `in_turn`: MAP's released code, whose batches follow one permutation
-        of the images a round, over and over (of 3 images in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and
-        3rd, ...), and whose gradients are clipped at norm 100.
+    z̄ are the mean logits of the participants. Teachers and student are in evaluation mode, so BatchNorm's
+    statistics are the mean ones and stay. The rate falls from `lr` to 1e-8 as a cosine. The public images are
+    drawn once a run from the global test set. Their labels are never seen. Every step has a random batch of
+    its own. With `every` above 1 only each such round distils, and the others take the mean. `in_turn` is
+    MAP's released code: its batches follow one permutation of the images a round, over and over (of 3 images
+    in batches of 2: 1st and 2nd, 3rd and 1st, 2nd and 3rd, ...), and its gradients are clipped at norm 100.
     """
 
     steps: int
@@ -102,35 +103,34 @@ def ensemble_target(logits: Tensor, tau: float) -> Tensor:
     return (logits / tau).softmax(-1)
 
 
+@checked
 def feddf(
-    server_steps: int = 300,
-    server_lr: float = 1e-3,
-    batch_size: int = 64,
-    tau: float = 1.0,
-    public: int = 500,
-    preset: Preset = "original",
+    server_steps: Annotated[int, Range(0), Doc("Steps of the distillation a round; 0 is FedAvg.")] = 300,
+    server_lr: Annotated[
+        float, Range(0.0, 10.0, open_low=True), Doc("Learning rate of the server's Adam.")
+    ] = 1e-3,
+    batch_size: Annotated[int, Range(1), Doc("Images of each step.")] = 64,
+    tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of both softmaxes.")] = 1.0,
+    public: Annotated[int, Range(1), Doc("Unlabelled images, drawn once from the test set.")] = 500,
+    preset: Variant = "original",
 ) -> Method:
-    """FedDF as in MAP's comparison: Adam, 300 steps a round on 500 public images. 0 steps: FedAvg.
+    """FedDF as in MAP's comparison: the server distils the clients' ensemble into their mean.
 
-    MAP's code tries (lr, steps) (1e-2, 200), (1e-3, 300), (1e-4, 500); the original takes up to 10,000 steps
-    of batch 128 with early stopping. The score on the test set includes the public images, accuracy_clean
-    does not. Row FedDF of MAP's Tables I and II.
+    Equation:
+        `server_steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)) (`EnsembleDistillation`). The score on the test
+        set includes the public images; accuracy_clean does not.
 
-    preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count) in
-    every second round, in batches that follow one permutation a round, clips the server's gradients at norm
-    100 and takes uniform means. One departure: it distils in training mode, where BatchNorm normalises by the
-    batch and its statistics move; here the student is in evaluation mode and the statistics stay the mean
-    ones.
+    Source:
+        Lin et al. 2020. MAP's code tries (rate, steps) = (1e-2, 200), (1e-3, 300) and (1e-4, 500). The
+        original takes up to 10,000 steps of batch 128 with early stopping. Row FedDF of MAP's Tables I and
+        II.
+
+    The preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count)
+    in every second round, in batches that follow one permutation a round, clips the server's gradients at
+    norm 100 and takes uniform means. One departure: it distils in training mode, where BatchNorm normalises
+    by the batch and its statistics move. Here the student is in evaluation mode and the statistics stay the
+    mean ones.
     """
-    check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
-    check_range("tau", tau, 0.0, 100.0, open_low=True)
-    for name, value, low in (
-        ("server_steps", server_steps, 0),
-        ("batch_size", batch_size, 1),
-        ("public", public, 1),
-    ):
-        if value < low:
-            raise UsageError(f"{name} = {value} is below {low}")
     theirs = by_authors(preset)
     images, every = (EVERY_IMAGE, 2) if theirs else (public, 1)
     rule = EnsembleDistillation(server_steps, server_lr, batch_size, tau, images, every, theirs)

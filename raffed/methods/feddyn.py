@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
-from raffed.errors import Preset, by_authors, check_choice, check_range
-from raffed.methods.fedproc import PrototypeLoss, prototype_terms
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
+from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
 Scored = Literal["active", "broadcast"]
-SCORED: tuple[str, ...] = get_args(Scored)
+ScoredModel = Annotated[
+    Scored,
+    Doc("Model that is scored: the mean of the round's local models (active), or w^{t+1} (broadcast)."),
+]
+ScaledByShare = Annotated[
+    bool, Doc("Whether α is divided by the client's relative number of samples, as in the official code.")
+]
 
 
 class ClientDual(Private):
@@ -28,9 +36,10 @@ class ClientDual(Private):
 class DynamicPull(Term):
     """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
 
-    scaled: α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
-    sample-weighted optimum; otherwise α_k = α. averaged: (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over T tensors in its
-    place, as in MAP's released code: the quadratic is centred at w^t/2, and weaker the deeper the network.
+    If `scaled`, α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
+    sample-weighted optimum. Otherwise α_k = α. If `averaged`, the term is (α/T) (⟨λ_k − w^t, w⟩ + ‖w‖²) over
+    T tensors, as in MAP's released code. That quadratic is centred at w^t/2, and it is weaker the deeper the
+    network is.
     """
 
     alpha: float
@@ -65,11 +74,10 @@ class Drift(Private):
 
 
 class DriftCorrected(ServerRule):
-    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k; the sum needs only |S| and the mean, which must be
-    unweighted.
+    """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k.
 
-        Equal to the paper's h = −α · mean λ form. What is scored is the active mean, as the official code
-        plots, or the broadcast point, which extrapolates.
+    The sum needs only |S| and the mean, which must be unweighted. This equals the paper's form h = −α · mean
+    λ. The active mean is scored, as the official code plots it, or the broadcast point, which extrapolates.
     """
 
     score: str = "active"
@@ -100,28 +108,34 @@ def _share(k: ServerContext) -> ServerSGD:
     return ServerSGD(k.count / k.spec.num_clients, all_state=True)
 
 
+@checked
 def feddyn(
-    alpha: float = 0.01,
-    scaled: bool = True,
-    score: Scored = "active",
-    prototypes: PrototypeLoss = "none",
-    preset: Preset = "original",
+    alpha: Annotated[
+        float, Range(0.0, 1e3, open_low=True), Doc("α, weight of the dynamic regularisation.")
+    ] = 0.01,
+    scaled: ScaledByShare = True,
+    score: ScoredModel = "active",
+    prototypes: WithPrototypes = "none",
+    preset: Variant = "original",
 ) -> Method:
-    """FedDyn, α in (0, 1e3]; default and grid {0.001, 0.01, 0.1} from the official examples. Row FedDyn of
-    FedMR's Table 1.
+    """FedDyn: each client's objective is regularised by its history.
 
-        score: "active" evaluates the mean of the round's local models and, as accuracy_broadcast, w^{t+1}
-        besides; "broadcast" w^{t+1} alone. prototypes: none, fedproc or fedmr, as in Table 8. The official
-        code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm; here its statistics are
-        plain means over the participants, as the weights.
+    Equation:
+        α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; λ_k ← λ_k + (w_k − w^t) (`DynamicPull`, `DriftCorrected`). With
+        score "active", w^{t+1} is also scored, as accuracy_broadcast.
 
-        preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged) and a server that
-        goes |S|/N of the way to the mean, BatchNorm's statistics included, and has no drift
-        (docs/papers/baselines.md, FedDyn); `scaled` and `score` do not count then. Its grid: α 0.001, 0.01,
-        0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
+    Source:
+        Acar et al. 2021. The default of α and its grid {0.001, 0.01, 0.1} are those of the official examples.
+        Row FedDyn of FedMR's Table 1.
+
+    Departures: the official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm. Here
+    BatchNorm's statistics are plain means over the participants, as the weights are.
+
+    The preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged), and a server
+    without drift that goes |S|/N of the way to the mean, BatchNorm's statistics included
+    (docs/papers/baselines.md, FedDyn). `scaled` and `score` do not count then. Its grid of α is 0.001, 0.01
+    and 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
-    check_range("alpha", alpha, 0.0, 1e3, open_low=True)
-    check_choice("score", score, SCORED)
     theirs = by_authors(preset)
     terms = (DynamicPull(alpha, scaled, theirs), *prototype_terms(prototypes))
     server = ShareOfTheWay() if theirs else DriftCorrected(score)

@@ -5,12 +5,13 @@ their mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
 from raffed.core.losses import cross_entropy
@@ -18,7 +19,6 @@ from raffed.core.messages import Private, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule
-from raffed.errors import UsageError, check_range
 
 DECAY = 2e-4  # Adam's weight decay for the two networks; the calibrator has none
 TAU = 2.0  # temperature of the distillation, without a factor τ²
@@ -60,17 +60,16 @@ class Seen(Private):
 
 
 class CalibratedDistillation(ServerRule):
-    """Server, every round, from the client models w_k, with a labelled balanced set A and unlabelled images
-    U:
+    """What the server does every round with the client models w_k, a labelled set A and unlabelled images U.
 
-        1. w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over A: logits z_g. 3. The
-        calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The student, from w̄, takes
-        `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and is w^{t+1}. Calibrator and
-        optimisers persist over rounds.
+    A is balanced. 1. It takes the mean w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over
+    A and gives logits z_g. 3. The calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The
+    student starts from w̄, takes `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and
+    is w^{t+1}. Calibrator and optimisers persist over rounds.
 
-        Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm
-        statistics, which stay; U is test images without their labels (there: CIFAR-100); u and c of the last
-        gate start at 0; neither set is augmented.
+    Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm statistics,
+    which stay. U is test images without their labels (there: CIFAR-100). u and c of the last gate start at 0.
+    Neither set is augmented.
     """
 
     copy_steps: int
@@ -198,36 +197,34 @@ def _drawn(n: int, batch: int, draws: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=draws)[:batch]
 
 
+@checked
 def fedic(
-    copy_steps: int = 100,
-    gate_steps: int = 100,
-    distil_steps: int = 100,
-    server_lr: float = 1e-3,
-    rho: float = 0.5,
-    labelled: int = 10,
-    public: int = 500,
+    copy_steps: Annotated[int, Range(0), Doc("Steps a round of the calibrated copy.")] = 100,
+    gate_steps: Annotated[int, Range(0), Doc("Steps a round of the calibrator.")] = 100,
+    distil_steps: Annotated[
+        int, Range(0), Doc("Steps a round of the student; 0 is FedAvg, which takes no data.")
+    ] = 100,
+    server_lr: Annotated[
+        float, Range(0.0, 10.0, open_low=True), Doc("Learning rate of the server's optimisers.")
+    ] = 1e-3,
+    rho: Annotated[float, Range(0.0, 1.0), Doc("ρ, weight of the distillation against CE.")] = 0.5,
+    labelled: Annotated[int, Range(1), Doc("Images of each class in the server's own set.")] = 10,
+    public: Annotated[int, Range(1), Doc("Unlabelled images, drawn once from the test set.")] = 500,
 ) -> Method:
-    """FEDIC; labelled: images a class of the server's own set, public: unlabelled images. Row FEDIC of GLDP's
-    Table 2.
+    """FEDIC: the clients' ensemble, calibrated on a small balanced set, is distilled into their mean.
 
-        The server needs data that no other method has: `labelled` images of every class leave the training
-        pool before the split, so clients have fewer samples than in other methods' runs of the same seed, and
-        where the split depends on class sizes others; the public ones are test images, which the score on the
-        test set includes. Say so beside every comparison. Official: 100 a class of CIFAR-10; 10 a class of
-        CIFAR-100 and 5 of Tiny-ImageNet are our decision (the papers are silent). distil_steps = 0 is FedAvg,
-        which needs and takes no data.
+    Equation:
+        ρ KL(σ(z_T/2) ‖ σ(z_S/2)) + (1 − ρ) CE for the student (`CalibratedDistillation`).
+
+    The server needs data that no other method has. Say so beside every comparison. `labelled` images of every
+    class leave the training pool before the split, so clients have fewer samples than in other methods' runs
+    of the same seed, and different ones where the split depends on class sizes. The public images are test
+    images, which the score on the test set includes.
+
+    Source:
+        Shang et al. 2022 and the official code, which has 100 labelled images a class of CIFAR-10. That we
+        take 10 a class of CIFAR-100 and 5 of Tiny-ImageNet is our decision, since the papers are silent. Row
+        FEDIC of GLDP's Table 2. `CalibratedDistillation` lists the departures.
     """
-    check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
-    check_range("rho", rho, 0.0, 1.0)
-    counts = (
-        ("copy_steps", copy_steps, 0),
-        ("gate_steps", gate_steps, 0),
-        ("distil_steps", distil_steps, 0),
-        ("labelled", labelled, 1),
-        ("public", public, 1),
-    )
-    for name, value, low in counts:
-        if value < low:
-            raise UsageError(f"{name} = {value} is below {low}")
     rule = CalibratedDistillation(copy_steps, gate_steps, distil_steps, server_lr, rho, labelled, public)
     return Method("FEDIC", server=rule)

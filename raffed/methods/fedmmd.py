@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import mmd
 from raffed.core.method import Method
-from raffed.errors import check_range
 
 
 class TwoStream(Term):
-    """λ MMD²(h_local, h_global): squared, five Gaussian bands (`core.maths.mmd`), the global stream in
-    evaluation mode.
+    """λ MMD²(h_local, h_global), squared, with five Gaussian bands (`core.losses.mmd`).
+
+    The global stream is in evaluation mode.
     """
 
     lam: float
@@ -22,11 +25,18 @@ class TwoStream(Term):
         return self.lam * mmd(f.z, k.net(k.start, f.x)[1])
 
 
-def fedmmd(lam: float = 0.01) -> Method:
-    """FedMMD, λ ≥ 0 (0: FedAvg); MAP's code searches 0.001, 0.01, 0.1. Row FedMMD of MAP's Tables I and II.
+@checked
+def fedmmd(
+    lam: Annotated[float, Range(0.0, 1e6), Doc("λ, weight of the discrepancy; 0 is FedAvg.")] = 0.01,
+) -> Method:
+    """FedMMD: local features are kept near those of the frozen global model.
 
-    The bands follow the data, so the pull is as strong on narrow features as on wide ones: with MAP's
-    initialisation of LeNet (features 0.002 wide) 0.01 keeps the network where it starts, 0.001 does not.
+    Equation:
+        CE + λ MMD²(h_local, h_global) (`TwoStream`). The bands of the kernel follow the data, so the pull is
+        as strong on narrow features as on wide ones: with MAP's initialisation of LeNet, whose features are
+        0.002 wide, λ = 0.01 keeps the network where it starts, and 0.001 does not.
+
+    Source:
+        Yao et al. 2018. MAP's code searches λ in 0.001, 0.01 and 0.1. Row FedMMD of MAP's Tables I and II.
     """
-    check_range("lam", lam, 0.0, 1e6)
     return Method("FedMMD", terms=(TwoStream(lam),) if lam else ())

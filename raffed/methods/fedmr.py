@@ -6,18 +6,19 @@ The released code holds the intra-class loss only; the inter-class loss is built
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import distance, one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.errors import UsageError, check_choice, check_range
+from raffed.errors import UsageError
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
 EPS = 1e-8  # inside the root of the standard deviation, as in the released code
@@ -44,8 +45,8 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
     """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32
     or better.
 
-        Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
-        (docs/papers/fedmr.md §2.1).
+    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
+    (docs/papers/fedmr.md §2.1).
     """
     z = z if z.dtype == torch.float64 else z.float()
     same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
@@ -66,16 +67,18 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
 
 
 class InterClass(Term):
-    """Keeps z closer to its own class's global prototype than to the others'  (eq. 4; no margin constant).
+    """Keeps z closer to its own class's global prototype than to the others' (eq. 4).
 
-    h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the class, over classes. `negatives`:
-    "all" known prototypes (default: the prose, figure 3 and table 3 need those of missing classes) or
-    "local", the literal eq. 4 over the client's own classes. `mode` "pull" is the remark after Theorem 1:
-    ‖z_n − g_c‖ alone. `space` "l2" compares unit vectors (raw is the paper's). `source`: prototypes from the
-    final "local" model (Algorithm 1) or from the "global" model as downloaded, or "one_hot": g_c = e_c for
-    every class from round 0 on, and nobody sends any (docs/papers/fedmr.md §7; the paper finds it worse than
-    FedAvg and gives no scale). `share`: fraction of clients that send prototypes, drawn once. `lite`: samples
-    per batch used.
+    There is no margin constant: h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the
+    class, over classes.
+
+    `negatives`: "all" known prototypes (the default: the prose, figure 3 and table 3 need those of missing
+    classes), or "local", the literal eq. 4 over the client's own classes. `mode` "pull" is the remark after
+    Theorem 1: ‖z_n − g_c‖ alone. `space` "l2" compares unit vectors; "raw" is the paper's. `source`:
+    prototypes from the final "local" model (Algorithm 1), from the "global" model as downloaded, or
+    "one_hot", g_c = e_c for every class from round 0 on. In the last case nobody sends prototypes
+    (docs/papers/fedmr.md §7; the paper finds it worse than FedAvg and gives no scale). `share`: fraction of
+    clients that send prototypes, drawn once. `lite`: samples used of each batch.
     """
 
     mu: float
@@ -130,8 +133,8 @@ def inter_class(
     """ℓ_inter [] of z [B, D], y [B], prototypes g [C, D], known [C], own [C] (classes admitted), kept [B] in
     {0, 1}.
 
-        Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
-        gradient.
+    Samples of classes without prototype are dropped; without a negative the loss is 0; prototypes get no
+    gradient.
     """
     admitted = (known & own).to(z.dtype)
     label = one_hot(y, g.shape[0]).to(z.dtype)  # [B, C]
@@ -149,36 +152,48 @@ def inter_class(
     return per_class.sum() / (size > 0).to(z.dtype).sum().clamp(min=1)
 
 
+@checked
 def fedmr(
-    mu1: float = 0.01,
-    mu2: float = 0.1,
-    intra_norm: Literal["official", "paper"] = "official",
-    inter_negatives: Literal["all", "local"] = "all",
-    inter_mode: Literal["margin", "pull"] = "margin",
-    inter_space: Literal["raw", "l2"] = "raw",
-    prototype_from: Literal["local", "global", "one_hot"] = "local",
-    share: float = 1.0,
-    lite: int = 0,
-    min_class_count: int = 2,
+    mu1: Annotated[
+        float, Range(0.0, 1e6), Doc("μ₁, weight of the intra-class loss, in units of `intra_norm`.")
+    ] = 0.01,
+    mu2: Annotated[float, Range(0.0, 1e6), Doc("μ₂, weight of the inter-class loss.")] = 0.1,
+    intra_norm: Annotated[
+        Literal["official", "paper"],
+        Doc("Normalisation of the intra-class loss: the released code's or eq. 3's."),
+    ] = "official",
+    inter_negatives: Annotated[
+        Literal["all", "local"],
+        Doc("Prototypes to keep away from: all known ones or those of the client's classes."),
+    ] = "all",
+    inter_mode: Annotated[
+        Literal["margin", "pull"], Doc("Inter-class loss: eq. 4, or only the pull to the own prototype.")
+    ] = "margin",
+    inter_space: Annotated[
+        Literal["raw", "l2"], Doc("Distances between features as they are or scaled to length 1.")
+    ] = "raw",
+    prototype_from: Annotated[
+        Literal["local", "global", "one_hot"],
+        Doc("Origin of prototypes: the trained local model, the downloaded one, or unit vectors."),
+    ] = "local",
+    share: Annotated[float, Range(0.0, 1.0), Doc("Share of clients that send prototypes.")] = 1.0,
+    lite: Annotated[
+        int, Range(0), Doc("Samples of each batch in the inter-class loss (FedMR-Lite); 0 is all.")
+    ] = 0,
+    min_class_count: Annotated[
+        int, Range(2), Doc("Minimum samples of a class in a batch for the intra-class loss.")
+    ] = 2,
 ) -> Method:
-    """FedMR: CE + μ1 ℓ_intra + μ2 ℓ_inter. μ1 is in units of `intra_norm`; a coefficient of 0 leaves its term
-    out.
+    """FedMR: decorrelated features within a class, margins to the prototypes of the others.
 
-        lite = 10 or 50 are FedMR-Lite; share = 0.5, 0.8, 1 the columns of table 5; the paper's μ1, μ2 were
-        not obtainable.
+    Equation:
+        CE + μ₁ ℓ_intra + μ₂ ℓ_inter (`IntraClass`, eq. 3; `InterClass`, eq. 4). A weight of 0 leaves its term
+        out.
+
+    Source:
+        Fan et al., TMLR 2023. lite = 10 or 50 are FedMR-Lite; share = 0.5, 0.8 and 1 are the columns of Table
+        5. The paper's μ₁ and μ₂ were not obtainable.
     """
-    for name, value in (("mu1", mu1), ("mu2", mu2)):
-        check_range(name, value, 0.0, 1e6)
-    check_range("share", share, 0.0, 1.0)
-    check_choice("intra_norm", intra_norm, ("official", "paper"))
-    check_choice("inter_negatives", inter_negatives, ("all", "local"))
-    check_choice("inter_mode", inter_mode, ("margin", "pull"))
-    check_choice("inter_space", inter_space, ("raw", "l2"))
-    check_choice("prototype_from", prototype_from, ("local", "global", "one_hot"))
-    if lite < 0 or min_class_count < 2:
-        raise UsageError(
-            f"lite = {lite} must be 0 (off) or more, min_class_count = {min_class_count} at least 2"
-        )
     intra = (IntraClass(mu1, intra_norm, min_class_count),) if mu1 else ()
     inter = (
         (InterClass(mu2, inter_negatives, inter_mode, inter_space, prototype_from, share, lite),)

@@ -4,8 +4,9 @@ does not weigh more.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, ServerContext
 from raffed.core.ingredients import Correction, Ingredient
 from raffed.core.losses import momentum_sum
@@ -13,9 +14,10 @@ from raffed.core.messages import Private, Summable
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
-from raffed.errors import Preset, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 from raffed.methods.fedopt import Velocity
-from raffed.methods.fedproc import PrototypeLoss, prototype_terms
+from raffed.methods.fedproc import WithPrototypes, prototype_terms
 from raffed.methods.fedprox import Proximal
 
 
@@ -28,11 +30,12 @@ class LocalSteps(Summable):
 
 
 class NormalisedUpdate(Ingredient):
-    """Sends Δ_k / ‖a_k‖₁ in place of w_k, Δ_k = w^t − w_k; ‖a‖₁ counts the run's momentum (weight decay is
-    gradient).
+    """Sends Δ_k / ‖a_k‖₁ in place of w_k, with Δ_k = w^t − w_k.
 
-        mu: of a proximal term, which ‖a‖₁ counts too. counted: ‖a‖₁ as MAP's released code counts it
-        (`counted_sum`), and the number beside it is ‖a‖₁, or the steps where there is a proximal term.
+    ‖a‖₁ counts the run's momentum. Weight decay is part of the gradient. `mu` is the weight of a proximal
+    term, which ‖a‖₁ counts too. If `counted`, ‖a‖₁ is counted as MAP's released code counts it
+    (`counted_sum`), and the number that is sent with the update is ‖a‖₁, or the number of steps where there
+    is a proximal term.
     """
 
     mu: float = 0.0
@@ -55,8 +58,8 @@ def counted_sum(steps: int, momentum: float, pull: float) -> float:
     """‖a‖₁ as FedNova's official code and MAP's count it: c ← ρc + 1, a ← a + c, then with a pull a ← (1 −
     ημ)a + 1.
 
-        With momentum and a pull every step is counted by both rules; with one of them alone it is what the
-        steps add up to.
+    With momentum and a pull every step is counted by both rules; with one of them alone it is what the steps
+    add up to.
     """
     counter = total = 0.0
     for _ in range(steps):
@@ -71,11 +74,10 @@ def counted_sum(steps: int, momentum: float, pull: float) -> float:
 
 
 class PullAfterClipping(Correction):
-    """g ← g + μ (w − w^t), after g is clipped: FedNova's official code and MAP's, where the optimiser adds
-    it.
+    """g ← g + μ (w − w^t), after g is clipped.
 
-        The two codes add it to the momentum buffer in place, so that it passes through the velocity like any
-        gradient.
+    This is FedNova's official code and MAP's, where the optimiser adds the pull. The two codes add it to the
+    momentum buffer in place, so that it passes through the velocity like any gradient.
     """
 
     mu: float
@@ -88,10 +90,10 @@ class PullAfterClipping(Correction):
 
 class NormalisedStep(ServerRule):
     """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are
-    averaged as ever.
+    averaged as in FedAvg.
 
-        The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make
-        them negative. gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
+    The weights τ_eff p_k/‖a_k‖₁ need not add up to 1, so the same rule on running variances could make them
+    negative. gmf: momentum on the server, m ← gmf·m + u and w^{t+1} = w^t − m. uniform: p_k = 1/|S|.
     """
 
     gmf: float = 0.0
@@ -110,25 +112,34 @@ class NormalisedStep(ServerRule):
         return Velocity(velocity), w - velocity
 
 
+@checked
 def fednova(
-    prototypes: PrototypeLoss = "none", gmf: float = 0.0, mu: float = 0.0, preset: Preset = "original"
+    prototypes: WithPrototypes = "none",
+    gmf: Annotated[float, Range(0.0, 1.0), Doc("Momentum on the server.")] = 0.0,
+    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of FedProx's term in local training.")] = 0.0,
+    preset: Variant = "original",
 ) -> Method:
-    """FedNova for momentum SGD at a constant rate within the round. Row FedNova of FedMR's Table 1.
+    """FedNova: updates are normalised by what the local steps add up to.
 
-    gmf in [0, 1]: momentum on the server; mu ≥ 0: FedProx's term in local training. prototypes: none, fedproc
-    or fedmr, as in FedMR's Table 8.
+    Long local training therefore weighs no more than short training.
 
-    With mu > 0 this departs from the official code in two places: ‖a_k‖₁ is what the steps add up to, where
-    the official code counts every step twice if there is momentum too (two steps at ρ = 0.9 and ημ = 0.1: 2.8
-    here, 4.42 there, `counted_sum`); and τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k, the
-    mean number of steps (2 there).
+    Equation:
+        w^{t+1} = w^t − τ_eff Σ_k p_k Δ_k/‖a_k‖₁ (`NormalisedStep`), for momentum SGD at a constant rate
+        within the round.
 
-    preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull
-    (`PullAfterClipping`) with uniform means; its grid is (gmf, mu) (0.9, 1e-4), (0.5, 1e-3), (0.3, 1e-2). One
-    departure: BatchNorm's statistics, which the released code normalises like weights, are averaged here.
+    Source:
+        Wang et al. 2020. Row FedNova of FedMR's Table 1.
+
+    With mu > 0 this departs from the official code in two places. ‖a_k‖₁ is what the steps add up to, where
+    the official code counts every step twice if there is also momentum (two steps at ρ = 0.9 and ημ = 0.1:
+    2.8 here, 4.42 there, `counted_sum`). And τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k,
+    the mean number of steps (2 there).
+
+    The preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull
+    (`PullAfterClipping`) with uniform means. Its grid of (gmf, mu) is (0.9, 1e-4), (0.5, 1e-3) and (0.3,
+    1e-2). One departure: BatchNorm's statistics, which the released code normalises like weights, are
+    averaged here.
     """
-    check_range("gmf", gmf, 0.0, 1.0)
-    check_range("mu", mu, 0.0, 1e6)
     theirs = by_authors(preset)
     terms = ((Proximal(mu),) if mu and not theirs else ()) + prototype_terms(prototypes)
     return Method(

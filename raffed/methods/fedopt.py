@@ -1,26 +1,36 @@
 """Adaptive federated optimisation (Reddi et al. 2021): the mean update as a pseudo-gradient of the server's
 optimiser.
 
-Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as ever.
+Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as in FedAvg.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
-from raffed.errors import check_choice, check_range
 
 Weighting = Literal["clients", "samples"]
-WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
+MeanWeights = Annotated[
+    Weighting, Doc("Weights of the mean update: equal for all clients, or by their samples.")
+]
+ServerRate = Annotated[float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server.")]
+AdaptiveRate = Annotated[
+    float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server; tune over powers of ten.")
+]
+FirstDecay = Annotated[float, Range(0.0, 1.0), Doc("β₁, decay of the first moment.")]
+SecondDecay = Annotated[float, Range(0.0, 1.0), Doc("β₂, decay of the second moment.")]
+Floor = Annotated[float, Range(0.0, 1.0, open_low=True), Doc("τ, added to the root of the second moment.")]
+SecondStart = Annotated[float, Range(0.0, 1.0), Doc("v₀, start of the second moment.")]
 Second = Literal["adagrad", "adam", "yogi"]
 
 
@@ -83,76 +93,89 @@ class ServerAdaptive(ServerRule):
         return v - (1 - self.beta2) * square * (v - square).sign()
 
 
-def fedavgm(beta: float = 0.9, server_lr: float = 1.0, weighting: Weighting = "samples") -> Method:
-    """FedAvgM (Hsu et al. 2019): server momentum β in [0, 1]. MAP's row FedOpt, whose code searches η_g in 1,
-    0.1, 0.05.
+@checked
+def fedavgm(
+    beta: Annotated[float, Range(0.0, 1.0), Doc("β, momentum of the server.")] = 0.9,
+    server_lr: ServerRate = 1.0,
+    weighting: MeanWeights = "samples",
+) -> Method:
+    """FedAvgM: momentum on the server.
 
-        weighting: "samples" is the paper's Δ = Σ (n_k/n) (w_k − w^t): clients of 1 and 3 samples that moved
-        by −1 and +1 give Δ = 0.5. "clients" is the uniform mean, Δ = 0 there, of MAP's released code and of
-        Reddi et al. 2021.
+    Equation:
+        m ← β m + Δ; w^{t+1} = w^t + η_g m. Weighting "samples" is the paper's Δ = Σ (n_k/n) (w_k − w^t):
+        clients of 1 and 3 samples that moved by −1 and +1 give Δ = 0.5. "clients" is the uniform mean, Δ = 0
+        there, of MAP's released code and of Reddi et al. 2021.
+
+    Source:
+        Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
     """
-    check_range("beta", beta, 0.0, 1.0)
-    check_range("server_lr", server_lr, 0.0, 100.0, open_low=True)
     return Method("FedAvgM", mean=_mean(weighting), server=ServerMomentum(beta, server_lr))
 
 
+@checked
 def fedadagrad(
-    server_lr: float = 0.1,
-    beta1: float = 0.0,
-    tau: float = 1e-3,
-    v0: float = 1e-6,
-    weighting: Weighting = "clients",
+    server_lr: AdaptiveRate = 0.1,
+    beta1: FirstDecay = 0.0,
+    tau: Floor = 1e-3,
+    v0: SecondStart = 1e-6,
+    weighting: MeanWeights = "clients",
 ) -> Method:
-    """FedAdagrad: β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of ten."""
-    return _adaptive("FedAdagrad", "adagrad", server_lr, beta1, 0.0, tau, v0, weighting)
+    """FedAdagrad: Adagrad on the server.
 
+    Equation:
+        m ← β₁ m + (1 − β₁) Δ; v ← v + Δ²; w^{t+1} = w^t + η_g m/(√v + τ).
 
-def fedadam(
-    server_lr: float = 0.1,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    v0: float = 1e-6,
-    weighting: Weighting = "clients",
-) -> Method:
-    """FedAdam: β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers
-    of ten.
+    Source:
+        Reddi et al. 2021. β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of
+        ten.
     """
-    return _adaptive("FedAdam", "adam", server_lr, beta1, beta2, tau, v0, weighting)
+    rule = ServerAdaptive("adagrad", server_lr, beta1, 0.0, tau, v0)
+    return Method("FedAdagrad", mean=_mean(weighting), server=rule)
 
 
+@checked
+def fedadam(
+    server_lr: AdaptiveRate = 0.1,
+    beta1: FirstDecay = 0.9,
+    beta2: SecondDecay = 0.99,
+    tau: Floor = 1e-3,
+    v0: SecondStart = 1e-6,
+    weighting: MeanWeights = "clients",
+) -> Method:
+    """FedAdam: Adam on the server.
+
+    Equation:
+        m ← β₁ m + (1 − β₁) Δ; v ← β₂ v + (1 − β₂) Δ²; w^{t+1} = w^t + η_g m/(√v + τ), without bias
+        correction.
+
+    Source:
+        Reddi et al. 2021. β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over
+        powers of ten.
+    """
+    rule = ServerAdaptive("adam", server_lr, beta1, beta2, tau, v0)
+    return Method("FedAdam", mean=_mean(weighting), server=rule)
+
+
+@checked
 def fedyogi(
-    server_lr: float = 0.1,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    v0: float = 1e-6,
-    weighting: Weighting = "clients",
+    server_lr: AdaptiveRate = 0.1,
+    beta1: FirstDecay = 0.9,
+    beta2: SecondDecay = 0.99,
+    tau: Floor = 1e-3,
+    v0: SecondStart = 1e-6,
+    weighting: MeanWeights = "clients",
 ) -> Method:
-    """FedYogi: as FedAdam, with a second moment that changes by at most (1 − β₂) Δ²."""
-    return _adaptive("FedYogi", "yogi", server_lr, beta1, beta2, tau, v0, weighting)
+    """FedYogi: Yogi on the server.
+
+    Equation:
+        As FedAdam, with v ← v − (1 − β₂) Δ² sign(v − Δ²), which changes by at most (1 − β₂) Δ².
+
+    Source:
+        Reddi et al. 2021, with FedAdam's defaults.
+    """
+    rule = ServerAdaptive("yogi", server_lr, beta1, beta2, tau, v0)
+    return Method("FedYogi", mean=_mean(weighting), server=rule)
 
 
-def _adaptive(
-    name: str,
-    second: Second,
-    server_lr: float,
-    beta1: float,
-    beta2: float,
-    tau: float,
-    v0: float,
-    weighting: str,
-) -> Method:
-    check_range("server_lr", server_lr, 0.0, 100.0, open_low=True)
-    check_range("beta1", beta1, 0.0, 1.0)
-    check_range("beta2", beta2, 0.0, 1.0)
-    check_range("tau", tau, 0.0, 1.0, open_low=True)
-    check_range("v0", v0, 0.0, 1.0)
-    return Method(
-        name, mean=_mean(weighting), server=ServerAdaptive(second, server_lr, beta1, beta2, tau, v0)
-    )
-
-
-def _mean(weighting: str) -> Mean:
-    check_choice("weighting", weighting, WEIGHTINGS)
+def _mean(weighting: Weighting) -> Mean:
     return Mean(by="clients" if weighting == "clients" else "samples")

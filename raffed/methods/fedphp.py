@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import mmd
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import State
-from raffed.errors import check_choice, check_range
 
 Transfer = Literal["kd", "mmd"]
-TRANSFERS: tuple[str, ...] = get_args(Transfer)
+TransferWeight = Annotated[float, Range(0.0, 1.0), Doc("λ, weight of the knowledge transfer.")]
+InheritedShare = Annotated[
+    float, Range(0.0, 1.0), Doc("μ, how fast the inherited model's share grows with participations.")
+]
+TransferLoss = Annotated[
+    Transfer, Doc("Loss of the transfer: distilled outputs (kd) or discrepancy of features (mmd).")
+]
+StudentTemperature = Annotated[
+    float,
+    Range(0.0, 100.0, open_low=True),
+    Doc("τ_s, the student's temperature in kd; 1 as in the authors' code, 4 is the symmetric form."),
+]
+TemperatureSquared = Annotated[bool, Doc("Whether the kd loss is multiplied by τ_s².")]
 KD_TAU = 4.0  # teacher temperature, fixed in the paper
 
 
@@ -30,13 +42,13 @@ class Heirloom(Private):
 
 
 class Inheritance(Personal):
-    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9), z_k counted before this turn  (MAP eq.
-    10).
+    """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9) (MAP eq. 10).
 
-        The transfer loss has the HPM as frozen teacher in evaluation mode. KD (eq. 11): −Σ_c σ(z^p/4)_c log
-        σ(z/τ_s)_c, mean over the batch; τ_s = 1 is the form of the authors' code, which tempers the teacher
-        only, τ_s = 4 the symmetric form (the same gradient as KL). `kd_tau_sq` multiplies by τ_s². MMD (eq.
-        12) compares the features. At the first participation there is no HPM: μ_k = 0 and no transfer.
+    z_k is counted before this turn. The transfer loss has the HPM as frozen teacher in evaluation mode. KD
+    (eq. 11) is −Σ_c σ(z^p/4)_c log σ(z/τ_s)_c, mean over the batch. τ_s = 1 is the form of the authors' code,
+    which tempers the teacher only. τ_s = 4 is the symmetric form, with the same gradient as KL. `kd_tau_sq`
+    multiplies by τ_s². MMD (eq. 12) compares the features. At the first participation there is no HPM, so μ_k
+    = 0 and nothing is transferred.
     """
 
     lam: float = 0.1
@@ -89,25 +101,24 @@ class InheritedWhileTraining(Inheritance):
         return self.inherit(k.state, k), None
 
 
-def check_inheritance(lam: float, mu: float, transfer: str, kd_student_tau: float) -> None:
-    """λ and μ in [0, 1], transfer kd or mmd, a positive student temperature."""
-    check_range("lam", lam, 0.0, 1.0)
-    check_range("mu", mu, 0.0, 1.0)
-    check_range("kd_student_tau", kd_student_tau, 0.0, 100.0, open_low=True)
-    check_choice("transfer", transfer, TRANSFERS)
-
-
+@checked
 def fedphp(
-    lam: float = 0.1,
-    mu: float = 0.9,
-    transfer: Transfer = "kd",
-    kd_student_tau: float = 1.0,
-    kd_tau_sq: bool = False,
+    lam: TransferWeight = 0.1,
+    mu: InheritedShare = 0.9,
+    transfer: TransferLoss = "kd",
+    kd_student_tau: StudentTemperature = 1.0,
+    kd_tau_sq: TemperatureSquared = False,
 ) -> Method:
-    """FedPHP. Personalization is scored on the HPM after its update. Row FedPHP of MAP's Tables I and II.
+    """FedPHP: each client keeps an inherited private model (HPM) that teaches its local training.
 
-    The HPM's BatchNorm statistics are re-estimated as MAP's are (docs/papers/map.md §3.3); the released
-    FedPHP leaves them as mixed.
+    Equation:
+        (1 − λ) L_CE + λ L_KT, then ψ ← μ_k ψ + (1 − μ_k) w_k (`Inheritance`). Personalization is scored on
+        the HPM after its update.
+
+    Source:
+        Li et al., ECML-PKDD 2021. Row FedPHP of MAP's Tables I and II.
+
+    Departure: the HPM's BatchNorm statistics are re-estimated as MAP's are (docs/papers/map.md §3.3). The
+    released FedPHP leaves them as mixed.
     """
-    check_inheritance(lam, mu, transfer, kd_student_tau)
     return Method("FedPHP", personal=InheritedWhileTraining(lam, mu, transfer, kd_student_tau, kd_tau_sq))

@@ -4,34 +4,37 @@ by.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.messages import Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.errors import check_choice
 from raffed.methods.fedmr import InterClass
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
 PrototypeLoss = Literal["none", "fedproc", "fedmr"]
-PROTOTYPES: tuple[str, ...] = get_args(PrototypeLoss)
+WithPrototypes = Annotated[
+    PrototypeLoss,
+    Doc("Prototype loss of FedMR's Table 8: none, FedProc's in place of the cross-entropy, or FedMR's."),
+]
 
 
 class PrototypeContrast(Term):
     """The objective becomes α_t CE + (1 − α_t) L_pc, α_t = t/T; plain CE in round 0, where there are no
     prototypes.
 
-        L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official
-        code). A class without prototype counts exp(0) in the denominator and is no anchor; the mean is over
-        anchors. The official code normalises a projection that also feeds its classifier; here z is the input
-        of the head and is normalised in L_pc only.
+    L_pc = −mean_n log( exp(ẑ_n·ĝ_{y_n}) / Σ_c exp(ẑ_n·ĝ_c) ), unit vectors, no temperature (the official
+    code). A class without prototype counts exp(0) in the denominator and is not an anchor; the mean is over
+    anchors. The official code normalises a projection that also feeds its classifier; here z is the input of
+    the head and is normalised in L_pc only.
     """
 
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
@@ -39,7 +42,7 @@ class PrototypeContrast(Term):
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         alpha = min(k.round / k.spec.rounds, 1.0) if k.round else 1.0
-        if alpha == 1.0:  # round numbers are the same for all clients: this is no branch on a tensor
+        if alpha == 1.0:  # round numbers are the same for all clients: this does not branch on a tensor
             return torch.zeros((), device=f.z.device)
         return (1 - alpha) * (prototype_contrast(f.z, f.y, k.server.mean, k.server.known) - k.ce(f))
 
@@ -66,7 +69,6 @@ def prototype_terms(prototypes: str) -> tuple[Term, ...]:
     fedproc: CE is replaced as in FedProc, since the paper calls FedProc the prototype version of FedAvg.
     fedmr: the other reading, FedMR's inter-class term at its default μ2 = 0.1. none: nothing.
     """
-    check_choice("prototypes", prototypes, PROTOTYPES)
     readings: dict[str, tuple[Term, ...]] = {
         "none": (),
         "fedproc": (PrototypeContrast(),),
@@ -75,8 +77,15 @@ def prototype_terms(prototypes: str) -> tuple[Term, ...]:
     return readings[prototypes]
 
 
+@checked
 def fedproc() -> Method:
-    """FedProc; T is the run's number of rounds (the official code fixes 100). Row FedProc of FedMR's
-    Table 1.
+    """FedProc: a prototypical contrast hands over to the cross-entropy as the rounds go by.
+
+    Equation:
+        α_t CE + (1 − α_t) L_pc with α_t = t/T (`PrototypeContrast`). T is the run's number of rounds, where
+        the official code fixes 100.
+
+    Source:
+        Mu et al. 2023. Row FedProc of FedMR's Table 1.
     """
     return Method("FedProc", terms=(PrototypeContrast(),))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
@@ -12,7 +15,8 @@ from raffed.core.messages import Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.errors import Preset, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 
@@ -20,15 +24,15 @@ from raffed.methods.solo import PRIVATE
 class PrototypePull(Term):
     """λ · mean_{i: g_{y_i} exists} ‖h_i − g_{y_i}‖²/d, the mean-squared error of the official code.
 
-    Prototypes are class means of the locally trained model over the client's training set (evaluation mode);
-    the server's are their sample-weighted means over the participants, and a class that none of them holds
-    keeps its last one. A class never seen has none: it pulls nothing (no zero vectors, no halving). What is
-    sent is |C_k|·(d + 1) numbers: sums and counts of the client's classes.
+    Prototypes are class means of the locally trained model over the client's training set (evaluation mode).
+    The server's are their sample-weighted means over the participants. A class that none of them holds keeps
+    its last prototype. A class that was never seen has none and pulls nothing (no zero vectors, no halving).
+    A client sends |C_k|·(d + 1) numbers: sums and counts of its classes.
 
-    halfway: MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen while
-    training: of every step's batch, in training mode, under the weights of that step; a sample counts as
-    often as it was seen. The server goes half of the way to their mean weighted by these counts (0 seen once
-    and 10 seen nine times give 9), all of it at a class's first time.
+    `halfway` is MAP's released code. The pull is `class_pull`. Prototypes are means of the features seen
+    while training: of every step's batch, in training mode, under the weights of that step. A sample counts
+    as often as it was seen. The server goes half of the way to their mean weighted by these counts (0 seen
+    once and 10 seen nine times give 9), and all of it at a class's first time.
     """
 
     lam: float
@@ -92,19 +96,26 @@ def seen_sums(z: Tensor, y: Tensor, classes: int) -> Tensor:
     return torch.cat([label.T @ z.to(torch.float64), label.sum(0)[:, None]], 1)
 
 
-def fedproto(lam: float = 1.0, preset: Preset = "original") -> Method:
-    """FedProto, λ ≥ 0 (0: SOLO); 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's
-    Table II.
+@checked
+def fedproto(
+    lam: Annotated[float, Range(0.0, 1e6), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")] = 1.0,
+    preset: Variant = "original",
+) -> Method:
+    """FedProto: clients share class prototypes and no weights.
 
-        Every client keeps its whole model, all from the same initial one. Scored with the client's own
-        classifier; the server holds no model.
+    Equation:
+        CE + λ mean ‖h_i − g_{y_i}‖²/d (`PrototypePull`). Every client keeps its whole model, all from the
+        same initial one, and is scored with its own classifier. The server holds no model.
 
-        preset "authors" is MAP's released code (`PrototypePull`, halfway). One departure: the released code
-        takes zero vectors for the prototypes of classes that nobody has seen, which pull features to 0, and
-        halves those of classes that are absent in a round; here the former do not exist, and the latter stay.
-        It searches λ in 0.1, 0.01, 0.001.
+    Source:
+        Tan et al. 2022. λ = 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's
+        Table II.
+
+    The preset "authors" is MAP's released code (`PrototypePull`, halfway), which searches λ in 0.1, 0.01 and
+    0.001. One departure: for classes that nobody has seen the released code takes zero vectors as prototypes,
+    which pull features to 0, and it halves those of classes that are absent in a round. Here the former do
+    not exist, and the latter stay.
     """
-    check_range("lam", lam, 0.0, 1e6)
     return Method(
         "FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients")
     )

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import smooth_pull
 from raffed.core.method import Method
 from raffed.core.server import mean_of
-from raffed.errors import Preset, by_authors, check_range
-from raffed.methods.fedproc import PrototypeLoss, prototype_terms
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
+from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
 
 class Proximal(Term):
     """(μ/2) ‖w − w^t‖², trainable parameters only; its gradient μ(w − w^t) passes through the momentum
     buffer.
 
-        smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
+    smooth: μ times the pull of MAP's released code (`smooth_pull`) in its place.
     """
 
     mu: float
@@ -27,13 +31,23 @@ class Proximal(Term):
         return self.mu * smooth_pull(f.w, k.w0) if self.smooth else self.mu / 2 * (f.w - k.w0).sq_norm()
 
 
-def fedprox(mu: float = 0.01, prototypes: PrototypeLoss = "none", preset: Preset = "original") -> Method:
-    """FedProx, μ ≥ 0 (0: FedAvg). Default from the label-skew literature (docs/papers/baselines.md, FedProx).
+@checked
+def fedprox(
+    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the pull; 0 is FedAvg.")] = 0.01,
+    prototypes: WithPrototypes = "none",
+    preset: Variant = "original",
+) -> Method:
+    """FedProx: local training is pulled towards the downloaded weights.
 
-    prototypes: none, fedproc or fedmr, as in FedMR's Table 8. preset "authors" is MAP's released code: its
-    far weaker smooth-L1 pull (docs/papers/baselines.md, FedProx) and uniform means; it tries μ 1e-4, 1e-3,
-    1e-2.
+    Equation:
+        f_k(w) + (μ/2) ‖w − w^t‖², trainable parameters only.
+
+    Source:
+        Li et al. 2020, eq. 2. The default of μ comes from the label-skew literature
+        (docs/papers/baselines.md, FedProx).
+
+    The preset "authors" is MAP's released code: a far weaker smooth-L1 pull (docs/papers/baselines.md,
+    FedProx) and uniform means. That code tries μ = 1e-4, 1e-3 and 1e-2.
     """
-    check_range("mu", mu, 0.0, 1e6)
     terms = (Proximal(mu, by_authors(preset)),) if mu else ()
     return Method("FedProx", terms=terms + prototype_terms(prototypes), mean=mean_of(preset))

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import mean_of
-from raffed.errors import Preset, UsageError, by_authors, check_choice, check_range
+from raffed.errors import UsageError, by_authors
+from raffed.methods.arguments import Variant
 
 Kept = Literal["head", "top"]
+PrivatePart = Annotated[
+    Kept, Doc("Private part: the output layer (head), or also the projection before it (top).")
+]
 PRIVATE: dict[str, tuple[Part, Part]] = {"head": ("head", "body"), "top": ("top", "base")}
 
 
-def fedper(private: Kept = "head") -> Method:
-    """FedPer: body and private head are trained together, the body is averaged. Row FedPer of MpFedcon's
-    Table 1.
+@checked
+def fedper(private: PrivatePart = "head") -> Method:
+    """FedPer: a shared body under a private head, trained together; the body is averaged.
 
-        private: "head" is the output layer, "top" the projection before it as well, as in MpFedcon's
+    Equation:
+        w_k = (body, head_k); only the body travels.
+
+    Source:
+        Arivazhagan et al. 2019. Row FedPer of MpFedcon's Table 1. The private part "top" is MpFedcon's
         comparison.
     """
-    check_choice("private", private, PRIVATE)
     return Method("FedPer", split=ParameterSplit(personal=PRIVATE[private][0]))
 
 
@@ -28,26 +36,33 @@ def alternating(head_epochs: float, body_epochs: float, private: str = "head") -
     """First the head (or top) on a frozen body (BatchNorm in evaluation mode), then the body under it; 0
     leaves one out.
     """
-    check_range("head_epochs", head_epochs, 0.0, 1e4)
-    check_range("body_epochs", body_epochs, 0.0, 1e4)
     if not head_epochs and not body_epochs:
         raise UsageError("head_epochs = 0 and body_epochs = 0: nothing would be trained")
     head, body = Pass(PRIVATE[private][0], head_epochs), Pass(PRIVATE[private][1], body_epochs)
     return tuple(one for one in (head, body) if one.epochs)
 
 
+@checked
 def fedrep(
-    head_epochs: float = 10.0, body_epochs: float = 1.0, private: Kept = "head", preset: Preset = "original"
+    head_epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs of the head on a frozen body.")] = 10.0,
+    body_epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs of the body under the trained head.")] = 1.0,
+    private: PrivatePart = "head",
+    preset: Variant = "original",
 ) -> Method:
-    """FedRep; epochs over the client's data. Row FedRep of MAP's Table II, MpFedcon's and GLDP's Tables 1 to
-    3.
+    """FedRep: a shared body under a private head, trained one after the other.
 
-        Defaults: the authors' script for CIFAR-10 with two classes a client (body_epochs 5 otherwise). In a
-        budget of E epochs MAP's comparison has body_epochs max(1, E // 3) and the rest for the head. preset
-        "authors" is what MAP's released code runs under this name: head and body together for the run's
-        epochs, which is FedPer, with uniform means. private as FedPer.
+    Equation:
+        First head_k for `head_epochs` of the client's data, then the body for `body_epochs`; only the body
+        travels.
+
+    Source:
+        Collins et al. 2021. The defaults are the authors' script for CIFAR-10 with two classes a client
+        (body_epochs 5 otherwise). In a budget of E epochs MAP's comparison has body_epochs max(1, E // 3) and
+        the rest for the head. Row FedRep of MAP's Table II, MpFedcon's and GLDP's Tables 1 to 3.
+
+    The preset "authors" is what MAP's released code runs under this name: head and body together for the
+    run's epochs, which is FedPer, with uniform means.
     """
-    check_choice("private", private, PRIVATE)
     passes = (Pass(),) if by_authors(preset) else alternating(head_epochs, body_epochs, private)
     return Method(
         "FedRep", split=ParameterSplit(personal=PRIVATE[private][0]), passes=passes, mean=mean_of(preset)

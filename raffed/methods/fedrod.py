@@ -4,9 +4,12 @@ on top of it.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Head, Personal
 from raffed.core.losses import cross_entropy
@@ -14,16 +17,17 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
-from raffed.errors import Preset, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
 
 class BalancedSoftmax(Head):
-    """z + log n_k^γ, n_k the client's class counts, in training only; a missing class has probability 0 and
-    no gradient.
+    """z + log n_k^γ in training only, with n_k the client's class counts.
 
-        multiplicative: (4·n_c/Σn)^γ z_c instead, as in MAP's released code, whose 4 is kept for every C: not
-        a balanced softmax; a missing class has logit 0.
+    A missing class has probability 0 and no gradient. If `multiplicative`, the logits are (4·n_c/Σn)^γ z_c,
+    as in MAP's released code, which keeps the 4 for every C. That is not a balanced softmax: a missing class
+    has logit 0.
     """
 
     gamma: float
@@ -37,16 +41,15 @@ class BalancedSoftmax(Head):
 
 
 class PersonalHead(Personal):
-    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches; prediction argmax(z_g + V_k h). V_k
-    stays private.
+    """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches.
 
-        joint: the logits ½ (V_k h + z_g) without stop-gradient of MAP's released code; where the run clips,
-        the gradients of encoder and both heads are clipped by one norm, else V_k's apart (gradients of norm 3
-        and 4 have norm 5).
+    The prediction is argmax(z_g + V_k h). V_k stays private. It starts at the initial value of W_g, the same
+    for everybody. This departs from MAP's code, where V_k is a draw of its own from N(0, 0.01): the first
+    logits z_g + V_k h are 2 z_g here, a difference of the order of 0.01.
 
-        V_k starts at the initial value of W_g, the same for everybody. This departs from MAP's code, where
-        V_k is a draw of its own from N(0, 0.01): the first logits z_g + V_k h are 2 z_g here, a difference of
-        the order of 0.01.
+    `joint` takes the logits ½ (V_k h + z_g) of MAP's released code, without stop-gradient. Where the run
+    clips, the gradients of encoder and both heads are then clipped by one norm (gradients of norm 3 and 4
+    have norm 5), otherwise V_k's apart.
     """
 
     joint: bool = False
@@ -82,18 +85,28 @@ def _linear(head: Params, z: Tensor) -> Tensor:
     return logits + head["head.bias"] if "head.bias" in head.names else logits
 
 
-def fedrod(gamma: float = 1.0, preset: Preset = "original") -> Method:
-    """FedROD, γ in [0, 10] (0: FedAvg on the server); the server is scored without the prior. Row FedROD of
-    MAP's Tables I, II.
+@checked
+def fedrod(
+    gamma: Annotated[
+        float, Range(0.0, 10.0), Doc("γ, exponent of the class prior; 0 is FedAvg on the server.")
+    ] = 1.0,
+    preset: Variant = "original",
+) -> Method:
+    """FedROD, linear version: a generic head trained by balanced softmax, a personal head on top of it.
 
-        Gradients of the two heads are clipped apart, so that one does not shrink the other.
+    Equation:
+        CE(z + log n_k^γ) for encoder and generic head (`BalancedSoftmax`), CE(z_g + V_k h) for V_k
+        (`PersonalHead`). The server is scored without the prior. Gradients of the two heads are clipped
+        apart, so that one does not shrink the other.
 
-        preset "authors" is MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads
-        jointly, clips their gradients by one norm (`local.clip_norm`; the released code has 100) and takes
-        uniform means; it searches γ in 1, 0.5, 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
-        the released code draws it anew.
+    Source:
+        Chen & Chao 2022. Row FedROD of MAP's Tables I and II.
+
+    The preset "authors" is MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads
+    jointly, clips their gradients by one norm (`local.clip_norm`; the released code has 100) and takes
+    uniform means. It searches γ in 1, 0.5 and 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
+    the released code draws it anew.
     """
-    check_range("gamma", gamma, 0.0, 10.0)
     authors = by_authors(preset)
     return Method(
         "FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Budget, Part
-from raffed.errors import check_choice, check_range
 
 Scope = Literal["head", "top", "all"]
 SCOPES: dict[str, Part] = {"head": "head", "top": "top", "all": "all"}
@@ -43,15 +43,26 @@ class FineTuned(Personal):
         return k.private
 
 
-def finetune(epochs: float = 10.0, scope: Scope = "head", every_round: bool = False) -> Method:
-    """FedAvg+FT: 10 epochs on the head, the body frozen, as in FedRep's protocol. Row FedAvg+FT of MpFedcon's
-    Table 1.
+@checked
+def finetune(
+    epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs of the fine-tuning.")] = 10.0,
+    scope: Annotated[
+        Scope,
+        Doc("What is fine-tuned: the output layer (head), also the projection before it (top), or all."),
+    ] = "head",
+    every_round: Annotated[bool, Doc("Whether to fine-tune in every round, not only the last.")] = False,
+) -> Method:
+    """FedAvg+FT: the global model is fine-tuned on the client's data, scored and discarded.
 
-        In a round's rows the participants of the last round fine-tune what they downloaded for it; with
-        federation.survey every client fine-tunes w^T, as the paper's figure has it. scope "top" moves the
-        projection as well (MpFedcon's networks), "all" everything. MAP's "Finetune" is FedAvg's own
-        personalization score.
+    Equation:
+        FedAvg; then `epochs` of CE on a copy of w^t, whose other layers are frozen.
+
+    In a round's rows the participants of the last round fine-tune what they downloaded for it. With
+    federation.survey every client fine-tunes w^T, as the paper's figure has it.
+
+    Source:
+        Collins et al. 2021, FedRep's protocol: 10 epochs on the head, the body frozen. Row FedAvg+FT of
+        MpFedcon's Table 1, whose networks have a projection. MAP's "Finetune" is FedAvg's own personalization
+        score.
     """
-    check_range("epochs", epochs, 0.0, 1e4)
-    check_choice("scope", scope, SCOPES)
     return Method("FedAvg+FT", personal=FineTuned(epochs, SCOPES[scope], every_round))

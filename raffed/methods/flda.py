@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from raffed.config.validation import checked
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
@@ -12,24 +13,28 @@ from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
-from raffed.errors import Preset, by_authors
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
 
 
 class MixedExperts(Personal):
-    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k); CE of the mixture trains G,
-    π_k and the gate.
+    """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k).
 
-        The gate looks at the shared encoder's features (the original: at the input). It starts at 0, α = ½;
-        where it is `drawn`, as torch's linear layers start, by one draw from U(−1/√d, 1/√d) for all clients.
-        π_k starts as an initial model of its own (`fresh`), the same for all clients: started as G, it would
-        stay G for as long as the gate stays ½, and the gate would stay. G alone is sent. π_k's BatchNorm uses
-        batch statistics in training and re-estimates them on the client's data for scoring, so that a client
-        keeps P + d + 1 numbers, not b more. `times`: how often the cross-entropy counts. `jointly`: where the
-        run clips, G, π_k and the gate are clipped by one norm of all three (gradients of norm 3 and 4 have
-        norm 5), else G apart from the private two.
+    The cross-entropy of the mixture trains G, π_k and the gate. Only G is sent. The gate sees the shared
+    encoder's features, where the original has the input. It starts at 0, α = ½. If it is `drawn`, it starts
+    as torch's linear layers do, by one draw from U(−1/√d, 1/√d) for all clients.
+
+    π_k starts as an initial model of its own (`fresh`), the same for all clients. If it started as G, it
+    would stay G for as long as the gate stays ½, and the gate would stay. π_k's BatchNorm uses batch
+    statistics in training and re-estimates them on the client's data for scoring, so that a client keeps P +
+    d + 1 numbers, not b more.
+
+    `times`: how often the cross-entropy counts. `jointly`: where the run clips, G, π_k and the gate are
+    clipped by one norm of all three (gradients of norm 3 and 4 have norm 5), otherwise G apart from the
+    private two.
     """
 
     times: int = 1
@@ -104,14 +109,22 @@ def mixture(shared: Tensor, private: Tensor, z: Tensor, gate: Params) -> Tensor:
     return alpha * shared + (1 - alpha) * private
 
 
-def flda(preset: Preset = "original") -> Method:
-    """FLDA. Scored: G on the server, the mixture at home. Row FLDA of MAP's Tables I and II.
+@checked
+def flda(preset: Variant = "original") -> Method:
+    """FLDA: each client mixes the shared model with a private one by a private gate.
 
-    preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws the
-    gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one norm
-    (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts as
-    `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code keeps
-    running ones.
+    Equation:
+        ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k) (`MixedExperts`). On the
+        server G is scored, on the client the mixture.
+
+    Source:
+        Peterson et al. 2019. Row FLDA of MAP's Tables I and II.
+
+    The preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws
+    the gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one
+    norm (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts
+    as `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code
+    keeps running ones.
     """
     authors = by_authors(preset)
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

@@ -4,11 +4,12 @@ private heads.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, Received, ServerContext, Spec
 from raffed.core.ingredients import Personal
 from raffed.core.losses import one_hot
@@ -17,20 +18,14 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import Assign, Mean, ServerRule
-from raffed.errors import check_choice, check_range
 from raffed.methods.fedrep import alternating
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
 LocalForm = Literal["feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse", "none"]
-LP: tuple[str, ...] = get_args(LocalForm)
 GlobalForm = Literal["class_mean", "per_sample", "none"]
-GP: tuple[str, ...] = get_args(GlobalForm)
 Order = Literal["body_first", "head_first"]
-ORDERS: tuple[str, ...] = get_args(Order)
 Inference = Literal["lp", "gp"]
-INFERENCES: tuple[str, ...] = get_args(Inference)
 Candidates = Literal["all", "seen"]
-CANDIDATES: tuple[str, ...] = get_args(Candidates)
 L1_EPS = 1e-6
 
 
@@ -44,13 +39,14 @@ class Remembered(Private):
 
 
 class Relations(Personal):
-    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), prediction by the nearest prototype (eq. 13); the head is
-    not used then.
+    """λ L_LP + (1 − λ) L_GP on the body (eq. 12), and prediction by the nearest prototype (eq. 13).
 
-        After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, C itself for a new one (eq.
-        9); the class means C travel, the server's C̃ moves the same way towards their uniform mean over
-        clients (eq. 11). A class absent keeps its value. A term whose factor is 0 or whose form is "none" is
-        not computed. A client's data are those of its current stage.
+    The head does not predict then.
+
+    After training, Ĉ ← β Ĉ + (1 − β) C for the classes of the client's data, and C itself for a new class
+    (eq. 9). The class means C travel. The server's C̃ moves the same way towards their uniform mean over
+    clients (eq. 11). A class that is absent keeps its value. A term whose factor is 0 or whose form is "none"
+    is not computed. A client's data are those of its current stage.
     """
 
     lam: float
@@ -158,9 +154,9 @@ def local_relation(z: Tensor, y: Tensor, old: Tensor, known: Tensor, form: str, 
     """L_LP []: old knowledge [C, D] of each sample's class against its features z [B, D], over B; unknown
     classes add nothing.
 
-        KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by
-        |B_n|/B; "l1": shares Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z −
-        Ĉ_y‖²/D. Ĉ gets no gradient.
+    KL(softmax(Ĉ_y/T) ‖ softmax(z/T)) a sample; "feature_softmax_class": a batch class mean, weighted by
+    |B_n|/B; "l1": shares Ĉ + ε and z + ε instead of the softmax (non-negative features only); "mse": ‖z −
+    Ĉ_y‖²/D. Ĉ gets no gradient.
     """
     label, old = one_hot(y, old.shape[0]).to(z.dtype), old.detach()
     target, anchor = label @ old.to(z.dtype), label @ known.to(z.dtype)
@@ -187,8 +183,7 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
     """L_GP [] = Σ_n (|B_n|/B) ‖C_B^n − C̃^n‖²/D over the known classes n of the batch, z [B, D], centres [C,
     D] (eq. 10).
 
-        "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no
-        gradient.
+    "per_sample": Σ_j ‖z_j − C̃^{y_j}‖²/(B D), which adds the variance within classes. C̃ gets no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     g = centres.detach().masked_fill(~known[:, None], 0.0).to(z.dtype)
@@ -199,42 +194,49 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
     return (gap * count * known).sum() / len(y)
 
 
+@checked
 def gldp(
-    lam: float = 0.5,
-    beta: float = 0.5,
-    body_epochs: float = 10.0,
-    head_epochs: float = 20.0,
-    lp: LocalForm = "feature_softmax_sample",
-    gp: GlobalForm = "class_mean",
-    temperature: float = 1.0,
-    order: Order = "body_first",
-    inference: Inference = "lp",
-    candidates: Candidates = "all",
-    proto_snapshot: bool = False,
+    lam: Annotated[
+        float, Range(0.0, 1.0), Doc("λ, weight of the local relation; the global one has 1 − λ.")
+    ] = 0.5,
+    beta: Annotated[float, Range(0.0, 1.0), Doc("β, share of the old prototypes in the moving mean.")] = 0.5,
+    body_epochs: Annotated[float, Range(0.0, 1e4), Doc("t, epochs of the body.")] = 10.0,
+    head_epochs: Annotated[float, Range(0.0, 1e4), Doc("s, epochs of the private head.")] = 20.0,
+    lp: Annotated[LocalForm, Doc("Form of the local relation (docs/papers/gldp.md §4); none: without.")] = (
+        "feature_softmax_sample"
+    ),
+    gp: Annotated[GlobalForm, Doc("Form of the global relation; none: without.")] = "class_mean",
+    temperature: Annotated[
+        float, Range(0.0, 1e3, open_low=True), Doc("Temperature of the softmax in the local relation.")
+    ] = 1.0,
+    order: Annotated[Order, Doc("What is trained first; head_first is FedRep's order.")] = "body_first",
+    inference: Annotated[
+        Inference, Doc("Prototypes that predict: the client's own (lp) or the server's (gp).")
+    ] = "lp",
+    candidates: Annotated[
+        Candidates, Doc("Classes that gp may choose: all known ones, or those the client has seen.")
+    ] = "all",
+    proto_snapshot: Annotated[
+        bool, Doc("Whether all stages of a round get the prototypes of the round's start.")
+    ] = False,
 ) -> Method:
-    """GLDP; λ, β and 30 epochs in all are the paper's. Training is the same for inference "lp" (own Ĉ) and
-    "gp" (C̃).
+    """GLDP: local and global prototypes under private heads, prediction by the nearest prototype.
 
-        body_epochs t and head_epochs s in FedRep's proportion (a decision of docs/papers/gldp.md, A4). order
-        "head_first": FedRep's. candidates: classes that "gp" may choose, all known ones or those the client
-        has seen. lp, gp "none": without the term, whose weight the other does not take over. The head is
-        trained by CE alone, but with lp "logits" by that term too (docs/papers/gldp.md §6); a last batch of
-        one sample is left out of the body's epochs where there is BatchNorm. proto_snapshot: all stages of a
-        round get the prototypes of its start, not those of the stage before (A7); "gp" answers by what was
-        sent. Rows GLDP-LP, GLDP-GP of Tables 1 to 3, GLDP of Table 4. Here a client has one data set, its
-        current stage. Uniform means over clients.
+    Equation:
+        CE + λ L_LP + (1 − λ) L_GP on the body (`Relations`, eqs. 7 to 13). Training is the same for inference
+        "lp" (own Ĉ) and "gp" (C̃). A term that is left out by "none" does not pass its weight on. The head is
+        trained by CE alone, but with lp "logits" also by that term (docs/papers/gldp.md §6). Means over
+        clients are uniform.
+
+    Source:
+        STHFL 2023. λ, β and 30 epochs in all are the paper's. The division into body_epochs and head_epochs
+        is FedRep's proportion, a decision (docs/papers/gldp.md, A4). Rows GLDP-LP and GLDP-GP of Tables 1 to
+        3, GLDP of Table 4.
+
+    Without `proto_snapshot` each stage gets the prototypes of the stage before (A7); with it "gp" answers by
+    what was sent. Here a client has one data set, its current stage. Where there is BatchNorm, a last batch
+    of one sample is left out of the body's epochs.
     """
-    for name, value in (("lam", lam), ("beta", beta)):
-        check_range(name, value, 0.0, 1.0)
-    check_range("temperature", temperature, 0.0, 1e3, open_low=True)
-    for name, choice, known in (
-        ("lp", lp, LP),
-        ("gp", gp, GP),
-        ("order", order, ORDERS),
-        ("inference", inference, INFERENCES),
-        ("candidates", candidates, CANDIDATES),
-    ):
-        check_choice(name, choice, known)
     passes = alternating(head_epochs, body_epochs)
     part: Part = "head"
     alone = lp != "logits" or not lam  # no term but that one has a gradient in the head

@@ -9,24 +9,34 @@ ScaRS's, bit for bit.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.method import Method
 from raffed.core.parts import Budget
-from raffed.errors import Preset, UsageError, by_authors, check_range
-from raffed.methods.fedphp import Heirloom, Inheritance, Transfer, check_inheritance
-from raffed.methods.fedrs import AutoMode, RestrictionMode, restricted
-from raffed.methods.scaffold import scaffold
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
+from raffed.methods.fedphp import (
+    Heirloom,
+    Inheritance,
+    InheritedShare,
+    StudentTemperature,
+    TemperatureSquared,
+    TransferLoss,
+    TransferWeight,
+)
+from raffed.methods.fedrs import LeastSamples, LogitFactor, Restriction, RestrictionOrAuto, restricted
+from raffed.methods.scaffold import ServerRate, scaffold
 
 
 class InheritedModel(Inheritance):
-    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η, the run's momentum, from a copy of
-    ω_k; then eq. 10.
+    """Stage 2: max(int(share · n₁), least) steps at rate lr_scale · η from a copy of ω_k; then eq. 10.
 
-        n₁ is the number of stage-1 steps. The paper gives no budget; these are the authors' code's
-        (docs/papers/map.md §3.2).
+    n₁ is the number of stage-1 steps, and the momentum is the run's. The paper gives no budget. These numbers
+    are the authors' code's (docs/papers/map.md §3.2).
     """
 
     share: float = 0.1
@@ -46,84 +56,89 @@ class InheritedModel(Inheritance):
         return self.inherit(k.private, k), None
 
 
-def _inherited(
-    lam: float,
-    mu: float,
-    transfer: str,
-    kd_student_tau: float,
-    kd_tau_sq: bool,
-    share: float,
-    lr_scale: float,
-    least: int,
-) -> InheritedModel:
-    check_inheritance(lam, mu, transfer, kd_student_tau)
-    check_range("share", share, 0.0, 10.0)
-    check_range("lr_scale", lr_scale, 0.0, 10.0)
-    if least < 0:
-        raise UsageError(f"least = {least}: the least number of stage-2 steps cannot be negative")
-    return InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+StageShare = Annotated[float, Range(0.0, 10.0), Doc("Steps of stage 2 as a share of those of stage 1.")]
+StageRate = Annotated[float, Range(0.0, 10.0), Doc("Learning rate of stage 2 as a share of the run's.")]
+StageLeast = Annotated[int, Range(0), Doc("Minimum number of steps of stage 2.")]
 
 
+@checked
 def map_(
-    alpha: float = 0.5,
-    lam: float = 0.1,
-    mu: float = 0.9,
-    transfer: Transfer = "kd",
-    mode: RestrictionMode = "binary",
-    n_min: int = 1,
-    kd_student_tau: float = 1.0,
-    kd_tau_sq: bool = False,
-    share: float = 0.1,
-    lr_scale: float = 0.2,
-    least: int = 5,
+    alpha: LogitFactor = 0.5,
+    lam: TransferWeight = 0.1,
+    mu: InheritedShare = 0.9,
+    transfer: TransferLoss = "kd",
+    mode: Restriction = "binary",
+    n_min: LeastSamples = 1,
+    kd_student_tau: StudentTemperature = 1.0,
+    kd_tau_sq: TemperatureSquared = False,
+    share: StageShare = 0.1,
+    lr_scale: StageRate = 0.2,
+    least: StageLeast = 5,
 ) -> Method:
-    """MAP. α, mode, n_min as FedRS; λ, μ, transfer as FedPHP; stage 2: share of stage 1's steps, its rate,
-    its least steps.
+    """MAP: restricted softmax for the server, an inherited private model for the client.
 
-        Stage 2 comes on top of the E epochs; for the others' budget train for 0.9 E (`--epochs 4.5`). Row MAP
-        of Tables I, II, III.
+    Equation:
+        Stage 1 is FedRS and is uploaded. Stage 2 trains (1 − λ) L_CE + λ L_KT from a copy of its result and
+        mixes it into the inherited model (eqs. 8, 10 and 13). It comes on top of the E epochs; for the budget
+        of the other methods train for 0.9 E (`--epochs 4.5`).
+
+    Source:
+        Li et al., TKDE 2024 (arXiv 2404.09232). Row MAP of Tables I, II and III.
     """
-    own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    own = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return Method("MAP", head=restricted(alpha, mode, n_min), personal=own)
 
 
+@checked
 def scars(
-    alpha: float = 0.5,
-    server_lr: float = 1.0,
-    mode: AutoMode = "auto",
-    n_min: int = 1,
-    preset: Preset = "original",
+    alpha: LogitFactor = 0.5,
+    server_lr: ServerRate = 1.0,
+    mode: RestrictionOrAuto = "auto",
+    n_min: LeastSamples = 1,
+    preset: Variant = "original",
 ) -> Method:
-    """ScaRS: SCAFFOLD with the restricted softmax in local training. Row Scaffold+RS of Tables I and II.
+    """ScaRS: SCAFFOLD with the restricted softmax in local training.
 
-    mode as FedRS. preset "authors" is SCAFFOLD's, and mode uniform_bug where none is named, as in MAP's
-    released code, which tries (α, η_g) = (0.1, 0.5), (0.9, 0.75), (0.5, 0.9).
+    Equation:
+        SCAFFOLD's on logit_c · α_{k,c}.
+
+    Source:
+        MAP (Li et al., TKDE 2024). Row Scaffold+RS of its Tables I and II.
+
+    The preset "authors" is SCAFFOLD's, with mode uniform_bug where none is named, as in MAP's released code.
+    That code tries (α, η_g) = (0.1, 0.5), (0.9, 0.75) and (0.5, 0.9).
     """
     head = restricted(alpha, mode, n_min, auto="uniform_bug" if by_authors(preset) else "binary")
     return replace(scaffold(server_lr, preset), name="ScaRS", head=head)
 
 
+@checked
 def scamap(
-    alpha: float = 0.5,
-    lam: float = 0.1,
-    mu: float = 0.9,
-    transfer: Transfer = "kd",
-    server_lr: float = 1.0,
-    mode: AutoMode = "auto",
-    n_min: int = 1,
-    kd_student_tau: float = 1.0,
-    kd_tau_sq: bool = False,
-    share: float = 0.2,
-    lr_scale: float = 0.5,
-    least: int = 5,
-    preset: Preset = "original",
+    alpha: LogitFactor = 0.5,
+    lam: TransferWeight = 0.1,
+    mu: InheritedShare = 0.9,
+    transfer: TransferLoss = "kd",
+    server_lr: ServerRate = 1.0,
+    mode: RestrictionOrAuto = "auto",
+    n_min: LeastSamples = 1,
+    kd_student_tau: StudentTemperature = 1.0,
+    kd_tau_sq: TemperatureSquared = False,
+    share: StageShare = 0.2,
+    lr_scale: StageRate = 0.5,
+    least: StageLeast = 5,
+    preset: Variant = "original",
 ) -> Method:
-    """ScaMAP: ScaRS as stage 1 with MAP's stage 2 (the run's momentum, no control variates). Row ScaMAP of
-    Tables I and II.
+    """ScaMAP: ScaRS for the server, MAP's inherited private model for the client.
 
-        preset "authors" is ScaRS's, and changes stage 1 alone. In stage 2 the released code departs from the
-        paper: at a client's first visit an untrained private model teaches already. Here, as in the paper, no
-        model teaches then (docs/papers/map.md §3.5).
+    Equation:
+        Stage 1 is ScaRS. Stage 2 is MAP's, with the run's momentum and without control variates.
+
+    Source:
+        MAP (Li et al., TKDE 2024). Row ScaMAP of its Tables I and II.
+
+    The preset "authors" is ScaRS's and changes stage 1 alone. In stage 2 the released code departs from the
+    paper: at a client's first visit an untrained private model teaches already. Here, as in the paper, no
+    model teaches then (docs/papers/map.md §3.5).
     """
-    own = _inherited(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
+    own = InheritedModel(lam, mu, transfer, kd_student_tau, kd_tau_sq, share, lr_scale, least)
     return replace(scars(alpha, server_lr, mode, n_min, preset), name="ScaMAP", personal=own)

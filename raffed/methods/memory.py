@@ -14,7 +14,7 @@ NEVER = -1e30  # a logit that no other falls below
 
 
 class ClassSums(Summable):
-    """What a client tells of its classes: Σ of the features total [C, D] and the counts [C] int64
+    """What a client reports about its classes: Σ of the features total [C, D] and the counts [C] int64
     (visible to the server).
     """
 
@@ -25,9 +25,7 @@ class ClassSums(Summable):
 
 
 class HeldSums(ClassSums):
-    """The same where what is sent is a row and a number, its count or its id, for each class that the
-    client holds.
-    """
+    """The same. A client sends a row and a number (count or id) for each class that it holds."""
 
     rows = "count"
 
@@ -71,8 +69,8 @@ def class_mean_sums(k: Context, weighting: str = "uniform") -> HeldSums:
     """The class means of the trained model, each times a weight, and the weights [C]; sums of both give a
     mean over clients:
 
-        uniform over those that hold the class ("uniform", which tells no counts), or weighted by the clients'
-        sizes ("party_size") or by their class counts ("class_count").
+    uniform over those that hold the class ("uniform", which reveals no counts), or weighted by the clients'
+    sizes ("party_size") or by their class counts ("class_count").
     """
     sums = class_sums(k, k.state)
     held = (sums.count > 0).to(sums.count.dtype)

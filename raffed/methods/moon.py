@@ -4,17 +4,19 @@ ones.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
-from raffed.errors import check_range
-from raffed.methods.fedproc import PrototypeLoss, prototype_terms
+from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
 
 class PreviousModel(Private):
@@ -31,14 +33,13 @@ class PreviousModel(Private):
 
 
 class ModelContrast(Term):
-    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ), s = cosine to
-    z.
+    """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ).
 
-        Global and previous model run in evaluation mode without gradient on the same batch. z is the input of
-        the head: no projection head, as the parameter counts of FedMR's Table 3 imply. The official one, 256
-        wide and read by the classifier too, is a keyword of the networks: `projection`. At a client's first
-        participation the previous model is the global one: the term is log 2 with gradient exactly 0 (the
-        official code takes a randomly initialised one).
+    s is the cosine to z. Global and previous model run in evaluation mode without gradient on the same batch.
+    z is the input of the head. There is no projection head, as the parameter counts of FedMR's Table 3 imply.
+    The official one, which is 256 wide and is also read by the classifier, is a keyword of the networks:
+    `projection`. At a client's first participation the previous model is the global one, so the term is log 2
+    with gradient exactly 0. The official code takes a randomly initialised model there.
     """
 
     mu: float
@@ -66,14 +67,19 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
     return F.softplus((F.normalize(z, dim=-1) * away).sum(-1) / tau).mean()
 
 
-def moon(mu: float = 1.0, tau: float = 0.5, prototypes: PrototypeLoss = "none") -> Method:
-    """MOON, μ ≥ 0 (0: FedAvg), τ in (0, 100]. The authors search μ in 0.1, 1, 5 and 10, MAP's code in 1e-3,
-    1e-2, 1e-1.
+@checked
+def moon(
+    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
+    tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
+    prototypes: WithPrototypes = "none",
+) -> Method:
+    """MOON: features are pulled towards the global model's and away from the client's own previous ones.
 
-        Row MOON of FedMR's Table 1 and MAP's Tables I and II.
+    Equation:
+        CE + μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ), s the cosine to z (`ModelContrast`).
 
-        prototypes: none, fedproc or fedmr, as in its Table 8.
+    Source:
+        Li et al. 2021. Row MOON of FedMR's Table 1 and MAP's Tables I and II. The authors search μ in 0.1, 1,
+        5 and 10, MAP's code in 1e-3, 1e-2 and 1e-1.
     """
-    check_range("mu", mu, 0.0, 1e6)
-    check_range("tau", tau, 0.0, 100.0, open_low=True)
     return Method("MOON", terms=((ModelContrast(mu, tau),) if mu else ()) + prototype_terms(prototypes))

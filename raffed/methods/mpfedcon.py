@@ -4,34 +4,33 @@ class centres.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, Pass, in_part
-from raffed.errors import UsageError, check_choice, check_range
+from raffed.errors import UsageError
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel
 
 CentreWeight = Literal["uniform", "party_size", "class_count"]
-WEIGHTINGS: tuple[str, ...] = get_args(CentreWeight)
 
 
 class CentreContrast(Term):
-    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ], sim the cosine  (eqs. 5,
-    6).
+    """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ] (eqs. 5, 6).
 
-        c_y: the global centre of the sample's class; z_con: its representation by the round's downloaded
-        encoder under the client's heads before the round. Samples whose class has no centre are left out
-        (mean over the rest, 0 without any). Centres are means over the clients that hold the class (eq. 4);
-        one that no participant holds keeps its last value.
+    sim is the cosine. c_y is the global centre of the sample's class. z_con is the sample's representation by
+    the round's downloaded encoder under the client's heads before the round. Samples whose class has no
+    centre are left out (mean over the rest, 0 without any). Centres are means over the clients that hold the
+    class (eq. 4). A centre that no participant holds keeps its last value.
     """
 
     mu: float
@@ -92,7 +91,7 @@ def centre_contrast(
     """Eq. 5 as softplus((sim(z, z_con) − sim(z, c_y))/τ), mean over the samples whose class is known; [] in
     nats.
 
-        z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
+    z, z_con [B, D], y [B], centres [C, D], known [C] bool. Centres and z_con get no gradient.
     """
     label = one_hot(y, centres.shape[0]).to(z.dtype)
     own = label @ F.normalize(centres.masked_fill(~known[:, None], 0.0), dim=-1).to(z.dtype)
@@ -102,29 +101,39 @@ def centre_contrast(
     return torch.where(anchor > 0, each, 0.0).sum() / anchor.sum().clamp(min=1)
 
 
+@checked
 def mpfedcon(
-    mu: float = 10.0,
-    tau: float = 0.5,
-    head_epochs: float = 10.0,
-    encoder_epochs: float = 1.0,
-    centre_weight: CentreWeight = "uniform",
-    negative: Negative = "round_start",
+    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedRep.")] = 10.0,
+    tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
+    head_epochs: Annotated[
+        float, Range(0.0, 1e4), Doc("Epochs of the private projection and output layer, which come first.")
+    ] = 10.0,
+    encoder_epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs of the shared encoder.")] = 1.0,
+    centre_weight: Annotated[
+        CentreWeight,
+        Doc("Weights of the clients' class centres: equal, by their samples, or by those of the class."),
+    ] = "uniform",
+    negative: Annotated[
+        Negative,
+        Doc(
+            "Model of the negative: the client's before the round, its last one (eq. 6), or between both "
+            "phases."
+        ),
+    ] = "round_start",
 ) -> Method:
-    """MpFedcon: head_epochs of CE on projection and output, then encoder_epochs of CE + μ l_con on the
-    encoder.
+    """MpFedcon: a shared encoder under private layers, contrasted with global class centres.
 
-        μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100 and FEMNIST), τ =
-        0.5 is MOON's. For networks without a projection (`cnn5`, `mlp5` have one) the private part is the
-        head. μ = 0 is FedRep with that part. negative: the model behind z_con, the client's before the round,
-        its last one (eq. 6's letters), or between both phases. Row MpFedcon of Tables 1 to 4. Encoders are
-        weighted by samples (Algorithm 1's further 1/n would shrink them).
+    Equation:
+        First head_epochs of CE on projection and output, then encoder_epochs of CE + μ l_con on the encoder
+        (`CentreContrast`, eqs. 4 to 6). For networks without a projection (`cnn5` and `mlp5` have one) the
+        private part is the head. μ = 0 is FedRep with that part.
+
+    Source:
+        MpFedcon 2022. μ = 10 and 10 + 1 epochs are the paper's for CIFAR-10 (5 encoder epochs on CIFAR-100
+        and FEMNIST), τ = 0.5 is MOON's. Row MpFedcon of Tables 1 to 4.
+
+    Departure: encoders are weighted by samples. Algorithm 1's further 1/n would shrink them.
     """
-    check_range("mu", mu, 0.0, 1e6)
-    check_range("tau", tau, 0.0, 100.0, open_low=True)
-    check_range("head_epochs", head_epochs, 0.0, 1e4)
-    check_range("encoder_epochs", encoder_epochs, 0.0, 1e4)
-    check_choice("centre_weight", centre_weight, WEIGHTINGS)
-    check_choice("negative", negative, tuple(CONTRASTS))
     if not head_epochs and not encoder_epochs:
         raise UsageError("head_epochs = 0 and encoder_epochs = 0: nothing would be trained")
     passes = (Pass("top", head_epochs, cross_entropy_only=True), Pass("base", encoder_epochs))

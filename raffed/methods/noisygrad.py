@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.method import Method
-from raffed.errors import check_choice, check_range
 
 NoiseKind = Literal["gaussian", "laplace"]
-KINDS: tuple[str, ...] = get_args(NoiseKind)
 Meaning = Literal["variance", "scale"]
-MEANINGS: tuple[str, ...] = get_args(Meaning)
 
 
 def noise(count: int, kind: str, size: float, meaning: str, generator: torch.Generator) -> Tensor:
@@ -41,7 +39,7 @@ class GradientNoise(Term):
     """⟨ε, w⟩ with fresh ε in every step: a term whose gradient is ε, so ∇ ← ∇ + ε before clipping, momentum
     and weight decay.
 
-        The loss that clients report contains it.
+    The loss that clients report contains it.
     """
 
     kind: str
@@ -65,13 +63,21 @@ class GradientNoise(Term):
         return total
 
 
-def noisygrad(kind: NoiseKind = "gaussian", size: float = 1e-4, meaning: Meaning = "variance") -> Method:
-    """FedAvg with noise of this kind and size on every entry of every gradient; size 0 is FedAvg.
+@checked
+def noisygrad(
+    kind: Annotated[NoiseKind, Doc("Distribution of the noise.")] = "gaussian",
+    size: Annotated[float, Range(0.0, 1e6), Doc("Size of the noise; 0 is FedAvg.")] = 1e-4,
+    meaning: Annotated[
+        Meaning, Doc("What size is: the noise's variance, or the distribution's own scale (`noise`).")
+    ] = "variance",
+) -> Method:
+    """FedAvg with noise on every entry of every gradient, as a defence against reconstruction.
 
-    meaning: what size is, the "variance" as MpFedcon writes, or the "scale" (`noise`). Rows Gaussian and
-    Laplace of MpFedcon's Table 4; its accuracies are those that Zhu et al. print and name no data set.
+    Equation:
+        ∇ ← ∇ + ε before clipping, momentum and weight decay (`GradientNoise`).
+
+    Source:
+        Zhu et al. 2019, §5.1. Rows Gaussian and Laplace of MpFedcon's Table 4, which writes of the variance.
+        Its accuracies are those that Zhu et al. print, and name no data set.
     """
-    check_choice("kind", kind, KINDS)
-    check_choice("meaning", meaning, MEANINGS)
-    check_range("size", size, 0.0, 1e6)
     return Method("FedAvg with noise", terms=(GradientNoise(kind, size, meaning),) if size else ())

@@ -4,8 +4,9 @@ client's data.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
@@ -13,10 +14,10 @@ from raffed.core.params import Params, State
 from raffed.core.parts import Budget
 from raffed.core.record import Record
 from raffed.core.server import Mean
-from raffed.errors import Preset, UsageError, by_authors, check_choice, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 
 MetaGradient = Literal["fo", "hf"]
-MODES: tuple[str, ...] = get_args(MetaGradient)
 LEAK = 0.9  # momentum of MAP's released code
 
 
@@ -28,13 +29,15 @@ class Meta(Record):
 
 
 class MetaSteps(LocalSolver):
-    """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D', D'':
+    """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D' and D''.
 
-    w̃ = w − α∇f(w; D), q = ∇f(w̃; D'); fo: w ← w − β q; hf: w ← w − β (q − α [∇f(w + δq; D'') − ∇f(w − δq;
-    D'')]/(2δ)). A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one shuffle while it
-    lasts. leak: MAP's released code, fo with momentum 0.9 whose one buffer the inner and the outer step
-    share, and as many steps as FedAvg, so on twice the data; both gradients get the run's weight decay wd·w,
-    and α warms up as the run's rate does.
+    w̃ = w − α∇f(w; D) and q = ∇f(w̃; D'). Mode fo is w ← w − β q. Mode hf is w ← w − β (q − α [∇f(w + δq;
+    D'') − ∇f(w − δq; D'')]/(2δ)). A step takes 2 (hf: 3) mini-batches of the run's epochs, drawn from one
+    shuffle while it lasts.
+
+    `leak` is MAP's released code: fo with momentum 0.9, whose one buffer the inner and the outer step share,
+    and as many steps as FedAvg, so on twice the data. Both gradients get the run's weight decay wd·w, and α
+    warms up as the run's rate does.
     """
 
     inner_lr: float
@@ -92,39 +95,38 @@ class Adapted(Personal):
         return k.private
 
 
+@checked
 def perfedavg(
-    inner_lr: float = 0.01,
-    outer_lr: float = 0.01,
-    mode: MetaGradient = "fo",
-    delta: float = 1e-3,
-    adapt_steps: int = 1,
-    adapt_epochs: float = 0.0,
-    preset: Preset = "original",
+    inner_lr: Annotated[float, Range(0.0, 10.0), Doc("α, learning rate of the adaptation.")] = 0.01,
+    outer_lr: Annotated[float, Range(0.0, 10.0), Doc("β, learning rate of the meta-model.")] = 0.01,
+    mode: Annotated[
+        MetaGradient, Doc("Meta-gradient: first order (fo), or with a Hessian-free correction (hf).")
+    ] = "fo",
+    delta: Annotated[float, Range(0.0, 1.0, open_low=True), Doc("δ, difference of the hf mode.")] = 1e-3,
+    adapt_steps: Annotated[int, Range(0), Doc("Mini-batch steps before the personal score.")] = 1,
+    adapt_epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs in place of these steps, if above 0.")] = 0.0,
+    preset: Variant = "original",
 ) -> Method:
-    """Per-FedAvg: α (inner_lr), β (outer_lr), first order ("fo") or Hessian-free ("hf", difference δ);
-    uniform means.
+    """Per-FedAvg: the shared model is trained to be good after one gradient step on the client's data.
 
-        Rates are its own, not the run's; a β below FedAvg's rate learns slower in proportion (the original
-        has 1e-3). Grids: α and β in 1e-3, 1e-2. adapt_steps: mini-batch steps before the personal score;
-        adapt_epochs: epochs instead, if above 0 (one in MpFedcon's Table 1). One of the two is scored: the
-        other score, after one step, is a run with adapt_epochs 0, which trains the same bits, since
-        adaptation leaves nothing behind. Row Per-FedAvg of MAP's Tables I, II (there with the run's rate as
-        α, docs/papers/baselines-personal.md, Per-FedAvg) and PerFedAvg of MpFedcon's Table 1.
+    Equation:
+        w̃ = w − α ∇f(w; D); w ← w − β ∇f(w̃; D') in mode fo (`MetaSteps` has hf). Means are uniform. The
+        rates are the method's own, not the run's; a β below FedAvg's rate learns slower in proportion.
 
-        preset "authors" is MAP's released code: first order whatever `mode` says, momentum 0.9 with one
-        buffer that the inner and the outer step share, the run's weight decay and warm-up (`MetaSteps`,
-        leak), as many steps as FedAvg and so twice the data, scored without adaptation (adapt_steps and
-        adapt_epochs do not count). The released code never clips here; a run without `local.clip_norm` does
-        not either. The preset does not change the rates: the released code has α = the run's rate and tries β
-        0.1, 0.05, 0.01.
+    One of the two personal scores is computed. The other one, after one step, is a run with adapt_epochs 0,
+    which trains the same bits, since adaptation leaves nothing behind.
+
+    Source:
+        Fallah et al. 2020, which has β = 1e-3. The grids of α and β are 1e-3 and 1e-2. Row Per-FedAvg of
+        MAP's Tables I and II (there with the run's rate as α, docs/papers/baselines-personal.md, Per-FedAvg)
+        and PerFedAvg of MpFedcon's Table 1, which adapts for one epoch.
+
+    The preset "authors" is MAP's released code: first order whatever `mode` is, momentum 0.9 with one buffer
+    that the inner and the outer step share, the run's weight decay and warm-up (`MetaSteps`, leak), as many
+    steps as FedAvg and so twice the data, scored without adaptation (adapt_steps and adapt_epochs do not
+    count). The released code never clips here; a run without `local.clip_norm` does not either. The preset
+    does not change the rates: the released code has α = the run's rate and tries β = 0.1, 0.05 and 0.01.
     """
-    check_range("inner_lr", inner_lr, 0.0, 10.0)
-    check_range("outer_lr", outer_lr, 0.0, 10.0)
-    check_range("delta", delta, 0.0, 1.0, open_low=True)
-    check_choice("mode", mode, MODES)
-    check_range("adapt_epochs", adapt_epochs, 0.0, 1e4)
-    if adapt_steps < 0:
-        raise UsageError(f"adapt_steps = {adapt_steps}: the number of steps cannot be negative")
     authors = by_authors(preset)
     solver = MetaSteps(inner_lr, outer_lr, "fo" if authors else mode, delta, authors)
     personal = Adapted(0, inner_lr) if authors else Adapted(adapt_steps, inner_lr, adapt_epochs)

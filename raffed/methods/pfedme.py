@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.server import ServerSGD, mean_of
-from raffed.errors import Preset, UsageError, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 
 
 class Envelope(Record):
@@ -19,12 +23,11 @@ class Envelope(Record):
 
 
 class MoreauSteps(LocalSolver):
-    """Per mini-batch: K steps θ ← θ − η_p (∇f(θ) + λ(θ − w_k)), then w_k ← w_k − η λ (w_k − θ); θ starts at
-    w^t each round.
+    """Per mini-batch K steps θ ← θ − η_p (∇f(θ) + λ (θ − w_k)), then w_k ← w_k − η λ (w_k − θ).
 
-        Plain SGD without weight decay. direct: the form of MAP's released code, w_k ← w_k − η (w_k − θ),
-        whose θ also decays by the run's weight decay, θ ← θ − η_p (∇f(θ) + λ(θ − w_k) + wd θ), at a rate η_p
-        that warms up as the run's does.
+    θ starts at w^t each round. This is plain SGD without weight decay. `direct` is the form of MAP's released
+    code, w_k ← w_k − η (w_k − θ). Its θ also decays by the run's weight decay, θ ← θ − η_p (∇f(θ) + λ (θ −
+    w_k) + wd θ), at a rate η_p that warms up as the run's does.
     """
 
     lam: float
@@ -60,34 +63,35 @@ class EnvelopeModel(Personal):
         return carried.theta
 
 
+@checked
 def pfedme(
-    lam: float = 15.0,
-    outer_lr: float = 0.005,
-    personal_lr: float = 0.01,
-    inner_steps: int = 5,
-    beta: float = 1.0,
-    preset: Preset = "original",
+    lam: Annotated[float, Range(0.0, 1e4), Doc("λ, pull of the personal model to the shared one.")] = 15.0,
+    outer_lr: Annotated[float, Range(0.0, 10.0), Doc("η, learning rate of the shared model's copy.")] = 0.005,
+    personal_lr: Annotated[float, Range(0.0, 10.0), Doc("η_p, rate of the personal model.")] = 0.01,
+    inner_steps: Annotated[int, Range(1), Doc("K, steps of the personal model on each mini-batch.")] = 5,
+    beta: Annotated[float, Range(0.0, 10.0), Doc("β, step of the server towards the mean.")] = 1.0,
+    preset: Variant = "original",
 ) -> Method:
-    """pFedMe: λ, η (outer_lr), η_p (personal_lr), K (inner_steps), β: w^{t+1} = (1 − β) w^t + β mean. Row
-    pFedMe of MAP.
+    """pFedMe: every client solves for a personal model near its copy of the shared one.
 
-        Rates are its own, not the run's; R is the number of mini-batches of the run's epochs (K times
-        FedAvg's gradients). Defaults: the official scripts, which try λ 15, 20, 30, η_p 0.01 to 0.1 and β 1,
-        2. The official code lets every client train in every round, of which only the sampled ones upload,
-        and decays θ by 0.001; here only the sampled clients train, and θ is not decayed.
+    Equation:
+        K steps θ ← θ − η_p (∇f(θ) + λ (θ − w_k)), then w_k ← w_k − η λ (w_k − θ) on each mini-batch
+        (`MoreauSteps`); w^{t+1} = (1 − β) w^t + β mean. The rates are the method's own, not the run's. R is
+        the number of mini-batches of the run's epochs, which takes K times FedAvg's gradients.
 
-        preset "authors" is MAP's released code: the outer step has no λ, the run's weight decay and warm-up
-        apply to θ (`MoreauSteps`, direct), means are uniform, and BatchNorm's statistics take the server's
-        step of rate β too. The released code never clips here; a run without `local.clip_norm` does not
-        either. The preset does not change the strengths: the released code has η_p = the run's rate, β = 1
-        and (lam, outer_lr, inner_steps) = (0.1, 0.9, 5), (0.01, 0.75, 10), (0.001, 0.5, 15).
+    Source:
+        T. Dinh et al. 2020. The defaults are the official scripts', which try λ = 15, 20 and 30, η_p from
+        0.01 to 0.1, and β = 1 and 2. Row pFedMe of MAP.
+
+    Departures: the official code lets every client train in every round, of which only the sampled ones
+    upload, and decays θ by 0.001. Here only the sampled clients train, and θ is not decayed.
+
+    The preset "authors" is MAP's released code: the outer step has no λ, the run's weight decay and warm-up
+    apply to θ (`MoreauSteps`, direct), means are uniform, and BatchNorm's statistics also take the server's
+    step of rate β. The released code never clips here; a run without `local.clip_norm` does not either. The
+    preset does not change the strengths: the released code has η_p = the run's rate, β = 1 and (lam,
+    outer_lr, inner_steps) = (0.1, 0.9, 5), (0.01, 0.75, 10) and (0.001, 0.5, 15).
     """
-    check_range("lam", lam, 0.0, 1e4)
-    check_range("outer_lr", outer_lr, 0.0, 10.0)
-    check_range("personal_lr", personal_lr, 0.0, 10.0)
-    check_range("beta", beta, 0.0, 10.0)
-    if inner_steps < 1:
-        raise UsageError(f"inner_steps = {inner_steps}: at least 1 step on the personal model")
     theirs = by_authors(preset)
     solver, server = (
         MoreauSteps(lam, outer_lr, personal_lr, inner_steps, theirs),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Received, Spec
 from raffed.core.ingredients import Correction
 from raffed.core.messages import Private, Summable, Wire
@@ -9,7 +12,8 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
-from raffed.errors import Preset, by_authors, check_range
+from raffed.errors import by_authors
+from raffed.methods.arguments import Variant
 
 
 class ServerControl(Wire):
@@ -31,13 +35,13 @@ class ControlDelta(Summable):
 
 
 class ControlVariate(Correction):
-    """g ← g − c_i + c;  c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j  (option II);  c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+    """g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
-    Σ_j η_j over the steps as used equals K·η at a constant rate; where it is 0, the quotient is 0. Exact for
-    plain SGD only: `Method` refuses momentum. among: whose mean moves c. "participants" is MAP's released
-    code: 1/|S| in place of 1/N, so that c is no longer the mean of all c_i; and Σ_j η_j is K times the rate
-    after the warm-up, also while the rate warms up (in the first of five warm-up rounds five times the rates
-    as used).
+    Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. The rule
+    is exact for plain SGD only, and `Method` refuses momentum. `among` says whose mean moves c.
+    "participants" is MAP's released code, with 1/|S| in place of 1/N, so that c is no longer the mean of all
+    c_i. Its Σ_j η_j is K times the rate after the warm-up, also while the rate warms up (in the first of five
+    warm-up rounds five times the rates as used).
     """
 
     among: str = "clients"
@@ -66,22 +70,27 @@ class ControlVariate(Correction):
 
 
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
+ServerRate = Annotated[float, Range(0.0, 10.0, open_low=True), Doc("η_g, learning rate of the server.")]
 
 
-def scaffold(server_lr: float = 1.0, preset: Preset = "original") -> Method:
-    """SCAFFOLD: clients step by plain SGD (no momentum, no weight decay), uniform means, server rate η_g in
-    (0, 10].
+@checked
+def scaffold(server_lr: ServerRate = 1.0, preset: Variant = "original") -> Method:
+    """SCAFFOLD: control variates correct the drift of local training.
 
-        The run's momentum and weight decay do not apply: the original and the MAP authors' code train without
-        either.
+    Equation:
+        g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j; c ← c + (1/N) Σ_S (c_i⁺ − c_i)
+        (`ControlVariate`). Clients step by plain SGD, and means are uniform. The run's momentum and weight
+        decay do not apply: the original and the MAP authors' code train without either.
 
-        preset "authors" is MAP's released code: c moves by the participants' mean as if nobody else were
-        there, c_i⁺ divides by the nominal rate also while the rate warms up (`ControlVariate`), and
-        BatchNorm's statistics take the server's step of rate η_g too, where the original averages them. The
-        controls that it keeps for these statistics correct nothing there and are left out. It tries η_g 0.5,
-        0.75, 0.9.
+    Source:
+        Karimireddy et al. 2020, Algorithm 1, option II.
+
+    The preset "authors" is MAP's released code. There c moves by the participants' mean as if there were no
+    other clients, c_i⁺ divides by the nominal rate also while the rate warms up (`ControlVariate`), and
+    BatchNorm's statistics take the server's step of rate η_g too, where the original averages them. The
+    controls that it keeps for these statistics correct nothing there and are left out. It tries η_g = 0.5,
+    0.75 and 0.9.
     """
-    check_range("server_lr", server_lr, 0.0, 10.0, open_low=True)
     theirs = by_authors(preset)
     return Method(
         "SCAFFOLD",

@@ -1,22 +1,23 @@
-"""What a factory takes, read from its source text, so that asking loads neither torch nor Ray."""
+"""Reads the arguments of a factory from its source text, so that listings load neither torch nor Ray."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from raffed.config.validation import Choices, Declaration, Doc, Range
 from raffed.errors import UsageError
+
+MARKERS: dict[str, type[Range | Choices | Doc]] = {"Range": Range, "Choices": Choices, "Doc": Doc}
 
 
 class Described(NamedTuple):
-    """A factory's arguments with their types and defaults as written, its docstring, and that of its file.
+    """The declared arguments of a factory, its docstring, and the docstring of its file."""
 
-    For the type of an argument with choices stand the choices: `kd | mmd`.
-    """
-
-    arguments: list[tuple[str, str, str]]
+    arguments: list[Declaration]
     doc: str
     paper: str
 
@@ -25,9 +26,11 @@ def described(module: str, factory: str) -> Described:
     """Read from the source text: importing a method would import torch, which takes seconds."""
     tree = _tree(module)
     defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
-    names = [one.arg for one in defined.args.args]
-    kinds = [_kind(one.annotation, tree) if one.annotation else "" for one in defined.args.args]
-    arguments = list(zip(names, kinds, map(ast.unparse, defined.args.defaults), strict=True))
+    defaults = map(ast.unparse, defined.args.defaults)
+    arguments = [
+        _declared(Declaration(one.arg, "", default), one.annotation, tree)
+        for one, default in zip(defined.args.args, defaults, strict=True)
+    ]
     return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
 
 
@@ -38,23 +41,38 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
-def _kind(annotation: ast.expr, tree: ast.Module) -> str:
-    """An annotation as text; a Literal, or a name for one that this file assigns or imports from raffed,
-    as its choices.
-    """
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
-        chosen = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
-        return " | ".join(
-            str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for one in chosen
-        )
+def _declared(start: Declaration, annotation: ast.expr | None, tree: ast.Module) -> Declaration:
+    """What an annotation says. A name stands for what its file assigns to it, or imports from raffed."""
+    if annotation is None:
+        return start
+    if isinstance(annotation, ast.Subscript):
+        inside = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        if ast.unparse(annotation.value) == "Annotated":
+            return _declared(start, inside[0], tree).marked(*map(_marker, inside[1:]))
+        if ast.unparse(annotation.value) == "Literal":
+            return replace(start, kind="str", choices=tuple(map(ast.literal_eval, inside)))
     if isinstance(annotation, ast.Name):
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [
-                annotation.id
-            ]:
-                return _kind(node.value, tree)
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                for one in node.names:
-                    if annotation.id == (one.asname or one.name) and node.module.startswith("raffed."):
-                        return _kind(ast.Name(one.name), _tree(node.module))
-    return ast.unparse(annotation)
+        found = _assigned(annotation.id, tree)
+        if found is not None:
+            return _declared(start, *found)
+    return replace(start, kind=ast.unparse(annotation))
+
+
+def _marker(node: ast.expr) -> Range | Choices | Doc | str:
+    """`Range(0.0, 1.0)` and so on, built from its literal arguments; the text of anything else."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in MARKERS:
+        return ast.unparse(node)
+    named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+    return MARKERS[ast.unparse(node.func)](*map(ast.literal_eval, node.args), **named)
+
+
+def _assigned(name: str, tree: ast.Module) -> tuple[ast.expr, ast.Module] | None:
+    """The expression behind a name, and the file in which it stands."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return node.value, tree
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                if name == (one.asname or one.name) and node.module.startswith("raffed."):
+                    return ast.Name(one.name), _tree(node.module)
+    return None

@@ -13,6 +13,7 @@ import pytest
 from raffed.cli.listing import described
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
 from raffed.config.run import RunConfig
+from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
 from raffed.errors import UnknownNameError
@@ -116,23 +117,22 @@ def test_arguments_read_from_the_source_are_those_of_the_factory(name: str) -> N
     info = METHODS[name]
     found = described(f"raffed.methods.{info.module}", info.factory)
     real = inspect.signature(info.load()).parameters
-    assert [argument for argument, _, _ in found.arguments] == list(real)
-    assert [default for _, _, default in found.arguments] == [repr(one.default) for one in real.values()]
+    assert [one.name for one in found.arguments] == list(real)
+    assert [one.default for one in found.arguments] == [repr(one.default) for one in real.values()]
     assert found.doc
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_choices_that_are_listed_are_those_that_are_taken(name: str) -> None:
     info = METHODS[name]
-    for argument, kind, default in described(f"raffed.methods.{info.module}", info.factory).arguments:
-        if default.startswith("'"):
-            choices = kind.split(" | ")
-            assert len(choices) > 1, f"{argument}: {kind}"
-            for choice in choices:
-                build_method(name, {argument: choice})
+    for one in described(f"raffed.methods.{info.module}", info.factory).arguments:
+        if one.default.startswith("'"):
+            assert len(one.choices) > 1, one
+            for choice in one.choices:
+                build_method(name, {one.name: choice})
             with pytest.raises(UnknownNameError) as refused:
-                build_method(name, {argument: "?"})
-            assert all(choice in str(refused.value) for choice in choices)
+                build_method(name, {one.name: "?"})
+            assert all(choice in str(refused.value) for choice in one.choices)
 
 
 def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
@@ -142,7 +142,7 @@ def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
     found: dict[str, dict[str, str]] = {}
     for name in ("fedmr", "map", "dittors"):
         arguments = described(f"raffed.methods.{METHODS[name].module}", METHODS[name].factory).arguments
-        found[name] = {argument: kind for argument, kind, _ in arguments}
+        found[name] = {one.name: one.shown_kind for one in arguments}
     assert found["fedmr"]["inter_mode"] == "margin | pull"
     assert (found["map"]["transfer"], found["map"]["mode"]) == ("kd | mmd", "binary | counts | uniform_bug")
     assert found["dittors"]["mode"] == "auto | binary | counts | uniform_bug"
@@ -155,7 +155,10 @@ def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(
         "from .other import Choice\n\n\ndef mine(c: Choice = 'a', n: int = 1): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert described("mine_here", "mine").arguments == [("c", "Choice", "'a'"), ("n", "int", "1")]
+    assert described("mine_here", "mine").arguments == [
+        Declaration("c", "Choice", "'a'"),
+        Declaration("n", "int", "1"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from raffed.config.validation import declarations
 from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method
+from raffed.methods.source import described
 from tests.tiny import over_methods
 
 OUTSIDE: dict[str, dict[str, list[Any]]] = {
@@ -210,14 +212,46 @@ def test_defaults_make_a_method_with_the_registered_title(name: str) -> None:
 
 
 @over_methods
-def test_every_parameter_has_a_default_and_is_documented_by_name_in_the_factory_or_its_file(
-    name: str,
-) -> None:
+def test_every_argument_has_a_default_a_meaning_and_if_it_is_a_number_a_range(name: str) -> None:
     factory = METHODS[name].load()
     assert factory.__doc__
-    assert all(
-        p.default is not inspect.Parameter.empty for p in inspect.signature(factory).parameters.values()
-    )
+    for one in declarations(factory).values():
+        assert one.default, one
+        assert one.doc.endswith("."), one
+        assert (one.range is not None) == (one.kind in ("int", "float")), one
+        assert bool(one.choices) == (one.kind == "str"), one
+
+
+@over_methods
+def test_a_listing_without_torch_reads_the_declarations_that_the_check_reads(name: str) -> None:
+    info = METHODS[name]
+    read = described(f"raffed.methods.{info.module}", info.factory).arguments
+    assert read == list(declarations(info.load()).values())
+
+
+@over_methods
+def test_both_ends_of_a_declared_range_are_taken_and_what_lies_beyond_is_not(name: str) -> None:
+    """An end that stands outside the range, as 0 in (0, 1], is refused."""
+    for one in declarations(METHODS[name].load()).values():
+        if one.range is None:
+            continue
+        kind: Any = int if one.kind == "int" else float
+        for end, closed in ((one.range.low, not one.range.open_low), (one.range.high, True)):
+            if closed and end != math.inf:
+                one.check(kind(end))
+        for beyond in (
+            kind(one.range.low - 1),
+            *([] if one.range.high == math.inf else [one.range.high + 1]),
+        ):
+            with pytest.raises(UsageError, match=one.name):
+                build_method(name, {one.name: beyond})
+
+
+@over_methods
+def test_a_factory_that_is_called_directly_checks_as_build_method_does(name: str) -> None:
+    for key, values in OUTSIDE[name].items():
+        with pytest.raises(UsageError, match=key):
+            METHODS[name].load()(**{key: values[0]})
 
 
 @over_methods

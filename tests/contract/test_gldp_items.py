@@ -6,6 +6,7 @@ import inspect
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Cell
 from raffed.experiments.reproduction.scales import SCALES
 from raffed.methods.fedic import fedic
-from raffed.methods.gldp import LP
+from raffed.methods.gldp import LocalForm
 from raffed.runtime.setup import _style
 
 Place = tuple[str, str]
@@ -183,7 +184,7 @@ def test_settings_are_varied_one_at_a_time_from_the_default_over_the_sheet_s_gri
         {0, 0.1, 0.5, 0.9, 1},
         {0.5, 1, 2},
     )
-    assert (tried["lp"], tried["gp"]) == (set(LP) - {"none"}, {"class_mean", "per_sample"})
+    assert (tried["lp"], tried["gp"]) == (set(get_args(LocalForm)) - {"none"}, {"class_mean", "per_sample"})
     assert tried["body_epochs"] == {1, 5, 10, 14}
     measured = {(column.rpartition(" ")[2], cell.measure) for (_, column), cell in found.items()}
     assert measured == {("A_glo", "a_glo"), ("A_sel", "a_sel")}

@@ -327,7 +327,7 @@ def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wante
 
 def _takes(method: str) -> set[str]:
     info = METHODS[method]
-    return {name for name, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
 
 
 def test_items_without_a_released_code_say_which_have_one() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
+from ast import literal_eval
 from pathlib import Path
 
 from raffed.methods import METHODS
+from raffed.methods.source import described
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 PLACE = re.compile(r"(<!-- methods: [^\n]*-->\n)(.*?)(<!-- /methods -->)", re.DOTALL)
@@ -16,8 +17,8 @@ def table() -> str:
     """One row a method: name, paper, idea, arguments with defaults."""
     rows = ["| name | method | source | idea | arguments |", "|---|---|---|---|---|"]
     for name, info in METHODS.items():
-        known = inspect.signature(info.load()).parameters.values()
-        arguments = ", ".join(f"{p.name}={p.default}" for p in known)
+        known = described(f"raffed.methods.{info.module}", info.factory).arguments
+        arguments = ", ".join(f"{one.name}={literal_eval(one.default)}" for one in known)
         rows.append(f"| `{name}` | {info.title} | {info.source} | {info.idea} | {arguments} |")
     return "\n".join(rows) + "\n"
 

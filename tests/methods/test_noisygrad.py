@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.methods.fedavg import fedavg
-from raffed.methods.noisygrad import KINDS, noise, noisygrad
+from raffed.methods.noisygrad import NoiseKind, noise, noisygrad
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.tiny import PLAIN, Tiny, same_bits
 
@@ -23,7 +24,7 @@ def test_no_noise_is_fedavg_bit_for_bit() -> None:
     assert same_bits(Tiny(noisygrad(size=0.0)).run(3).everything(), Tiny(fedavg()).run(3).everything())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(NoiseKind))
 def test_a_variance_is_the_variance_whatever_the_kind(kind: str) -> None:
     """200,000 draws: the standard error of the variance is below 0.5 % (Gaussian √(2/n), Laplace √(5/n))."""
     some = draw(kind, 0.01, "variance").double()
@@ -40,7 +41,7 @@ def test_a_scale_is_sigma_of_a_gaussian_and_b_of_a_laplace_distribution() -> Non
     assert bool(draw("laplace", 1.0, "scale").isfinite().all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(NoiseKind))
 def test_one_step_is_fedavgs_step_minus_the_rate_times_the_noise(kind: str) -> None:
     """w' = w − η (g + ε), ε from the client's stream of the purpose "noise"."""
     local = Local(lr=0.5, momentum=0.0, weight_decay=0.0, batch_size=99, epochs=1)

@@ -255,4 +255,4 @@ def lacking(config: RunConfig) -> list[str]:
 @functools.cache
 def _keywords(method: str) -> set[str]:
     info = METHODS[method]
-    return {name for name, _, _ in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}

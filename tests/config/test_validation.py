@@ -1,0 +1,124 @@
+"""An argument is declared once, in the signature; every check and every listing reads it there."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Annotated, Literal
+
+import pytest
+
+from raffed.config.validation import (
+    Choices,
+    Declaration,
+    Doc,
+    Range,
+    check_arguments,
+    checked,
+    declarations,
+)
+from raffed.errors import UnknownNameError, UsageError
+
+Mu = Annotated[float, Range(0.0, 10.0, open_low=True), Doc("μ.")]
+
+
+def made(
+    mu: Mu = 0.5,
+    steps: Annotated[int, Range(1)] = 3,
+    form: Annotated[Literal["a", "b"], Doc("Form.")] = "a",
+    place: Annotated[str, Choices("here", "there")] = "here",
+    share: Annotated[float | None, Range(0.0, 1.0)] = None,
+    fast: bool = False,
+) -> str:
+    return f"{mu} {steps} {form} {place} {share} {fast}"
+
+
+def test_a_signature_declares_type_default_range_choices_and_meaning() -> None:
+    assert list(declarations(made).values()) == [
+        Declaration("mu", "float", "0.5", Range(0.0, 10.0, open_low=True), (), "μ."),
+        Declaration("steps", "int", "3", Range(1)),
+        Declaration("form", "str", "'a'", None, ("a", "b"), "Form."),
+        Declaration("place", "str", "'here'", None, ("here", "there")),
+        Declaration("share", "float | None", "None", Range(0.0, 1.0)),
+        Declaration("fast", "bool", "False"),
+    ]
+
+
+def test_a_later_marker_replaces_an_earlier_one() -> None:
+    def narrower(mu: Annotated[Mu, Range(1.0, 2.0)] = 1.5) -> None: ...
+
+    assert declarations(narrower)["mu"] == Declaration("mu", "float", "1.5", Range(1.0, 2.0), (), "μ.")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("mu", 0.0, r"made: mu = 0\.0 is outside \(0\.0, 10\.0\]"),
+        ("mu", 11, r"made: mu = 11 is outside \(0\.0, 10\.0\]"),
+        ("mu", math.nan, r"made: mu = nan is outside"),
+        ("mu", "1", r"made: mu = '1' is a str, wanted float"),
+        ("mu", True, r"made: mu = True is a bool, wanted float"),
+        ("mu", None, r"made: mu = None is a NoneType, wanted float"),
+        ("steps", 0, r"made: steps = 0 is below 1"),
+        ("steps", 2.0, r"made: steps = 2\.0 is a float, wanted int"),
+        ("form", "c", r"unknown form 'c'; known: a, b"),
+        ("place", "ther", r"unknown place 'ther'; nearest: there"),
+        ("share", 2.0, r"made: share = 2\.0 is outside \[0\.0, 1\.0\]"),
+        ("fast", 1, r"made: fast = 1 is a int, wanted bool"),
+        ("step", 1, r"unknown argument of made 'step'; nearest: steps"),
+    ],
+)
+def test_a_refusal_names_the_argument_the_value_and_what_is_wanted(
+    key: str, value: object, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_arguments(made, {key: value})
+
+
+def test_an_int_is_also_a_float_and_none_is_taken_where_it_is_declared() -> None:
+    check_arguments(made, {"mu": 1, "share": None})
+    check_arguments(made, {"mu": 10.0, "steps": 1, "share": 0})
+
+
+def test_without_an_annotation_the_default_says_the_type_and_other_types_are_not_checked() -> None:
+    def loose(n=1, sizes: tuple[int, ...] = (1,)): ...
+
+    with pytest.raises(UsageError, match="loose: n = 'x' is a str, wanted int"):
+        check_arguments(loose, {"n": "x"})
+    check_arguments(loose, {"sizes": [1, 2]})
+
+
+def test_a_signature_that_cannot_be_read_is_a_usage_error_that_says_what_to_import() -> None:
+    def unreadable(mu: Missing = 1.0): ...  # noqa: F821
+
+    with pytest.raises(UsageError, match=r"unreadable: its signature cannot be read .*'Missing'"):
+        declarations(unreadable)
+
+
+def test_a_checked_function_refuses_by_keyword_and_by_position_and_returns_what_it_made() -> None:
+    call = checked(made)
+    assert call(1.0, form="b") == made(1.0, form="b")
+    assert declarations(call) == declarations(made)
+    with pytest.raises(UsageError, match=r"made: mu = 0\.0"):
+        call(0.0)
+    with pytest.raises(UnknownNameError, match="unknown form 'z'"):
+        call(form="z")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "shown"),
+    [
+        (Range(0.0, 1.0), "[0, 1]"),
+        (Range(0.0, 1e6, open_low=True), "(0, 1e6]"),
+        (Range(1), "≥ 1"),
+        (Range(0, open_low=True), "> 0"),
+    ],
+)
+def test_a_range_is_shown_as_an_interval(bounds: Range, shown: str) -> None:
+    assert str(bounds) == shown
+
+
+def test_declaring_loads_neither_torch_nor_numpy() -> None:
+    script = "import sys, raffed.config.validation; print({'torch', 'numpy', 'ray'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"
