@@ -151,7 +151,14 @@ def _environment(token: str) -> Iterator[None]:
 
 
 def _read_again() -> None:
-    """Let Ray's library in this process read the mode and the token from the environment again."""
+    """Let Ray's library in this process read its settings from the environment once more, token included.
+
+    Not while a Ray is up: one that began without its metrics ends the process if they are switched on later.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # of the compiled part
 
     Config.initialize("")

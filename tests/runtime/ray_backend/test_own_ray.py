@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray
+from ray._private.authentication import authentication_token_setup
 
 from raffed.errors import UsageError
 from raffed.runtime.ray_backend import session as ray_backend_session
@@ -130,6 +131,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(OwnRay, "end", lambda self: None)
     monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
     monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    # it reads Ray's settings again, under the Ray that is up
+    monkeypatch.setattr(authentication_token_setup, "maybe_enable_token_auth_if_token_available", dict)
     monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
     return asked
 
