@@ -22,6 +22,8 @@ import torch
 from raffed.core.messages import Private
 from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError
+from raffed.runtime.ray_backend import socket_calls
+from raffed.runtime.ray_backend.private_folder import NoFolderError
 from raffed.runtime.ray_backend.socket_calls import RemoteError, Serving, Shared, SocketCalls
 
 pytestmark = pytest.mark.usefixtures("ray_here")
@@ -45,9 +47,16 @@ class ParticularError(Exception):
         super().__init__(f"{what} in {where}")
 
 
+def no_folder(inside: int, first: str | None = None) -> Path:
+    raise NoFolderError("no folder for a socket")
+
+
 class Echo(Serving):
-    def __init__(self, sockets: str | None = None) -> None:
-        tempfile.tempdir = sockets
+    def __init__(self, sockets: str | None = None, room: bool = True) -> None:
+        if sockets is not None:
+            os.environ["RAY_TMPDIR"] = sockets
+        if not room:
+            socket_calls.private_folder = no_folder
 
     def echo(self, value: Any) -> Any:
         return value
@@ -226,15 +235,23 @@ def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> Non
     assert not SocketCalls({0: actor}).reaches(0)
 
 
-def test_where_a_socket_finds_no_room_for_its_name_calls_stay_with_ray(tmp_path: Path) -> None:
+def test_where_a_socket_finds_no_folder_calls_stay_with_ray() -> None:
+    actor = ACTOR.remote(None, room=False)
+    assert not SocketCalls({0: actor}).reaches(0)
+    assert ray.get(actor.echo.remote(1)) == 1
+    ray.kill(actor, no_restart=True)
+
+
+def test_below_a_deep_folder_a_socket_lies_elsewhere(tmp_path: Path) -> None:
     """A socket's path has some 100 characters at most; a deep TMPDIR is longer."""
     deep = tmp_path / ("x" * 60) / ("y" * 60)
     deep.mkdir(parents=True)
     actor = ACTOR.remote(str(deep))
-    assert not SocketCalls({0: actor}).reaches(0)
-    assert ray.get(actor.echo.remote(1)) == 1
+    channels = SocketCalls({0: actor})
+    assert answer(channels, 0, "echo", 1) == 1
     assert not list(deep.iterdir())
     ray.kill(actor, no_restart=True)
+    channels.settle()
 
 
 def test_no_file_is_left_behind_once_an_actor_is_connected() -> None:
