@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,8 +134,9 @@ def _reproduce(
 def _run(job: PlannedRun, screen: Screen) -> None:
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
-    screen.start(f"{where}, seed {job.seed} → {job.folder}", config.method, config.federation.rounds)
-    run_one(begun_or_new(config, job.folder, screen), job.folder, screen, again="the same command")
+    title = f"{where}, seed {job.seed} → {job.folder}"
+    begun = partial(screen.start, title, config.method, config.federation.rounds)
+    run_one(begun_or_new(config, job.folder, screen, begun), job.folder, screen, again="the same command")
 
 
 def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:

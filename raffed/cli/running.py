@@ -168,10 +168,10 @@ def compare(
                     _check_continues(folders[name], config)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
             for name, config in configs.items():
-                screen.start(headline(config, folders[name]), name, config.federation.rounds)
+                begun = partial(screen.start, headline(config, folders[name]), name, config.federation.rounds)
                 try:
                     execute(
-                        begun_or_new(config, folders[name], screen),
+                        begun_or_new(config, folders[name], screen, begun),
                         folders[name],
                         screen,
                         again="the same command",
@@ -331,15 +331,20 @@ def _one_ray(config: RunConfig) -> Iterator[None]:
         yield
 
 
-def begun_or_new(config: RunConfig, folder: Path, screen: Screen) -> Work:
-    """Return the work of a run, or of what is left of it if its folder holds a part."""
+def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None]) -> Work:
+    """Return the work of a run, or of what is left of it if its folder holds a part.
+
+    `begun` is called once everything has been checked that can be checked before the data are read.
+    """
     import raffed
 
     if _holds_run(folder):
         return lambda watch, stop: raffed.resume(
-            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose
+            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose, begun=begun
         )
-    return lambda watch, stop: raffed.run(config, folder, watch=watch, stop=stop, chosen=screen.chose)
+    return lambda watch, stop: raffed.run(
+        config, folder, watch=watch, stop=stop, chosen=screen.chose, begun=begun
+    )
 
 
 def _check_continues(folder: Path, config: RunConfig) -> None:

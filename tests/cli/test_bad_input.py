@@ -292,3 +292,13 @@ def test_a_run_that_will_measure_nothing_is_told_before_it_starts(
     accuracies = done.to_pandas().query("metric == 'accuracy' and split in ('test', 'local_test')")
     assert (len(accuracies) > 0) == measured
     assert ("no accuracy will be measured" in caplog.text) == (not measured)
+
+
+@pytest.mark.parametrize("command", [["run"], ["compare", "--method", "fedavg"]])
+def test_nothing_is_said_of_a_run_before_what_was_asked_for_has_been_checked(
+    cli: Cli, tmp_path: Path, command: list[str]
+) -> None:
+    """A network that cannot take the data set's images is refused; no headline announced the run."""
+    done = cli(*command, *QUICK, "--model", "lenet", "--rounds", "1", "--out", tmp_path / "run")
+    assert (done.code, done.out) == (2, "")
+    assert "lenet cannot take 1x8x8 inputs" in done.err
