@@ -11,6 +11,7 @@ beside the other. Leaves with 1 and names every hash that differs.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,11 @@ Found = dict[str, dict[str, str]]
 def started(python: str, folder: Path) -> subprocess.Popen[str]:
     """The configurations, running under one Python."""
     folder.mkdir()
-    return subprocess.Popen([python, str(SCRIPT), str(folder)], stdout=subprocess.PIPE, text=True, cwd=folder)
+    # Ray's workers would import raffed from there, whichever Python started them
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.Popen(
+        [python, str(SCRIPT), str(folder)], stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+    )
 
 
 def hashes(process: subprocess.Popen[str]) -> tuple[str, Found]:
