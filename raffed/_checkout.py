@@ -28,9 +28,8 @@ class _SameModule(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = (
-            self._spec
-        )  # the import system has just replaced it by the short name's specification
+        # The import system has just replaced it by the short name's specification
+        module.__spec__ = self._spec
 
 
 class CheckoutFinder(MetaPathFinder):

@@ -44,9 +44,8 @@ def line_panels(
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(4, len(panels))
-    wide, high = (
-        (2 * WIDE, HIGH + 0.7) if len(panels) == 1 else (WIDE, HIGH)
-    )  # alone it would be narrower than its key
+    # Alone it would be narrower than its key
+    wide, high = (2 * WIDE, HIGH + 0.7) if len(panels) == 1 else (WIDE, HIGH)
     with style(theme):
         figure, places = _grid(len(panels), names, across, wide, high, 0.5)
         for axes, (column, lines) in zip(places, panels.items(), strict=True):

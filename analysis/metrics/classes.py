@@ -31,9 +31,8 @@ def class_curves(runs: Runs, run: str) -> pd.DataFrame:
     rounds, classes, values = part
     names = np.unique(classes)
     if len(values) % len(names) == 0 and np.array_equal(classes, np.resize(names, len(values))):
-        return pd.DataFrame(
-            values.reshape(-1, len(names)), rounds[:: len(names)], names
-        )  # This is much faster than pivot.
+        # This is much faster than pivot.
+        return pd.DataFrame(values.reshape(-1, len(names)), rounds[:: len(names)], names)
     frame = pd.DataFrame({"round": rounds, "class": classes, "value": values})
     return frame.pivot_table(index="round", columns="class", values="value")
 

@@ -49,9 +49,8 @@ def for_csv(text: str) -> str:
     """
     if _NUMBER.fullmatch(text):
         return text
-    plain = re.sub(
-        rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text)
-    )  # Some spreadsheets split cells at these characters.
+    # Some spreadsheets split cells at these characters.
+    plain = re.sub(rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text))
     return f"'{plain}" if text.lstrip()[:1] in tuple(_FORMULA) or text[:1] in ("\t", "\r", "\n") else plain
 
 

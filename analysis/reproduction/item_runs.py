@@ -13,6 +13,7 @@ from ..runs.files import read_object
 from ..runs.groups import Group
 from ..runs.load import Runs
 
+# Settings in which the rows of a paper's own table may differ, because its code or text treats them so.
 DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
 
 

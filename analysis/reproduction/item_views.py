@@ -103,9 +103,8 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
             continue
         panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
         drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
-        falls = lost.reindex(
-            [] if of_global else names
-        ).dropna()  # scores by stage are of the clients' models
+        # Scores by stage are of the clients' models
+        falls = lost.reindex([] if of_global else names).dropna()
         values = [means.iloc[0], means.iloc[-1], drop]
         lines.append(
             [

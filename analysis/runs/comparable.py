@@ -18,11 +18,12 @@ from .load import Runs, flatten, section
 PREFIX = "not comparable: "
 MARK = " ≠"
 UNLIKE = "≠: not comparable with the others; the table says why."
+# These decide what is measured, not what is trained.
 _MEASURED = {
     "federation.survey",
     "federation.measures",
     "federation.eval_every",
-}  # These decide what is measured, not what is trained.
+}
 _PARTITION = {"data.split", "data.local_test"}  # names of what the partition's hash decides
 # Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
 ALIKE = {

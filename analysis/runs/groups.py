@@ -30,9 +30,8 @@ _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "pa
 _THE_TASK = ("method", "data.dataset", "data.split")
 
 
-_Key = tuple[
-    str, str, str, str, str
-]  # data set, partition, method, configuration, mark of the partition where one is needed
+# Data set, partition, method, configuration, mark of the partition where one is needed
+_Key = tuple[str, str, str, str, str]
 
 
 class Group(NamedTuple):

@@ -174,9 +174,8 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
         file = _read_run_file(folder, unreadable, reader)
         if file is not None:
             files[name], named[name] = file, folder
-    with ThreadPoolExecutor(
-        min(8, os.cpu_count() or 1)
-    ) as pool:  # Reading Parquet releases the interpreter lock.
+    # Reading Parquet releases the interpreter lock.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
     for name, one in read.items():
         unreadable |= one.unreadable or missing_rounds(named[name], files[name])

@@ -92,9 +92,8 @@ def load_study(folder: Path | str) -> Study:
     for name in PARTS:
         path = Path(folder) / f"{name}.parquet"
         if path.exists():
-            with pq.ParquetFile(
-                path
-            ) as file:  # not read_table: a folder named `mu=0.1` above would become a column
+            # Not read_table: a folder named `mu=0.1` above would become a column
+            with pq.ParquetFile(path) as file:
                 frames[name] = file.read().to_pandas()
         else:
             frames[name] = pd.DataFrame(columns=COLUMNS[name])

@@ -59,9 +59,8 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
-        if isinstance(
-            getattr(ended.__context__, "__cause__", None), KeyboardInterrupt
-        ):  # typer raises this for Ctrl-C
+        # Typer raises this for Ctrl-C
+        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             print("raffed: stopped", file=sys.stderr)
         if ended.code and signals.cut:
             sys.exit(signals.code)

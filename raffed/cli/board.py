@@ -60,9 +60,8 @@ class Board:
         self._trials[method, trial.name] = trial
         if trial.state != "running":
             ended = sum(one.state != "running" for one in self._trials.values())
-            scored = (
-                "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"
-            )  # final runs have no validation part
+            # Final runs have no validation part
+            scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"
             print(
                 (
                     f"{ended:>3}  {visible(f'{method}  {trial.name}')}  {trial.state}{scored}  "

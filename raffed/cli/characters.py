@@ -104,9 +104,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     character = error.object[error.start]
-    if (
-        "\udc80" <= character <= "\udcff"
-    ):  # a byte of a file's name that is not text; printed as it is, as Python does
+    # A byte of a file's name that is not text; printed as it is, as Python does
+    if "\udc80" <= character <= "\udcff":
         return bytes([ord(character) - 0xDC00]), error.start + 1
     one = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
     return WORDS.get(character) or codecs.backslashreplace_errors(one)[0], error.start + 1

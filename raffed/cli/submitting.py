@@ -206,9 +206,8 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError(
-                "--env: wanted NAME=VALUE"
-            )  # not repeated, because it may be something that should not be logged
+            # Not repeated, because it may be something that should not be logged
+            raise UsageError("--env: wanted NAME=VALUE")
         if secret := secret_contents(text.encode("utf-8", "replace")):
             raise UsageError(
                 f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "

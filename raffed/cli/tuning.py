@@ -45,10 +45,11 @@ DEFAULTS = {
     "scheduler": "fifo",
     "search": "grid",
 }
+# Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = (
     "data.root",
     "data.download",
-)  # like the fields of [runtime], these are not part of what a sweep asks for
+)
 PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."

@@ -23,9 +23,8 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     Returns:
         A tensor without dimensions, or [k] with one value for each client.
     """
-    if logits.dim() == 3 or _is_stacked(
-        logits
-    ):  # under vmap, torch's own would run as a Python decomposition and import sympy
+    # Under vmap, torch's own would run as a Python decomposition and import sympy
+    if logits.dim() == 3 or _is_stacked(logits):
         return mean_nll(F.log_softmax(logits, -1), y)
     return F.cross_entropy(logits, y)
 

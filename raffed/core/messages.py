@@ -34,9 +34,8 @@ class Wire(Record):
     def __post_init__(self) -> None:
         for name in self._names:
             value = getattr(self, name)
-            if type(value) not in _PLAIN and not (
-                type(value) is Params and not value.requires_grad
-            ):  # a quick test, because most fields pass it in every round
+            # A quick test, because most fields pass it in every round
+            if type(value) not in _PLAIN and not (type(value) is Params and not value.requires_grad):
                 _refuse(self, name, value)
 
     def numbers(self) -> dict[str, int]:
@@ -174,9 +173,8 @@ def _payload(value: Record) -> dict[str, Any]:
     if not isinstance(value, Summable) or not value.rows:
         return fields
     told = int(torch.count_nonzero(getattr(value, value.rows)))
-    return {
-        name: each[:told] for name, each in fields.items()
-    }  # the count does not depend on which rows are sent
+    # The count does not depend on which rows are sent
+    return {name: each[:told] for name, each in fields.items()}
 
 
 def count(value: Any) -> int:

@@ -298,14 +298,12 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:
-    with (
-        warnings.catch_warnings()
-    ):  # memory of the object store is read-only, and Params are never written to
+    # Memory of the object store is read-only, and Params are never written to
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(np.asarray(array))
-    if flat.data_ptr() % (
-        4 * _ALIGN
-    ):  # memory from inside a message may be unaligned; kernels and thus bits may depend on that
+    # Memory from inside a message may be unaligned; kernels and thus bits may depend on that
+    if flat.data_ptr() % (4 * _ALIGN):
         flat = flat.clone()
     return Params.from_flat(Layout(names, shapes), flat)
 

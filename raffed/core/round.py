@@ -113,9 +113,8 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     """Return what a client keeps and what it sends. It is called without gradient."""
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
     sent = m.split.shared(k.w)
-    sent = (
-        sent.clone() if m.keeps_state else sent
-    )  # so that an upload shares no storage with the client state
+    # So that an upload shares no storage with the client state
+    sent = sent.clone() if m.keeps_state else sent
     for slot, one in m.ingredients():
         sent = one.outgoing(sent, views[slot])
     local_buffers = m.split.buffers == "local"

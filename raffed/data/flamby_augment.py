@@ -97,9 +97,8 @@ def _holes(t: FlambyAugment, draws: Tensor, side: int) -> Tensor:
     Squares lie anywhere inside the image. Half of the images have none.
     """
     count = torch.where(draws[:, 0] < 0.5, (draws[:, 0] * 2 * t.holes).long() + 1, 0)
-    corners = (
-        draws[:, 1:].view(len(draws), -1, 2)[:, : t.holes] * (side - t.hole_side + 1)
-    ).long()  # [B, holes, 2]
+    # [B, holes, 2]
+    corners = (draws[:, 1:].view(len(draws), -1, 2)[:, : t.holes] * (side - t.hole_side + 1)).long()
     place = torch.arange(side)
     inside = (place >= corners[..., None]) & (place < corners[..., None] + t.hole_side)  # [B, holes, 2, S]
     squares = inside[:, :, 0, :, None] & inside[:, :, 1, None, :]

@@ -128,10 +128,11 @@ class RoundLoop:
         try:
             for event in self.next(config.federation.rounds - self.server.round):
                 yield event
+                # Called once, because a signal between two calls would skip the checkpoint
                 done, halt = (
                     self.server.round,
                     stop(),
-                )  # called once, because a signal between two calls would skip the checkpoint
+                )
                 if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
                     self.folder.checkpoint(self.server, self.round_hashes, self.versions)
                 if halt:
@@ -141,9 +142,8 @@ class RoundLoop:
             try:
                 self.folder.rescue(server, self.round_hashes[: server.round], versions)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
-                level = (
-                    logging.INFO if of_folder(second) else logging.WARNING
-                )  # the first error already says so
+                # The first error already says so
+                level = logging.INFO if of_folder(second) else logging.WARNING
                 log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
 

@@ -12,9 +12,8 @@ from raffed.results.schema import Row
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 
-_filters = (
-    threading.Lock()
-)  # warning filters belong to the process, so two runs must not change them at the same time
+# Warning filters belong to the process, so two runs must not change them at the same time
+_filters = threading.Lock()
 
 
 def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float:
@@ -34,10 +33,11 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
     if not rounds:
         return 0.0
     spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=rounds, orders=ORDERS)
+    # At the first or last order ε is slightly larger than necessary, but valid
     with (
         _filters,
         warnings.catch_warnings(),
-    ):  # at the first or last order ε is slightly larger than necessary, but valid
+    ):
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
         found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
     return float(found)

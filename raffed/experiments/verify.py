@@ -119,9 +119,8 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         VerificationCheck("configuration", str(about.get("identity")), config.identity()),
         *_files(path, about, recorded),
     ]
-    data = replace(
-        config.data, download=False
-    )  # a folder may come from anybody, so nothing is downloaded or written for it
+    # A folder may come from anybody, so nothing is downloaded or written for it
+    data = replace(config.data, download=False)
     setup = prepare_run(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
     split = VerificationCheck(
         "split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()

@@ -61,9 +61,8 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
         return frobenius / (kept / size).sum().clamp(min=1)  # Σ rows of 1/N_c = number of classes kept
     diagonal = ((same @ unit.square()).square() / size[:, None]).sum()
     d = z.shape[1]
-    return (
-        (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
-    )  # one feature has no pair: 0
+    # One feature has no pair: 0
+    return (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
 
 
 class InterClass(Term):

@@ -93,9 +93,8 @@ class InheritedWhileTraining(Inheritance):
     """
 
     def loss(self, f: Forward, k: Context) -> Tensor:
-        return torch.where(
-            k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0
-        )  # CE + this is eq. 13
+        # CE + this is eq. 13
+        return torch.where(k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0)
 
     def finish(self, k: Context) -> tuple[Heirloom, None]:
         return self.inherit(k.state, k), None

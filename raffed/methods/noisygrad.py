@@ -29,9 +29,8 @@ def noise(count: int, kind: str, size: float, meaning: str, generator: torch.Gen
     if kind == "gaussian":
         return torch.randn(count, generator=generator) * (math.sqrt(size) if meaning == "variance" else size)
     u = torch.rand(count, generator=generator) - 0.5
-    unit = -u.sign() * torch.log1p(
-        -2 * u.abs().clamp(max=0.5 - 2.0**-25)
-    )  # at −1/2 the logarithm would be infinite
+    # At −1/2 the logarithm would be infinite
+    unit = -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.5 - 2.0**-25))
     return unit * (math.sqrt(size / 2) if meaning == "variance" else size)
 
 

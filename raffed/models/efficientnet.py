@@ -49,9 +49,8 @@ def efficientnet_b0(
         UsageError: The network does not take images of this shape, or a probability is out of range.
     """
     channels, height, width = in_shape
-    if (
-        channels != 3 or min(height, width) < 33
-    ):  # with smaller images the last map is 1x1, and BatchNorm cannot train on a batch of one
+    # With smaller images the last map is 1x1, and BatchNorm cannot train on a batch of one
+    if channels != 3 or min(height, width) < 33:
         raise refuse_shape("efficientnet_b0", in_shape, "3xHxW with H and W of at least 33")
     check_range("efficientnet_b0: stochastic_depth", stochastic_depth, 0.0, 0.99)
     features = base(weights=None, stochastic_depth_prob=stochastic_depth).features

@@ -94,9 +94,8 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
     with file, _opened(folder) as itself:
         _take(file.fileno(), file, folder, until)
         _take(itself, file, folder, until)
-        with contextlib.suppress(
-            OSError
-        ):  # fails on a full disk; then the message to others names just "another process"
+        # Fails on a full disk; then the message to others names just "another process"
+        with contextlib.suppress(OSError):
             file.truncate(0)
             file.write((who or this_process()).encode())
         status = os.fstat(file.fileno() if itself is None else itself)

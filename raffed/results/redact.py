@@ -7,13 +7,11 @@ from __future__ import annotations
 import re
 
 _WORDS = "key|secret|token|passw|pwd|credential|signature|sig=|auth"
-_USER = re.compile(
-    r"://(?:[^\s/@:]*:\S*|[^\s/]*)@"
-)  # //user:password@; a password may contain slashes and @, so this removes rather too much
+# //user:password@; a password may contain slashes and @, so this removes rather too much
+_USER = re.compile(r"://(?:[^\s/@:]*:\S*|[^\s/]*)@")
 _FIELD = re.compile(rf"([?&;](?=[^=&\s]*(?:{_WORDS}))[^=&\s]+=)[^&\s'\")>]+", re.IGNORECASE)
-_ENCODED = re.compile(
-    r"%3A%2F%2F[^\s/&]*?%40", re.IGNORECASE
-)  # an encoded address with a user, inside the query of another address
+# An encoded address with a user, inside the query of another address
+_ENCODED = re.compile(r"%3A%2F%2F[^\s/&]*?%40", re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:

@@ -25,22 +25,25 @@ STATE_FILE = (
 )
 VAULTS, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # these describe the other files, so they are sent after them
+# Stores in which an object appears only when it is complete; on others raffed renames
 WHOLE_WRITES = (
     "s3",
     "gcs",
     "abfs",
-)  # stores in which an object appears only when it is complete; on others raffed renames
+)
+# Not copied: incomplete files, and pickles of Ray Tune, which could run code here
 LEFT = (
     ".part",
     ".pkl",
-)  # not copied: incomplete files, and pickles of Ray Tune, which could run code here
+)
 PROBE = ".writable.part"  # if it is left behind, it counts as an incomplete file
 THREADS = 8
 
+# Abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
 AZURE = (
     "abfs",
     "abfss",
-)  # abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
+)
 NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 

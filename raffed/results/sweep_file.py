@@ -26,11 +26,12 @@ from raffed.results.json_shape import (
 
 SWEEP_FILE = "sweep.json"
 SWEEP_SCHEMA = 1
+# Folders below that of a method; the last one holds damaged runs
 TRIALS, FINALS, DAMAGED = (
     "trials",
     "final",
     "damaged",
-)  # folders below that of a method; the last one holds damaged runs
+)
 PROTOCOL_NAMES, SELECT = ("validation", "paper"), ("global", "personal", "mean")
 STATES = ("running", "finished", "stopped")
 ADVICE = "put back the file as it was, or start the sweep in a new folder"

@@ -88,10 +88,11 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield everything below a folder. Links are not followed."""
     left = [str(folder)] if folder.is_dir() else []
     while left:
+        # Another command may be working here
         with (
             contextlib.suppress(FileNotFoundError),
             os.scandir(left.pop()) as found,
-        ):  # another command may be working here
+        ):
             for entry in found:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):

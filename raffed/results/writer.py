@@ -180,9 +180,8 @@ def read_metrics(run_dir: Path) -> pa.Table:
     if not Path(run_dir).is_dir():
         raise RunFolderError(f"{run_dir}: no such run folder")
     found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
-    known = known_parts(
-        run_dir
-    )  # read after the parts, because a running run records a part's hash before the part exists
+    # Read after the parts, because a running run records a part's hash before the part exists
+    known = known_parts(run_dir)
     parts = [known.read(path, raw) for path, raw in found]
     return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
 

@@ -11,9 +11,8 @@ from raffed.errors import UsageError
 
 Stack = tuple[int, ...]  # clients trained together
 INLINE_BYTES = 100_000  # up to Ray's inline limit, a plain argument is faster than the object store
-ACTOR_BYTES = (
-    450 * 2**20
-)  # a process with torch and a small network (measured: 315 MB), plus data and reserve
+# A process with torch and a small network (measured: 315 MB), plus data and reserve
+ACTOR_BYTES = 450 * 2**20
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,11 @@ def save_record(record: Private, path: Path) -> None:
     """Write a record atomically: into a temporary file beside the target, which is then renamed."""
     arrays: Arrays = {}
     shape = json.dumps(outline(record, "", arrays), sort_keys=True)
+    # Parents are not made, because a run's folder that was removed must not come back
     for folder in (
         path.parent.parent,
         path.parent,
-    ):  # parents are not made, because a run's folder that was removed must not come back
+    ):
         folder.mkdir(exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

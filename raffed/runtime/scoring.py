@@ -23,9 +23,8 @@ class ModelScorer:
 
     def __init__(self, method: Method, net: Network, num_classes: int) -> None:
         self._method, self._net, self._classes = method, net, num_classes
-        self._answers = (
-            method.personal is not None and method.personal.predicts
-        )  # the scores come from `predict` instead of one model
+        # The scores come from `predict` instead of one model
+        self._answers = method.personal is not None and method.personal.predicts
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
         """Score one model on samples x [n, ...] and y [n]."""

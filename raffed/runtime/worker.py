@@ -49,9 +49,8 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
 from raffed.runtime.vault_store import VaultStore
 
-DATA_BYTES = (
-    1024 * 2**20
-)  # prepared data that a worker keeps; other clients' data are prepared in every round they take part in
+# Prepared data that a worker keeps; other clients' data are prepared in every round they take part in
+DATA_BYTES = 1024 * 2**20
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -123,9 +122,8 @@ class ClientWorker:
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""
-        if (
-            self.setup.partition.stages is None
-        ):  # with stages, the round decides which part of the data exists
+        # With stages, the round decides which part of the data exists
+        if self.setup.partition.stages is None:
             for client in sorted(self._home):
                 if self._kept_bytes < DATA_BYTES // 2:
                     self._client(client)
@@ -154,9 +152,8 @@ class ClientWorker:
                 torch.cuda.synchronize(
                     self.device
                 )  # work that is still queued on the GPU belongs to training
-            spent = (time.perf_counter() - began) / len(
-                stack
-            )  # without scoring, keeping and sending, as in Fig. 4 of FedMR
+            # Without scoring, keeping and sending, as in Fig. 4 of FedMR
+            spent = (time.perf_counter() - began) / len(stack)
             pairs = list(zip(guests, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             marks = [self._marks(guest, done, last) if share.measure else NO_SCORES for guest, done in pairs]

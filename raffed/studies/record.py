@@ -129,9 +129,8 @@ def rows_sha256(table: pa.Table) -> str:
     for name in table.column_names:
         column = table[name].combine_chunks()
         many = pa.types.is_list(column.type)
-        kind = (
-            f"list of {column.type.value_type}" if many else str(column.type)
-        )  # because Parquet renames the items of a list
+        # Because Parquet renames the items of a list
+        kind = f"list of {column.type.value_type}" if many else str(column.type)
         digest.update(json.dumps([name, kind, len(column)]).encode())
         if many:
             digest.update(np.diff(column.offsets.to_numpy()).astype("<i8").tobytes())

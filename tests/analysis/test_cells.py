@@ -77,9 +77,8 @@ def test_analysis_and_the_command_line_show_every_character_alike() -> None:
 
 
 def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRun) -> None:
-    names = [
-        name for name in HOSTILE if name.isascii() or not name.isprintable()
-    ]  # drawn text needs a font that has its letters
+    # Drawn text needs a font that has its letters
+    names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]
     for i, name in enumerate(names):
         write_run(f"r{i}", [0.5], method=name, split=f"p{name}", dataset=name, state=name)
     runs = load_runs([tmp_path])

@@ -86,10 +86,11 @@ def test_what_was_not_measured_is_a_dash_and_what_was_is_in_the_table_of_attacks
 
 def test_the_figures_are_the_curves_and_the_pictures() -> None:
     curves, pictures = (one.figure for one in painted(study()).figures)
+    # A line and a mark each, and 0.03
     assert [len(axes.get_lines()) for axes in curves.axes] == [
         2 * 4 + 1,
         2 * 9 + 1,
-    ]  # a line and a mark each, and 0.03
+    ]
     assert max(max(line.get_ydata()) for axes in curves.axes for line in axes.get_lines()) <= 10.0  # type: ignore[arg-type]
     assert len(pictures.axes) == 2
     assert check_sheet([study()]) is not None

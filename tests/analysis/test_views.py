@@ -55,10 +55,11 @@ def test_held_and_missing_weigh_classes_by_the_clients_that_have_or_lack_them() 
 def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [0.5, 0.25], classes=2)
     runs = load_runs([tmp_path])
+    # Accuracy · (0.6 + 0.8 c / 2)
     assert class_curves(runs, "a").to_numpy().tolist() == [
         [0.3, 0.5],
         [0.15, 0.25],
-    ]  # accuracy · (0.6 + 0.8 c / 2)
+    ]
     sheet = class_sheet(runs, groups(runs))
     assert sheet is not None
     assert sheet.lines == [["fedavg", "20.0"]]
@@ -212,10 +213,11 @@ def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: 
     runs = {protocol: tmp_path / protocol for protocol in ("validation", "paper")}
     sweep_of(tmp_path / "sweep", "paper")
     page = write_loaded(load_runs([tmp_path]), runs["paper"], sweeps=find_sweeps([tmp_path])).parent
+    # The chosen trial is the result
     assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [
         0.4,
         0.5,
-    ]  # the chosen trial is the result
+    ]
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
     sweep_of(tmp_path / "sweep", "validation")
     page = write_loaded(load_runs([tmp_path]), runs["validation"], sweeps=find_sweeps([tmp_path])).parent

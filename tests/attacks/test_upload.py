@@ -79,14 +79,12 @@ def test_nothing_of_the_client_can_be_reached_from_what_was_observed() -> None:
     }
     assert not held & {t.untyped_storage().data_ptr() for t in tensors}
     allowed = {tuple(net.initial.w[name].shape) for name in ENCODER}
-    flat = {tuple(one.w.flat.shape) for one in (found.upload, found.broadcast)} | {
-        (0,)
-    }  # no BatchNorm statistics
+    # No BatchNorm statistics
+    flat = {tuple(one.w.flat.shape) for one in (found.upload, found.broadcast)} | {(0,)}
     sums = {tuple(t.shape) for t in [*leaves(found.upload.slots), *leaves(found.broadcast.slots)]}
     assert {tuple(t.shape) for t in tensors} <= allowed | flat | sums
-    assert (
-        max(t.untyped_storage().nbytes() for t in tensors) == 4 * found.upload.w.layout.size
-    )  # nor behind a view
+    # Nor behind a view
+    assert max(t.untyped_storage().nbytes() for t in tensors) == 4 * found.upload.w.layout.size
     assert set(found.upload.w.names) == set(found.broadcast.w.names) == ENCODER
 
 

@@ -104,9 +104,8 @@ def ladder(workload: Workload) -> tuple[dict[str, Block], Callable[[], None]]:
     config = workload.config
     one = replace(workload, config=replace(config, local=replace(config.local, epochs=1)))
     setup = one.setup()
-    floor = Floor(
-        setup, workers=1
-    )  # forked before this process keeps freed memory, which the bare loop does not
+    # Forked before this process keeps freed memory, which the bare loop does not
+    floor = Floor(setup, workers=1)
     begin_training(1)
     clients = batches_of(setup)
     ours = Raffed(setup, Numerics(cohort=1), in_process)
@@ -161,9 +160,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     chosen = parser.parse_args()
     several = [w for w in WORKLOADS if not chosen.only or w.name in chosen.only]
-    if (
-        len(several) > 1
-    ):  # a process each: a bare loop forked from one that keeps freed memory would keep it as well
+    # A process each: a bare loop forked from one that keeps freed memory would keep it as well
+    if len(several) > 1:
         for workload in several:
             again = ["--only", workload.name, "--repetitions", str(chosen.repetitions)]
             subprocess.run([sys.executable, "-m", "tests.benchmarks.kernels", *again], check=True)

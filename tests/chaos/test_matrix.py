@@ -47,11 +47,12 @@ STORM = (
 )
 PLANS = {"storm": STORM, **{fault.kind: (fault,) for fault in STORM}}
 FULL = (0.1, 0.5, 0.9)  # the disk is full after this share of the run's writes
+# Killed when the first round not before this is told: checkpoints are after every second one
 KILLED_AT = (
     1,
     3,
     5,
-)  # killed when the first round not before this is told: checkpoints are after every second one
+)
 ROUNDS = 12  # where a driver is killed three times
 RAFFED = [sys.executable, "-m", "raffed"]
 EXPERIMENT = """method = "{method}"

@@ -67,9 +67,8 @@ def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> N
     found = {event["what"]: event for event in done.events}
     assert "1.00 of one by one" in found["one by one"]["found"]
     assert "of one by one" in found["stacks of 8"]["found"]
-    assert found["a client"]["found"].startswith(
-        "5 steps"
-    )  # 1,442 training samples, 72 a client, batches of 16
+    # 1,442 training samples, 72 a client, batches of 16
+    assert found["a client"]["found"].startswith("5 steps")
     assert found["fastest here"]["advice"].startswith("--execution serial")
 
 

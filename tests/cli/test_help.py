@@ -69,9 +69,8 @@ def test_every_field_of_a_run_has_one_flag() -> None:
     fields = []
     for one in dataclasses.fields(RunConfig):
         part = getattr(default, one.name)
-        inner = (
-            dataclasses.fields(part) if dataclasses.is_dataclass(part) and one.name != "faults" else ()
-        )  # a file
+        # A file
+        inner = dataclasses.fields(part) if dataclasses.is_dataclass(part) and one.name != "faults" else ()
         fields += [f"{one.name}.{each.name}" for each in inner] or [one.name]
     assert len(fields) > 25
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)

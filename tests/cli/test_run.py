@@ -201,9 +201,8 @@ def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None
     first = cli(*asked, "--json")
     assert first.code == 0
     assert [event["event"] for event in first.events] == [*(["round"] * 2 + ["finished"]) * 2, "report"]
-    assert (
-        first.events[2]["hashes"]["weights"] == first.events[5]["hashes"]["weights"]
-    )  # FedRS with α = 1 is FedAvg
+    # FedRS with α = 1 is FedAvg
+    assert first.events[2]["hashes"]["weights"] == first.events[5]["hashes"]["weights"]
     assert len(first.events[-1]["runs"]) == 2
     assert (out / "report" / "report.html").stat().st_size > 1000
     again = cli(*asked)

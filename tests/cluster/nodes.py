@@ -54,9 +54,8 @@ class Cluster:
         addresses: Sequence[str] = (),
         cpus: Sequence[int] = (),
     ) -> None:
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="rf", dir="/tmp")
-        )  # sockets lie in it: their paths must be short
+        # Sockets lie in it: their paths must be short
+        self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))
         self.token_file = self.folder / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_text(secrets.token_hex(32))

@@ -144,9 +144,8 @@ def test_the_slurm_script_starts_ray_with_a_token_and_a_dashboard_on_localhost()
     text = (CLUSTER / "slurm" / "raffed.sbatch").read_text()
     assert "RAY_AUTH_MODE=token" in text
     assert text.count("--dashboard-host 127.0.0.1") == 1
-    assert not re.search(
-        r"RAY_AUTH_TOKEN=", text
-    )  # a token in an argument or an environment is seen by others
+    # A token in an argument or an environment is seen by others
+    assert not re.search(r"RAY_AUTH_TOKEN=", text)
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=lambda path: path.name)

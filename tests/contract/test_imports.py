@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Raffed.analysis and so on, which stand beside raffed/ in the repository
 BESIDE = (
     "analysis",
     "tune_spaces",
     "cluster",
-)  # raffed.analysis and so on, which stand beside raffed/ in the repository
+)
 FOUNDATION = {"errors", "config.validation", "core.seeds"}  # free of torch when imported
 BELOW: dict[
     str, set[str]

@@ -260,10 +260,11 @@ def test_released_runs_have_the_variants_weights_and_rates_of_the_released_code(
         config = cell.config
         by = method_of(config).mean.by  # also: every argument is taken
         assert by == ("samples" if cell.row in ("FedRS", "FedPHP", "MAP") else "clients"), cell.place
+        # These two know no warm-up, and nothing clips them in that code
         own_rates = cell.row in (
             "pFedMe",
             "PerFedAvg",
-        )  # these two know no warm-up, and nothing clips them in that code
+        )
         if not own_rates:
             assert [config.local.rate(t) / config.local.lr for t in (0, 3, 4, 149)] == pytest.approx(
                 [0.2, 0.8, 1.0, 1.0]

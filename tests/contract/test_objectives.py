@@ -22,11 +22,12 @@ from raffed.core.training.objective import shared_objective
 from raffed.methods import METHODS, build_method
 from tests.tiny import Tiny, module, network, over_methods, tree_stack
 
+# With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
     "apfl",
     "fedmmd",
     "fedrod",
-)  # with stop-gradients (MMD's bandwidth is one) there are no finite differences
+)
 STILL: dict[str, dict[str, Any]] = {
     "noisygrad": {"size": 0.0}
 }  # nothing can be drawn inside vmap; test_noisygrad has its noise

@@ -29,11 +29,12 @@ from raffed.methods import METHODS, build_method
 from raffed.models import build
 
 KEYS = sorted(items())
+# Bars and curves without numbers, but for two
 NOT_PRINTED = {
     "gldp/fig3": 72 - 2,
     "gldp/fig4": 96,
     "mpfedcon/fig6": 0,
-}  # bars and curves without numbers, but for two
+}
 
 
 def test_all_four_papers_have_their_tables_and_figures() -> None:
@@ -252,9 +253,8 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
         "ISIC2019 Real": 1.0,
     }.items():
         assert rows["FedMR", column].federation.participation == part
-    cost = items()[
-        "fedmr/fig4"
-    ].cells  # all data sets (docs/papers/fedmr.md §E4); its accuracies are of the tables' runs
+    # All data sets (docs/papers/fedmr.md §E4); its accuracies are of the tables' runs
+    cost = items()["fedmr/fig4"].cells
     assert len(cost) == len({(cell.row, cell.column) for cell in cost}) == 10 * (4 * 5 + 1)
     assert {cell.column.split()[0] for cell in cost} == {"FMNIST", "SVHN", "CIFAR10", "CIFAR100", "ISIC2019"}
     assert all(cell.config == rows[cell.row, cell.column] for cell in cost if cell.row in FEDMR_METHODS)
@@ -266,9 +266,8 @@ def test_fedmr_s_runs_have_the_sheet_s_settings() -> None:
     )
     third = items()["fedmr/table3"]
     cheap = [run for cell in third.cells for scale in ("proxy", "full") if (run := third.at(cell, scale))]
-    assert {(run.federation.rounds, run.local.steps(6000)) for run in cheap} == {
-        (1, 1)
-    }  # counting takes no training
+    # Counting takes no training
+    assert {(run.federation.rounds, run.local.steps(6000)) for run in cheap} == {(1, 1)}
     first = items()["fedmr/table6"]
     proxies = {(cell.row, cell.column): first.at(cell, "proxy") for cell in first.cells}
     chosen = {row: proxies[row, "FMNIST P5C2"].args for row, _ in proxies}  # type: ignore[union-attr]
@@ -323,9 +322,8 @@ def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -
         if cell.row not in once
     )
     second = {cell.config.identity() for cell in items()["mpfedcon/table2"].cells}
-    assert (
-        sum(cell.config.identity() in second for cell in always[0]) == 4
-    )  # those of CIFAR-10: MpFedcon's μ there is 10
+    # Those of CIFAR-10: MpFedcon's μ there is 10
+    assert sum(cell.config.identity() in second for cell in always[0]) == 4
 
 
 def test_every_run_of_mpfedcon_has_the_common_settings() -> None:

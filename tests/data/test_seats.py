@@ -18,11 +18,12 @@ def test_seats_by_largest_remainder_with_one_for_each_class_held() -> None:
     assert stages.apportioned(np.array([50, 30, 0, 20]), 10).tolist() == [5, 3, 0, 2]
     assert stages.apportioned(np.array([97, 2, 1]), 10).tolist() == [8, 1, 1]
     assert stages.apportioned(np.array([1, 1, 1]), 4).tolist() == [2, 1, 1]
+    # 3.6, 2.8, 1.6: two seats to .8 and .6
     assert stages.apportioned(np.array([45, 35, 20]), 8).tolist() == [
         4,
         3,
         1,
-    ]  # 3.6, 2.8, 1.6: two seats to .8 and .6
+    ]
     with pytest.raises(UsageError, match="2 test samples a stage for 3 classes"):
         stages.apportioned(np.array([1, 1, 1]), 2)
 

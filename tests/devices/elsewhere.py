@@ -96,9 +96,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return out.clone() if name == "_to_copy" else out
     if name == "copy_":
         return args[0]
-    known = {
-        id(x.held): x for x in given if isinstance(x, Elsewhere)
-    }  # what is changed in place is returned as it was given
+    # What is changed in place is returned as it was given
+    known = {id(x.held): x for x in given if isinstance(x, Elsewhere)}
     return pytree.tree_map(
         lambda x: x if not isinstance(x, Tensor) else known[id(x)] if id(x) in known else Elsewhere(x), out
     )

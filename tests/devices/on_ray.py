@@ -58,9 +58,8 @@ def main(method: str, path: Path) -> None:
         runtime_env=RuntimeEnv(env_vars={"PYTHONPATH": os.getcwd()}),
     )
     try:
-        setup = prepare_run(
-            on(small(method), execution="ray", gpu_fraction=0.5, address="auto")
-        )  # "auto": none is looked for here
+        # "auto": none is looked for here
+        setup = prepare_run(on(small(method), execution="ray", gpu_fraction=0.5, address="auto"))
         plan = make_plan(setup.config, 10, Resources(2, 1, 2**40))
         driver.ClientActor = ActorElsewhere  # type: ignore[misc,assignment]
         reference = ray.put(setup)

@@ -90,9 +90,8 @@ def test_an_upload_that_does_not_count_leaves_the_weights_of_a_round_without_the
     left_out = raffed.run(config("scamap", Faults(at="drop 3@1, drop 7@1"), rounds=1))
     refused_ones = raffed.run(config("scamap", Faults(at=f"{kind} 3@1, {kind} 7@1"), rounds=1))
     assert refused_ones.hashes["weights"] == left_out.hashes["weights"]
-    assert (
-        refused_ones.hashes["vaults"] != left_out.hashes["vaults"]
-    )  # the two have trained and keep their private state
+    # The two have trained and keep their private state
+    assert refused_ones.hashes["vaults"] != left_out.hashes["vaults"]
     assert counts(refused_ones, 1) == {"dropped": 0, "late": 0, "refused": 0, "straggling": 0} | {
         "refused" if kind == "corrupt" else "late": 2
     }

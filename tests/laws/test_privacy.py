@@ -127,9 +127,8 @@ def test_masks_cancel_and_a_masked_upload_tells_nothing_of_what_it_hides() -> No
     alone = UploadAccumulator()
     alone.add(2, 0.25, uploads[2], "test")
     assert abs(alone.export().w).max() < 2**50  # type: ignore[operator]
-    assert (
-        0.25 < (abs(one.w.astype(float)) > 2.0**62).mean() < 0.75
-    )  # of 64 bits, so half of them are above 2^62
+    # Of 64 bits, so half of them are above 2^62
+    assert 0.25 < (abs(one.w.astype(float)) > 2.0**62).mean() < 0.75
 
 
 def test_masks_are_refused_where_the_server_needs_each_upload() -> None:

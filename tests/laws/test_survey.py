@@ -127,9 +127,8 @@ def test_in_stages_each_stage_is_scored_apart_and_the_whole_is_their_sum() -> No
             (parts["value"] * parts["n"]).sum(), abs=1e-9
         )
         assert whole["n"].item() == parts["n"].sum()
-    assert not len(
-        rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")]
-    )  # stage 1 is still to come
+    # Stage 1 is still to come
+    assert not len(rows[(rows["round"] == 3) & (rows["metric"] == "accuracy_stage1")])
 
 
 def test_participants_are_scored_in_surveyed_rounds_though_the_global_test_is_rarer() -> None:

@@ -111,9 +111,8 @@ def test_the_cosine_has_the_official_codes_1e_6_beside_the_product_of_the_norms(
         * length**2
         * torch.tensor([[[-1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]], dtype=torch.float64)
     )
-    bias = torch.tensor(
-        [[-0.5, 0.5], [0.5, -0.5]], dtype=torch.float64
-    )  # (½)² + (½)² = ½: cosine ½/(½ + 1e-6)
+    # (½)² + (½)² = ½: cosine ½/(½ + 1e-6)
+    bias = torch.tensor([[-0.5, 0.5], [0.5, -0.5]], dtype=torch.float64)
     gap = gradient_gap(x, *head, goal, bias)
     wanted = 2 * (1 - cosine) + 1e-6 / (0.5 + 1e-6)
     assert gap.tolist() == pytest.approx([wanted, wanted], abs=1e-9)
@@ -241,6 +240,5 @@ def test_the_retrained_head_is_broadcast_and_the_features_are_not() -> None:
     own = tiny.server.slots["server"]
     assert isinstance(own, Federated)
     assert same_bits(sent.slots["message"], [own.weight, own.bias])
-    assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 2 * (
-        3 * 5 + 3
-    )  # client 0 holds two classes
+    # Client 0 holds two classes
+    assert sum(tiny.last[0].upload.slots["message"].numbers().values()) == 2 * (3 * 5 + 3)

@@ -255,11 +255,12 @@ def test_the_authors_server_weights_prototypes_by_counts_and_goes_half_of_the_wa
     after = halfway(before, [sign * (1 * 0.0 + 9 * 10.0)] * 2 + [0.0], [10, 10, 0])
     assert after.mean.tolist() == [[sign * 9.0], [sign * 3.0], [sign * 7.0]]
     assert after.known.tolist() == [True, True, True]
+    # Nobody has seen class 0
     assert halfway(before, [0.0, 0.0, 0.0], [0, 0, 0]).known.tolist() == [
         False,
         True,
         True,
-    ]  # nobody has seen class 0
+    ]
 
 
 @pytest.mark.parametrize("cohort", [False, True])

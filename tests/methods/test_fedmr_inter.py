@@ -262,9 +262,8 @@ def test_the_local_objective_is_eq_5() -> None:
     views = {slot: k for slot, _ in method.ingredients()}
     two = forward(Z, torch.tensor([0, 0]), logits=torch.zeros(2, 3))
     assert float(shared_objective(method, views)(two, 0)) == pytest.approx(math.log(3) + 0.2 * 0.5, abs=1e-5)
-    z = (
-        torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000
-    )  # far from ε; far from g: hinge 0
+    # Far from ε; far from g: hinge 0
+    z = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1000
     g = Prototypes(torch.tensor([[2500.0, 2500.0], [9e4, 9e4], [0.0, 0.0]]), HAVE)
     four = forward(z, torch.zeros(4, dtype=torch.int64), logits=torch.zeros(4, 3))
     value = shared_objective(method, {slot: k.replace(server=g) for slot in views})(four, 0)

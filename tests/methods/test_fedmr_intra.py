@@ -103,9 +103,8 @@ def test_a_dead_feature_gives_a_finite_loss_and_no_gradient_to_itself(norm: str)
 def test_two_samples_a_class_give_the_constant_a_half_without_gradient() -> None:
     """Test 3: N_c = 2 makes every ρ = ±1: (N−1)²/N = ½."""
     z, y = features(1, 3, 5), torch.tensor([0, 1, 2, 0, 1, 2])
-    z = torch.cat(
-        [z, z + torch.tensor([1.0, -2.0, 3.0, 0.5, -1.0])]
-    )  # no two samples nearly equal in a feature
+    # No two samples nearly equal in a feature
+    z = torch.cat([z, z + torch.tensor([1.0, -2.0, 3.0, 0.5, -1.0])])
     assert float(intra_class(z, y)) == pytest.approx(0.5, abs=1e-5)
     assert float(gradient(z, y).norm()) < 1e-3
 

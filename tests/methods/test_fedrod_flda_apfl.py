@@ -193,9 +193,8 @@ def test_the_shared_expert_does_not_depend_on_the_private_ones_of_clients_that_a
     other.vaults[0] = tree_map(lambda t: -t, before)
     assert not same_bits(other.vaults[0], before)
     assert same_bits(one.run(1, [1, 2]).server, other.run(1, [1, 2]).server)
-    assert not same_bits(
-        one.run(1, [0, 2]).server, other.run(1, [0, 2]).server
-    )  # and with client 0 it does depend
+    # And with client 0 it does depend
+    assert not same_bits(one.run(1, [0, 2]).server, other.run(1, [0, 2]).server)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -57,10 +57,11 @@ BATCH_NORM = [
     "wrn28",
 ]
 SIGNED = {"cnn5", "lenet_2d", "mlp5"}  # the last layer before the head has no ReLU
+# Network: dropouts, without B0's first branches, which are never dropped
 DROPOUT = {
     "efficientnet_b0": 10,
     "wrn28": 12,
-}  # network: dropouts, without B0's first branches, which are never dropped
+}
 HEAVY = {
     "efficientnet_b0",
     "resnet18",

@@ -95,9 +95,8 @@ def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> N
     for folder in ("raffed", "analysis", "cluster", "tune_spaces"):
         inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and not {"__pycache__", "records"} & set(
-                path.parts
-            ):  # records of runs stay in the repository
+            # Records of runs stay in the repository
+            if path.is_file() and not {"__pycache__", "records"} & set(path.parts):
                 assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
                 checked += 1
     assert checked > 100

@@ -18,9 +18,8 @@ def ray_here() -> Iterator[None]:
 
     from raffed.runtime.ray_backend.own_ray import OwnRay
 
-    if (
-        ray.is_initialized()
-    ):  # another folder's tests use this fixture too, and pytest then makes it once for each
+    # Another folder's tests use this fixture too, and pytest then makes it once for each
+    if ray.is_initialized():
         yield
         return
     own = OwnRay()

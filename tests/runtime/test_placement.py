@@ -83,9 +83,8 @@ def test_stacks_cover_the_participants_once_and_hold_clients_of_neighbouring_siz
     assert sorted(c for stack in stacks for c in stack) == list(range(len(sizes)))
     assert all(len(stack) <= max(cohort, 1) for stack in stacks)
     if cohort > 1:
-        assert [len(stack) for stack in stacks[:-1]] == [cohort] * (
-            len(stacks) - 1
-        )  # only the last is shorter
+        # Only the last is shorter
+        assert [len(stack) for stack in stacks[:-1]] == [cohort] * (len(stacks) - 1)
         order = [sizes[c] for stack in stacks for c in stack]
         assert order == sorted(order, reverse=True)
 

@@ -161,9 +161,8 @@ def test_recorded_settings_that_optuna_would_not_propose_are_told_beside_its_own
     third = search.suggest("y")
     assert third is not None
     assert third["trial"]["number"] == 2
-    assert third["trial"]["settings"] not in [
-        trial.settings for trial in fresh[:2]
-    ]  # no setting is drawn a second time
+    # No setting is drawn a second time
+    assert third["trial"]["settings"] not in [trial.settings for trial in fresh[:2]]
 
 
 def test_recorded_settings_outside_of_the_ranges_are_refused() -> None:

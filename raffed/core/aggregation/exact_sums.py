@@ -23,15 +23,12 @@ from raffed.core.params import Params
 from raffed.errors import NumericsError
 
 BITS = 44
-BLOCK = (
-    1 << 18
-)  # numbers of small points that are rounded at a time; with fewer, calling costs more than computing
-SLICE = (
-    1 << 16
-)  # numbers of a large point that are rounded at a time; with more, they leave the processor's cache
-REACH = 2.0 ** (
-    52 - BITS
-)  # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, with room for rounding
+# Numbers of small points that are rounded at a time; with fewer, calling costs more than computing
+BLOCK = 1 << 18
+# Numbers of a large point that are rounded at a time; with more, they leave the processor's cache
+SLICE = 1 << 16
+# Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, with room for rounding
+REACH = 2.0 ** (52 - BITS)
 
 
 def together(size: int) -> int:
@@ -85,9 +82,8 @@ def from_fixed(total: Tensor, bits: int) -> Tensor:
     return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
 
 
-Exported = tuple[
-    Summable, list[NDArray[np.int64]], int, bool
-]  # message without numbers, totals, number of messages, whether masked
+# Message without numbers, totals, number of messages, whether masked
+Exported = tuple[Summable, list[NDArray[np.int64]], int, bool]
 
 
 class PointSum:
@@ -231,9 +227,8 @@ class WireSum:
         if self.count:
             fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
             if not self.hidden and _excess(fixed):
-                raise _outside(
-                    where, wire.fraction_bits
-                )  # two sums in range cannot overflow, so every excess is seen here
+                # Two sums in range cannot overflow, so every excess is seen here
+                raise _outside(where, wire.fraction_bits)
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count

@@ -74,9 +74,8 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
         model + beside + sum(copies[name] for name in once if not (name == "weights" and "model" in once))
     )
     for slot, view in views.items():
-        memory = (
-            0 if slot == "personal" and beside else count(view.mine)
-        )  # a companion starts as the memory and replaces it
+        # A companion starts as the memory and replaces it
+        memory = 0 if slot == "personal" and beside else count(view.mine)
         training += memory * ("mine" in asked[slot]) + count(view.server) * ("server" in asked[slot])
     vault = client_round(m, b, None, guest.data, session, 0).vault
     return Footprint(model, training, count(vault) if m.keeps_state else 0)

@@ -54,9 +54,8 @@ def stacked(
     net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
     """Train all phases as one stack, and return the results in the given order."""
-    order = sorted(
-        range(len(stretches)), key=lambda i: -len(stretches[i].batches)
-    )  # so that the clients that still run come first
+    # So that the clients that still run come first
+    order = sorted(range(len(stretches)), key=lambda i: -len(stretches[i].batches))
     members = [stretches[i] for i in order]
     batches = Batches(net, members, 1 if task.rule is None else task.rule.batches(), augmentation)
     stack: SgdStack | RuleStack

@@ -67,9 +67,8 @@ class StackedMemory:
             "features": _refused,
             "reestimate": _refused,
         }
-        self._template = {
-            slot: view.replace(**nobody) for slot, view in members[0].items()
-        }  # otherwise one client's values would be used for all
+        # Otherwise one client's values would be used for all
+        self._template = {slot: view.replace(**nobody) for slot, view in members[0].items()}
         values = [
             {slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()}
             for views in members

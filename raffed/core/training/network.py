@@ -64,16 +64,14 @@ class Network:
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self._module.named_parameters())
         everywhere = sum(1 for _ in self._module.named_parameters(remove_duplicate=False))
-        self._tied = everywhere > len(
-            self._params
-        )  # looking for tied weights would cost a walk over the layers in every call
+        # Looking for tied weights would cost a walk over the layers in every call
+        self._tied = everywhere > len(self._params)
         self._chain = None if self._tied else chain_of(module)
         buffers = {n: b for n, b in self._module.named_buffers() if b.is_floating_point()}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
-        self._b = self.initial.b.flat.to(
-            self.device, copy=True
-        )  # also for a network without buffers, whose flat buffer is empty
+        # Also for a network without buffers, whose flat buffer is empty
+        self._b = self.initial.b.flat.to(self.device, copy=True)
         for name, view in self.w_layout.views(self._w).items():
             self._params[name].data = view
         for name, view in self.b_layout.views(self._b).items():
@@ -112,9 +110,8 @@ class Network:
         """
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
             return x
-        return x.to(
-            memory_format=torch.channels_last
-        )  # `contiguous` would not change images with one channel
+        # `contiguous` would not change images with one channel
+        return x.to(memory_format=torch.channels_last)
 
     def load(self, state: State) -> None:
         """Copy a model into the scratch copy."""
@@ -305,10 +302,11 @@ class Network:
         if not self.has_dropout:
             return []
         trail = tuple(x.shape[1:])
+        # Dropout is off in a body that is not trained
         key = (
             trail,
             self._module.get_submodule("body").training,
-        )  # dropout is off in a body that is not trained
+        )
         if key not in self._noise_shapes:
             b = {name: tensor.clone() for name, tensor in self._buffers.items()}
             with torch.no_grad(), self.noise.recorded() as shapes:

@@ -166,9 +166,8 @@ def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
         return 0.0
     sizes = [index.numel() for index in batches]
     weighed = list(map(operator.mul, torch.stack(losses).tolist(), sizes))
-    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(
-        sizes
-    )  # fsum raises an error for inf − inf
+    # Fsum raises an error for inf − inf
+    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(sizes)
 
 
 def resting_layers(

@@ -23,9 +23,8 @@ from raffed.core.training.sgd import Solver, Trained, UpdateGates
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
-Correct = Callable[
-    [Params, Params, Views], Params
-]  # (gradient, weights at which it was taken, views) → gradient
+# (gradient, weights at which it was taken, views) → gradient
+Correct = Callable[[Params, Params, Views], Params]
 
 
 @dataclass(frozen=True)

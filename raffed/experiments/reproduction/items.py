@@ -129,9 +129,8 @@ class Average:
     printed: Mapping[str, str]
 
 
-ClaimTerm = (
-    tuple[float, str, str] | tuple[float, str, str, str]
-)  # factor, row, column, and a measure if it differs from the cell's
+# Factor, row, column, and a measure if it differs from the cell's
+ClaimTerm = tuple[float, str, str] | tuple[float, str, str, str]
 
 
 @dataclass(frozen=True)

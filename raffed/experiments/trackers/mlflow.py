@@ -10,10 +10,11 @@ from raffed.experiments.events import RoundEvent
 from raffed.experiments.trackers.base import _needs, numbers
 from raffed.results.runfile import read_run
 
+# Seconds; MLflow's own values are 7 and 120
 MLFLOW = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-}  # seconds; MLflow's own values are 7 and 120
+}
 
 
 class MLflow:

@@ -14,9 +14,8 @@ from ray import tune
 
 from raffed.runtime.ray_backend.patience import Patience
 
-Listener = Callable[
-    [str, Any, Mapping[str, Any]], None
-]  # state, Tune's trial, its last report ({} before the first)
+# State, Tune's trial, its last report ({} before the first)
+Listener = Callable[[str, Any, Mapping[str, Any]], None]
 _listeners: list[Listener] = []
 _idle: list[Patience] = []  # holds one entry while no trial runs although some could
 log = logging.getLogger(__name__)

@@ -117,17 +117,15 @@ class Ledger:
             )
         except RunFolderError as error:
             return replace(known, state="failed", error=str(error), reports=())
-        return (
-            found if found.ended else replace(found, reports=())
-        )  # an interrupted trial reports again when it is resumed
+        # An interrupted trial reports again when it is resumed
+        return found if found.ended else replace(found, reports=())
 
 
 def shown(name: str, settings: MethodSettings, state: str, report: Mapping[str, Any]) -> Trial:
     """Return a trial as it is shown while it runs."""
     score = float(report.get(SCORE, -1.0))
-    score = (
-        math.nan if score < 0 else score
-    )  # Tune can only compare numbers, so NaN travels as a negative score
+    # Tune can only compare numbers, so NaN travels as a negative score
+    score = math.nan if score < 0 else score
     return Trial(
         name, settings, state, int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0)), score
     )

@@ -145,9 +145,8 @@ def execute_sweep(search: Search) -> bool:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # raffed reports each failure in one line
     left, methods = search.seconds, search.request.methods
     for number, method in enumerate(methods):
-        share = (
-            None if left is None else left / (len(methods) - number)
-        )  # the time that one method leaves is available to the next ones
+        # The time that one method leaves is available to the next ones
+        share = None if left is None else left / (len(methods) - number)
         spent = _tuned(search, method, share)
         left = None if left is None else max(left - spent, 1.0)
     done = [_repeated(search, method) for method in methods]

@@ -39,11 +39,12 @@ PROTOCOLS = {
 SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
 MOST_SEEDS = 10_000  # more final runs than anybody would wait for
+# States of a trial, in addition to those of its run
 NEVER_RUN, PRUNED, FINISHED = (
     "never run",
     "pruned",
     "finished",
-)  # states of a trial, in addition to those of its run
+)
 MethodSettings = dict[str, Any]
 
 

@@ -75,9 +75,8 @@ class RayPool:
 
     def _spread(self, name: str, before: tuple[Any, ...], job: RoundOrder) -> dict[int, Call]:
         """Return a call for every actor that has a share of the work."""
-        last = (
-            self._setup.config.federation.rounds - 1
-        )  # a survey after the last round uses the sizes of that round
+        # A survey after the last round uses the sizes of that round
+        last = self._setup.config.federation.rounds - 1
         local, sizes = self._setup.config.local, self._setup.sizes_at(min(job.round, last))
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         shares = enumerate(self._plan.shares(job.stacks, work, self._retired))

@@ -12,9 +12,8 @@ from raffed.errors import UsageError
 ANSWER_SECONDS = 10.0  # seconds in which a cluster's head has to accept a connection
 CLIENT_PORT = 10001  # of ray:// addresses without a port
 SPEAK_SECONDS = 3.0  # seconds in which it then has to send something
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
-    (0, 0, 0, 4, 0, 0, 0, 0, 0)
-)  # the greeting of HTTP/2, with empty SETTINGS (RFC 9113, 3.4)
+# The greeting of HTTP/2, with empty SETTINGS (RFC 9113, 3.4)
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 SETTINGS = 4  # type of the frame in the answer, which is its fourth byte
 WHERE = (
     "a cluster's head is HOST:6379 or ray://HOST:10001 (port 8265 is its dashboard); cluster/README.md "

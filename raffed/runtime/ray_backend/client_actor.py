@@ -69,9 +69,8 @@ class ClientActor(Serving):
     def _device(self) -> str:
         """Return the device that Ray assigned to this actor, never one that just happens to be visible."""
         assigned = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        return (
-            "cuda" if assigned else "cpu"
-        )  # CUDA_VISIBLE_DEVICES holds only the assigned GPU, so its name is cuda:0
+        # CUDA_VISIBLE_DEVICES holds only the assigned GPU, so its name is cuda:0
+        return "cuda" if assigned else "cpu"
 
     def ready(self) -> dict[str, Any]:
         """Return where the actor runs, for run.json and the tests, once torch and the data are loaded."""

@@ -135,9 +135,8 @@ class Own:
 
 turn = threading.Lock()  # a session starts its Ray after the session before has ended its own
 own = Own()
-if hasattr(
-    os, "register_at_fork"
-):  # subprocess calls it if Ray asks for work to be done before the program begins
+# Subprocess calls it if Ray asks for work to be done before the program begins
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=own.lead)
 
 

@@ -44,9 +44,8 @@ def processes() -> Iterator[Process]:
 def _process(number: str) -> Process | None:
     try:
         with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as file:
-            before, _, after = file.read().rpartition(
-                ")"
-            )  # the name is in brackets and may contain any character
+            # The name is in brackets and may contain any character
+            before, _, after = file.read().rpartition(")")
         state, parent, _, session = after.split()[:4]
         return Process(int(number), before.partition("(")[2], state, int(parent), int(session))
     except (OSError, ValueError):  # the process has ended
@@ -76,9 +75,8 @@ def _told() -> set[int]:
     poll, said = select.poll(), b""
     poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
     parent = -1
-    if hasattr(
-        os, "pidfd_open"
-    ):  # a fork of the command may keep the input open, so the parent is watched too
+    # A fork of the command may keep the input open, so the parent is watched too
+    if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             parent = os.pidfd_open(os.getppid())
             poll.register(parent, select.POLLIN)

@@ -46,9 +46,8 @@ def launched(
             yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
-            if (
-                lost() is not None or stop()
-            ):  # a signal to the command, or what ended Ray, has ended the driver as well
+            # A signal to the command, or what ended Ray, has ended the driver as well
+            if lost() is not None or stop():
                 return
             if (why := why_not_started(error)) is not None:
                 raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error

@@ -71,9 +71,8 @@ def _sockets(path: Path) -> Iterator[tuple[str, str, int]]:
     for parts in map(str.split, lines):
         if parts[3] == LISTENING:
             address, _, port = parts[1].partition(":")
-            words = [
-                int(address[at : at + 8], 16) for at in range(0, len(address), 8)
-            ]  # each word in the byte order of this machine
+            # Each word in the byte order of this machine
+            words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
             yield parts[9], str(_plain(struct.pack(f"={len(words)}I", *words))), int(port, 16)
 
 

@@ -23,12 +23,11 @@ from raffed.runtime.ray_backend import limits
 from raffed.runtime.ray_backend.private_folder import places, unfit
 
 LOOPBACK = "127.0.0.1"
-INSIDE = len(
-    "/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-)  # length of the longest path of a socket of Ray
+# Length of the longest path of a socket of Ray
+INSIDE = len("/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 FILES = 128  # of one process; with 64, Ray starts but cannot start actors
 FEW_FILES = 1024
-THREADS, THREADS_PER_CORE = 350, 60  # of all of Ray's processes and the actors (measured)
+THREADS, THREADS_PER_CORE = 350, 60  # an estimate for all of Ray's processes and the actors
 SPACE = 4e9  # bytes of address space of a Ray process, in addition to the object store
 STORE_SHARE = 0.3  # share of the memory that Ray maps for its object store
 MEMORY = 5e8  # bytes, which is about what Ray's own processes take

@@ -102,9 +102,8 @@ class OwnRay:
                 )
         except Exception as error:
             raise RayStartError(self._failed(error)) from error
-        logging.getLogger("ray").setLevel(
-            logging.ERROR
-        )  # while Ray starts, its own messages would appear before raffed's
+        # While Ray starts, its own messages would appear before raffed's
+        logging.getLogger("ray").setLevel(logging.ERROR)
 
     def _failed(self, error: Exception) -> str:
         """Restore everything and return why Ray did not start.

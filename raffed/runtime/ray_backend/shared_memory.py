@@ -21,9 +21,8 @@ ASIDE = 1 << 16  # arrays with at least this many bytes are sent beside the pick
 SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 _ALIGN = 64
 _MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
-_MAPPED = mmap.MAP_SHARED | getattr(
-    mmap, "MAP_POPULATE", 0
-)  # all pages at once, because a page fault takes longer than copying the page
+# All pages at once, because a page fault takes longer than copying the page
+_MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 _held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
@@ -111,9 +110,8 @@ class SocketEnd:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._beside = socket.socket(
-            fileno=os.dup(connection.fileno())
-        )  # descriptors are sent by a call that connections do not have
+        # Descriptors are sent by a call that connections do not have
+        self._beside = socket.socket(fileno=os.dup(connection.fileno()))
 
     def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
         """Send a message.
@@ -129,9 +127,8 @@ class SocketEnd:
             if memories:
                 socket.send_fds(self._beside, [b"."], memories)
         except OSError:
-            with contextlib.suppress(
-                OSError
-            ):  # otherwise the other end waits for the rest of the message for ever
+            # Otherwise the other end waits for the rest of the message for ever
+            with contextlib.suppress(OSError):
                 self._beside.shutdown(socket.SHUT_RDWR)
             raise
 

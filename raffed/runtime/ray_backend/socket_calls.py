@@ -28,9 +28,8 @@ from raffed.runtime.ray_backend.private_folder import NoFolderError, private_fol
 from raffed.runtime.ray_backend.shared_memory import Packed, SocketEnd, packed
 
 CallOutcome = Callable[[], Any]  # returns the answer of a call, or raises its error
-Answer = tuple[
-    tuple[Any, ...], list[Packed]
-]  # (number of the call, traceback of an error), and the packed answer
+# (number of the call, traceback of an error), and the packed answer
+Answer = tuple[tuple[Any, ...], list[Packed]]
 
 
 class CallId(NamedTuple):
@@ -151,9 +150,8 @@ class SocketCalls:
         try:
             address = ray.get(handle.listen.remote())
             if address is not None:
-                self._ends[actor] = SocketEnd(
-                    Client(address, family="AF_UNIX")
-                )  # asked before it serves, because it then answers no other Ray call
+                # Asked before it serves, because it then answers no other Ray call
+                self._ends[actor] = SocketEnd(Client(address, family="AF_UNIX"))
                 self._serving[actor] = handle.serve.remote()
         except (RayError, OSError):
             return  # the next call through Ray reports the cause

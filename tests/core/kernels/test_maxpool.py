@@ -91,9 +91,8 @@ def test_numbers_of_every_sort(kind: torch.dtype, relu: bool) -> None:
     """Both zeros, the smallest, the largest, infinities and NaNs of both signs, each beside each in each
     place of a window.
     """
-    patterns = torch.tensor(
-        [0x0000, 0x0001, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0]
-    )  # as bfloat16, the front half of float32
+    # As bfloat16, the front half of float32
+    patterns = torch.tensor([0x0000, 0x0001, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0])
     signed = torch.cat([patterns, patterns - 0x8000]).to(torch.int16)
     values = signed.view(kind) if kind == torch.bfloat16 else (signed.to(torch.int32) << 16).view(kind)
     assert values.isnan().sum() == values.isinf().sum() == (values == 0).sum() == 2

@@ -57,9 +57,8 @@ def test_among_observed_classes_the_best_of_them_is_the_answer() -> None:
 
 def test_macro_f1_is_scikit_learn_s() -> None:
     y = torch.tensor([0, 0, 1, 1, 1, 3, 3, 3])
-    answers = torch.tensor(
-        [0, 1, 1, 1, 4, 3, 0, 3]
-    )  # class 2 neither present nor predicted, class 4 predicted only
+    # Class 2 neither present nor predicted, class 4 predicted only
+    answers = torch.tensor([0, 1, 1, 1, 4, 3, 0, 3])
     tally = as_counts(count([(torch.eye(5)[answers], y)], y, 5))
     assert math.isclose(tally.macro_f1, f1_score(y, answers, average="macro"), rel_tol=1e-12)
 

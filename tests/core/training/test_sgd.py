@@ -146,9 +146,8 @@ def test_augmentation_sees_every_batch_and_only_its_inputs() -> None:
 
     blank = sgd(net, net.initial, ce, DATA, BATCHES, Solver(0.1, 0.0, 0.0), augment=bend).state
     assert seen == [4, 3, 4, 3, 4]
-    assert torch.equal(
-        blank.w["body.fc.weight"], net.initial.w["body.fc.weight"]
-    )  # x = 0: no gradient to the first layer
+    # X = 0: no gradient to the first layer
+    assert torch.equal(blank.w["body.fc.weight"], net.initial.w["body.fc.weight"])
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4))

@@ -47,9 +47,8 @@ def node() -> dict[str, int]:
 
 def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int]) -> None:
     places = listening(os.getpid())
-    assert {port for port in node.values() if port > 0} <= {
-        place.port for place in places
-    }  # what is looked at is Ray
+    # What is looked at is Ray
+    assert {port for port in node.values() if port > 0} <= {place.port for place in places}
     assert {place.address for place in places} <= {"127.0.0.1", "::1"}
     assert all(place.loopback for place in places)
 

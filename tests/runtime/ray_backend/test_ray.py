@@ -115,10 +115,11 @@ def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashe
         watch=lambda e: rounds.append(e.round),
         stop=lambda: len(rounds) > 0,
     )
+    # Four tiny rounds may be over before the driver hears of it
     assert result.state in (
         "stopped",
         "finished",
-    )  # four tiny rounds may be over before the driver hears of it
+    )
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
@@ -278,9 +279,8 @@ def test_ray_refuses_to_move_private_state() -> None:
 
     vault = ClientState(Params({"body.w": torch.zeros(2)}), Params({}), {})
     for hidden in (vault, [vault], {"deep": (1, [vault])}):
-        with pytest.raises(
-            TypeError, match="ClientState is private"
-        ):  # Ray wraps the BoundaryError in its own message
+        # Ray wraps the BoundaryError in its own message
+        with pytest.raises(TypeError, match="ClientState is private"):
             ray.put(hidden)
 
 

@@ -113,9 +113,8 @@ def test_a_session_ends_though_its_cluster_never_answers(
         interrupted()
     assert time.monotonic() - before < 30
     let_go.set()
-    for (
-        thread
-    ) in threading.enumerate():  # it still ends its connection, before another test has a hand in `ray`
+    # It still ends its connection, before another test has a hand in `ray`
+    for thread in threading.enumerate():
         if thread.name == "ray-session":
             thread.join(30)
 

@@ -88,9 +88,8 @@ def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
     run = run_of(method, name, text, model, LOCAL, federation, **args)
     if dataset != "ISIC2019":
         return run
-    return replace(
-        run, data=replace(run.data, transform="fedmr", local_test=0.0)
-    )  # the six centres train on all of their images
+    # The six centres train on all of their images
+    return replace(run, data=replace(run.data, transform="fedmr", local_test=0.0))
 
 
 def proxy(full: RunConfig) -> RunConfig | None:

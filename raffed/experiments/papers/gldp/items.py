@@ -33,10 +33,11 @@ class Way(NamedTuple):
     printed: bool = True
 
 
+# Of 30 local epochs (docs/papers/gldp.md A4); FedRep divides its epochs in the same proportion
 ALTERNATING = {
     "head_epochs": 20.0,
     "body_epochs": 10.0,
-}  # of 30 local epochs (docs/papers/gldp.md A4); FedRep divides its epochs in the same proportion
+}
 METHODS = {
     "FedAvg": Way("fedavg", {}),
     "FedRep": Way("fedrep", ALTERNATING),
@@ -45,10 +46,11 @@ METHODS = {
     "GLDP-GP": Way("gldp", {**ALTERNATING, "inference": "gp"}),
     "GLDP-LP": Way("gldp", {**ALTERNATING, "inference": "lp"}),
 }
+# CIFAR100: 10
 SERVER_DATA = {
     ("fedic", "CIFAR10"): {"labelled": 100},
     ("fedic", "TinyImageNet"): {"labelled": 5},
-}  # CIFAR100: 10
+}
 BALANCING = {"FEDIC": Way("fedic", {}, a_sel="a_sel_global"), "CReFF": Way("creff", {}, a_sel="a_sel_global")}
 ABLATION = {
     "GLDP full": METHODS["GLDP-LP"],  # tables 2 and 4 share this run
@@ -59,11 +61,12 @@ ABLATION = {
         "gldp", {**ALTERNATING, "lp": "none", "gp": "none"}, printed=False
     ),
 }
+# Setting → row
 IN_TABLE_4 = {
     "GLDP full": "GLDP full",
     "lambda=0": "GLDP without L_LP (lambda=0)",
     "lambda=1": "GLDP without L_GP (lambda=1)",
-}  # setting → row
+}
 VISITS = 10  # number of visits of a stage from which A_glo and A_sel are computed
 Columns = list[tuple[str, str, int]]
 ONE_STAGE = (("CIFAR10", ("[100,4,1]", "[100,5,1]")), ("CIFAR100", ("[100,20,1]", "[100,30,1]")))
@@ -192,14 +195,14 @@ PRINTED_IN = {
 }
 
 
-SECOND_TO = {
-    ("GLDP-LP", "TinyImageNet [20,20,5] IF50", "A_loc")
-}  # in print FedRep is ahead there, with 36.96 to 36.20
+# In print FedRep is ahead there, with 36.96 to 36.20
+SECOND_TO = {("GLDP-LP", "TinyImageNet [20,20,5] IF50", "A_loc")}
+# Points, in print; by docs/papers/gldp.md §EE no. 3 a level within 5 points is the paper's
 MARGIN_4B, COST_OF_GP, ROOM = (
     19.12,
     9.58,
     5.0,
-)  # points, in print; by docs/papers/gldp.md §EE no. 3 a level within 5 points is the paper's
+)
 
 
 def _leads(metric: str, where: Columns, ways: Mapping[str, Way]) -> tuple[Claim, ...]:

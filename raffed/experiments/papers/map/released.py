@@ -91,10 +91,11 @@ PRESETS = (
     "dittors",
     "scamap",
 )
+# Docs/papers/map.md §1.4; methods with a preset take it from there
 MODES = {
     "fedrs": "counts",
     "map": "uniform_bug",
-}  # docs/papers/map.md §1.4; methods with a preset take it from there
+}
 
 
 def released(config: RunConfig) -> Mapping[str, RunConfig]:

@@ -62,10 +62,11 @@ OWN: dict[
     "perfedavg": {"adapt_epochs": 1.0},
 }
 FINAL = {"FedAvg+FT": "between_last"}  # fine-tuned once, after the last round
+# Below FedAvg in all five columns, so "no target" in docs/papers/mpfedcon.md §EC
 UNTUNED = {
     ("Table 1", "FedProx"),
     ("Table 1", "SCAFFOLD"),
-}  # below FedAvg in all five columns, so "no target" in docs/papers/mpfedcon.md §EC
+}
 
 
 def config(
@@ -112,9 +113,10 @@ def proxy(full: RunConfig) -> RunConfig | None:
     narrow = replace(full.model, args={**full.model.args, "channels": [16, 32]})
     federation = shortened(full.federation, full.federation.rounds * 3 // 10, eval_every=10)
     local = replace(full.local, lr=0.02)
+    # These have rates of their own
     args = (
         {**full.args, "inner_lr": local.lr, "outer_lr": local.lr} if full.method == "perfedavg" else full.args
-    )  # these have rates of their own
+    )
     return replace(full, args=args, data=data, model=narrow, local=local, federation=federation)
 
 
