@@ -45,7 +45,20 @@ class Setup:
     @property
     def transform(self) -> Transform:
         """How the inputs are prepared."""
-        return self.dataset.transform_in(_style(self.config)).transform
+        return self.dataset.transform_in(self.style).transform
+
+    @property
+    def style(self) -> str:
+        """The style of preparation: what was asked for or, for "auto", what the partition records.
+
+        A partition of an earlier version records none; then it is the style of the split's class.
+        """
+        from raffed.data.splits import parse_split, style_in
+
+        asked, split = self.config.data.transform, self.config.data.split
+        if asked != "auto":
+            return asked
+        return style_in(self.partition, split) or parse_split(split).style
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -148,6 +161,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     )
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
+    setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
+    setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
     if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
@@ -161,12 +176,12 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     Raises:
         UsageError: Something is invalid.
     """
-    from raffed.data.partition import Partition
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
-    info, data, clients = DATASETS[name], config.data, split.clients
-    transform = transform_for(name, _style(config))
+    info, data, clients = DATASETS[name], config.data, split.client_count
+    style = split.style_of_auto().style if data.transform == "auto" else data.transform
+    transform = transform_for(name, style)
     transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
@@ -176,14 +191,8 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
         raise UsageError(
             f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
         )
-    if (split.classes or 0) > info.num_classes:
-        raise UsageError(
-            f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}"
-        )
-    if split.path is not None:
-        Partition.load(split.path)
-    if split.stages is not None:
-        Stages.check_rounds(split.stages, config.federation.rounds)
+    split.check_data(name, info.num_classes)
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
     if clients is not None:
         _check_numbers(config, clients)
         if clients > (data.samples or info.num_train) > 0:
@@ -264,12 +273,3 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
         raise UsageError(
             f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
         )
-
-
-def _style(config: RunConfig) -> str:
-    if config.data.transform != "auto":
-        return config.data.transform
-    scheme = config.data.split.lower()
-    if scheme.startswith(("incomplete", "dirichlet")):
-        return "map"
-    return "fedmr" if scheme.startswith(("p", "iid")) else "plain"
