@@ -8,7 +8,7 @@ A reference is one of these texts:
 - `notebook:name`: a function or class that was defined in a notebook cell or at the prompt. Its source is
   collected by `notebook_cells.py` and written into the run's folder.
 
-`load` turns a text into the object. A `Place` says where the
+`load` turns a text into the object. A `CodeLocation` says where the
 code was found, so that another process finds the same code: `place_of` makes it, `install` uses it.
 
 This module imports neither torch nor Ray.
@@ -40,7 +40,7 @@ _PLACES: dict[str, Path] = {}  # what stands before the colon → its file, wher
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLocation:
     """Where the code of a reference was found.
 
     Attributes:
@@ -156,7 +156,7 @@ def main_file() -> str | None:
     return path.as_posix() if relative.startswith("..") else f"./{Path(relative).as_posix()}"
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> CodeLocation:
     """Return where the code of a reference lies on this machine.
 
     Args:
@@ -171,12 +171,12 @@ def place_of(text: str) -> Place:
         raise UsageError(f"{text}: {_shown(home)} has no source file that other processes could read")
     path = Path(file).absolute()
     if is_file(home) or home == NOTEBOOK:
-        return Place(home, str(path), str(path.parent))
+        return CodeLocation(home, str(path), str(path.parent))
     depth = home.count(".") + (path.name == "__init__.py")
-    return Place(home, str(path), str(path.parents[depth]))
+    return CodeLocation(home, str(path), str(path.parents[depth]))
 
 
-def install(place: Place) -> None:
+def install(place: CodeLocation) -> None:
     """Make a reference resolvable in this process, as it was where `place_of` looked.
 
     A file or module that Python finds by itself is left as it is; otherwise `place.root` becomes the last
@@ -258,7 +258,7 @@ def _alternatives(home: str) -> str:
 
 
 __all__ = [
-    "Place",
+    "CodeLocation",
     "install",
     "is_reference",
     "load",

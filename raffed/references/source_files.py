@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raffed.errors import UsageError
-from raffed.references.resolve import NOTEBOOK, Place, is_file, place_of
+from raffed.references.resolve import NOTEBOOK, CodeLocation, is_file, place_of
 
 MOST_FILES = 2000  # a package beyond this size is not a project's own code
 
@@ -54,7 +54,7 @@ def sources_of(text: str) -> Sources:
     return Sources(text, _distribution(place), dict(sorted(files.items())))
 
 
-def files_of(place: Place) -> list[Path]:
+def files_of(place: CodeLocation) -> list[Path]:
     """Return the defining file and what it imports from the same package, each once.
 
     Args:
@@ -124,7 +124,7 @@ def _sha256(path: Path, text: str) -> str:
         raise UsageError(f"{text}: {path} cannot be read ({error.strerror})") from error
 
 
-def _distribution(place: Place) -> str:
+def _distribution(place: CodeLocation) -> str:
     """Return name and version of the installed distribution that holds a module; "" if there is none."""
     if is_file(place.home) or place.home == NOTEBOOK:
         return ""

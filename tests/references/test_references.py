@@ -11,7 +11,7 @@ import pytest
 
 from raffed.errors import UsageError
 from raffed.references.naming import reference_to
-from raffed.references.resolve import Place, install, is_reference, load, place_of, stored_module
+from raffed.references.resolve import CodeLocation, install, is_reference, load, place_of, stored_module
 from raffed.references.source_files import changed, sources_of
 from raffed.references.user_code import UserCodeError
 
@@ -141,7 +141,7 @@ def test_another_process_in_another_folder_finds_the_installed_place(here: Path,
     write(here / "prox.py", "def prox():\n    return 7\n")
     places = [place_of(text) for text in ("lab_d.methods:prox", "./prox.py:prox")]
     code = f"""
-        from raffed.references.resolve import Place, install, load
+        from raffed.references.resolve import CodeLocation, install, load
         for place in {places!r}:
             install(place)
         print(load("lab_d.methods:prox")(), load("./prox.py:prox")())
@@ -156,7 +156,7 @@ def test_another_process_in_another_folder_finds_the_installed_place(here: Path,
 
 def test_the_place_of_a_module_is_the_folder_that_holds_its_top_package(here: Path) -> None:
     package(here, "lab_e")
-    assert place_of("lab_e.deep.maths:ONE") == Place(
+    assert place_of("lab_e.deep.maths:ONE") == CodeLocation(
         "lab_e.deep.maths", str(here / "lab_e" / "deep" / "maths.py"), str(here)
     )
     assert place_of("lab_e:x").root == str(here)
