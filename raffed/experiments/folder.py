@@ -5,7 +5,6 @@ Only the driver uses it.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 import time
@@ -19,6 +18,7 @@ from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
 from raffed.experiments.folder_place import Place
+from raffed.experiments.hashes import vaults_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.provenance import gpus, new_run, new_segment
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
@@ -334,9 +334,3 @@ class RunFolder:
             again = f"once {self.path / CHECKPOINTS} is deleted, `raffed resume {self.path}` begins again"
             raise RunFolderError(f"{unread}. There is no whole checkpoint before it: {again}") from unread
         return said
-
-
-def vaults_sha256(digests: Mapping[int, str]) -> str:
-    """Return one SHA-256 for all client states, from client → digest."""
-    lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
-    return hashlib.sha256(lines.encode()).hexdigest()

@@ -343,7 +343,8 @@ def conduct_at(
 def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
     """Execute the rounds on a backend and write into run.json how they ended."""
     from raffed.errors import RaffedError, RunFolderError
-    from raffed.experiments.federation import RoundLoop, weights_sha256
+    from raffed.experiments.federation import RoundLoop
+    from raffed.experiments.hashes import weights_sha256
 
     try:
         with written(folder.path):

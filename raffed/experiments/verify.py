@@ -20,8 +20,9 @@ from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
-from raffed.experiments.federation import RoundLoop, weights_sha256
-from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
+from raffed.experiments.federation import RoundLoop
+from raffed.experiments.folder import FINAL, RunFolder, run_config
+from raffed.experiments.hashes import vaults_sha256, weights_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
 from raffed.experiments.row_differences import difference_notes, row_difference
 from raffed.methods import build_method
