@@ -348,15 +348,14 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
 
     try:
         with written(folder.path):
-            folder.note(
-                placement=runtime.placement(),
-                **({} if setup.choice is None else {"auto": dict(setup.choice)}),
-            )
+            folder.note_placement(runtime.placement())
+            if setup.choice is not None:
+                folder.note_choice(setup.choice)
             federation = RoundLoop(setup, runtime, folder)
             yield from federation.rounds(stop)
             if federation.server.round == setup.config.federation.rounds:
                 digests = runtime.vault_digests(federation.versions)
-                folder.note(placement=runtime.placement())
+                folder.note_placement(runtime.placement())
                 folder.finish(
                     federation.server, weights_sha256(federation.state), digests, federation.round_hashes
                 )

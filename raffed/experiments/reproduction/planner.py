@@ -22,7 +22,7 @@ from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
 from raffed.experiments.reproduction.scales import SCALES, stages_of
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import RUN_FILE, read_object, read_run
 from raffed.studies import STUDIES, STUDY_FILE
 
 START_SECONDS = 12.0  # duration of a run's start, before its first round
@@ -105,7 +105,7 @@ def run_name(config: RunConfig) -> str:
 def state_of(folder: Path) -> str:
     """Return the state in run.json or study.json; "" if there is none."""
     name = next((name for name in (RUN_FILE, STUDY_FILE) if (folder / name).exists()), None)
-    return str(read_run(folder, name).get("state")) if name else ""
+    return str(read_object(folder, name).get("state")) if name else ""
 
 
 def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
