@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Federation
 from raffed.experiments.papers.fedmr import claims as fedmr_claims
@@ -27,6 +26,7 @@ from raffed.experiments.papers.fedmr.settings import (
     proxy,
     tasks,
 )
+from raffed.experiments.reproduction.catalogue import Argument
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 
 
@@ -189,7 +189,7 @@ def _table_7() -> Item:
 
 def _table_8() -> Item:
     baselines = {row: key for row, key in METHODS.items() if row not in ("FedAvg", "FedProc", "FedMR")}
-    rows: dict[str, tuple[str, dict[str, Any]]] = {
+    rows: dict[str, tuple[str, Mapping[str, Argument]]] = {
         f"{row}(without_prototypes)": (key, {}) for row, key in baselines.items()
     }
     rows |= {"FedMR(without_prototypes)": ("fedmr", {"mu2": 0.0}), "FedMR(with_prototypes)": ("fedmr", {})}
@@ -238,13 +238,13 @@ def _figure_4() -> Item:
     )
 
 
-def _tested(net: str, split: str) -> dict[str, tuple[str, dict[str, Any]]]:
+def _tested(net: str, split: str) -> dict[str, tuple[str, Mapping[str, Argument]]]:
     """Return the rows of the claims.
 
     They are the baselines with their defaults, FedMR with the μ1 and μ2 that were chosen, and its parts.
     """
-    both: dict[str, Any] = dict(CHOSEN[net, split])
-    rows: dict[str, tuple[str, dict[str, Any]]] = {
+    both: dict[str, Argument] = dict(CHOSEN[net, split])
+    rows: dict[str, tuple[str, Mapping[str, Argument]]] = {
         row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedProc", "MOON")
     }
     rows |= {"FedMR(intra)": ("fedmr", {**both, "mu2": 0.0}), "FedMR(inter)": ("fedmr", {**both, "mu1": 0.0})}

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.reproduction.catalogue import run_of
+from raffed.experiments.reproduction.catalogue import Argument, run_of
 from raffed.experiments.reproduction.items import Average, Cell
 from raffed.experiments.reproduction.scales import shortened
 
@@ -75,7 +74,7 @@ REPLACED = (
 )
 
 
-def config(method: str, dataset: str, split: str, **args: Any) -> RunConfig:
+def config(method: str, dataset: str, split: str, **args: Argument) -> RunConfig:
     """Return the paper's run: ten participants per round if there are 50 or 100 clients, else all."""
     name, model = NETS[dataset]
     clients = int(split[1:].split("C")[0]) if split.startswith("P") else 10

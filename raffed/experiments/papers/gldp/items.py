@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from raffed.experiments.papers.gldp import claims as gldp_claims
 from raffed.experiments.papers.gldp.settings import (
@@ -22,6 +21,7 @@ from raffed.experiments.papers.gldp.settings import (
     item,
     printed_at,
 )
+from raffed.experiments.reproduction.catalogue import Argument
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 
 FEDIC_HAS = (
@@ -182,7 +182,9 @@ def _settings() -> Item:
     The grids are in docs/papers/gldp.md §9 and A4, and LP's forms in §4. Table 4 shows what leaving a term
     out costs. The t of 30 local epochs are those of the body.
     """
-    varied: dict[str, dict[str, Any]] = {f"lambda={lam:g}": {"lam": lam} for lam in (0.0, 0.25, 0.75, 1.0)}
+    varied: dict[str, dict[str, Argument]] = {
+        f"lambda={lam:g}": {"lam": lam} for lam in (0.0, 0.25, 0.75, 1.0)
+    }
     varied |= {f"beta={beta:g}": {"beta": beta} for beta in (0.0, 0.1, 0.9, 1.0)}
     varied |= {f"lp={form}": {"lp": form} for form in ("feature_softmax_class", "logits", "l1", "mse")}
     varied |= {"gp=per_sample": {"gp": "per_sample"}}

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from typing_extensions import Unpack
 
 from raffed.config.run import Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.reproduction.catalogue import run_of
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.experiments.reproduction.catalogue import Argument, run_of
+from raffed.experiments.reproduction.items import Cell, Item, ItemOptions
 from raffed.experiments.reproduction.scales import shortened, stages_of
 
 NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-imagenet"}
@@ -28,7 +30,7 @@ class Way(NamedTuple):
     """
 
     method: str
-    args: Mapping[str, Any]
+    args: Mapping[str, Argument]
     a_sel: str = ""
     printed: bool = True
 
@@ -160,5 +162,6 @@ def cells(table: str, metric: str, where: Columns, ways: Mapping[str, Way]) -> t
     return tuple(found)
 
 
-def item(name: str, title: str, measure: str, found: tuple[Cell, ...], **more: Any) -> Item:
+def item(name: str, title: str, measure: str, found: tuple[Cell, ...], **more: Unpack[ItemOptions]) -> Item:
+    """Return an item of this paper, which has a run at proxy scale."""
     return Item("gldp", name, title, measure, found, proxy=proxy, **more)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Federation, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.reproduction.catalogue import run_of
+from raffed.experiments.reproduction.catalogue import Argument, run_of
 from raffed.experiments.reproduction.scales import shortened
 
 EPOCHS = {"FaMnist": 5.0, "CIFAR-10": 10.0, "CIFAR-100": 20.0, "CINIC-10": 40.0}
@@ -96,7 +95,9 @@ SETTINGS: tuple[dict[str, float], ...] = (
 )
 
 
-def config(method: str, dataset: str, net: str, split: str = "incomplete:100", /, **args: Any) -> RunConfig:
+def config(
+    method: str, dataset: str, net: str, split: str = "incomplete:100", /, **args: Argument
+) -> RunConfig:
     """Return a run of 100 clients, 20 per round, 150 rounds, batch 64 and constant rate (docs/papers/map.md
     §E1).
 

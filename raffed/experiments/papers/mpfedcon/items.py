@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from raffed.experiments.papers.mpfedcon import claims as mpfedcon_claims
 from raffed.experiments.papers.mpfedcon.settings import FINAL, METHODS, SHARED, TASKS, cell, config, proxy
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.experiments.reproduction.catalogue import Argument
+from raffed.experiments.reproduction.items import Cell, Claim, Item
 
 
-def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
+def _tasks(
+    name: str, title: str, always: bool = False, claims: tuple[Claim, ...] = (), picture: str = ""
+) -> Item:
     cells = tuple(
         cell("Table 1", row, d, s, config(key, d, s, always=always))
         for d, s in TASKS
@@ -20,12 +23,21 @@ def _tasks(name: str, title: str, always: bool = False, **more: Any) -> Item:
         "target (docs/papers/mpfedcon.md §EC)"
     )
     return Item(
-        "mpfedcon", name, title, "between_mean10", cells, tolerance=5.0, proxy=proxy, note=note, **more
+        "mpfedcon",
+        name,
+        title,
+        "between_mean10",
+        cells,
+        tolerance=5.0,
+        proxy=proxy,
+        note=note,
+        claims=claims,
+        picture=picture,
     )
 
 
 def _table_2() -> Item:
-    rows: dict[str, tuple[str, dict[str, Any]]] = {
+    rows: dict[str, tuple[str, Mapping[str, Argument]]] = {
         row: (METHODS[row], {}) for row in ("FedAvg", "FedProx", "FedRep")
     }
     rows |= {f"MpFedcon (mu={mu:g})": ("mpfedcon", {"mu": mu}) for mu in (0.5, 5.0)}
@@ -36,7 +48,7 @@ def _table_2() -> Item:
             row,
             "CIFAR10",
             split,
-            config(key, "CIFAR10", split, rounds, always=(split, rounds) == SHARED, **args),
+            config(key, "CIFAR10", split, rounds, always=(split, rounds) == SHARED, args=args),
             f"accuracy@T={rounds}",
             f"{split} T={rounds}",
         )
@@ -127,7 +139,7 @@ def _figure_9() -> Item:
 
 
 def _table_4() -> Item:
-    rows: dict[str, tuple[str, dict[str, Any]]] = {"Original": ("fedavg", {})}
+    rows: dict[str, tuple[str, Mapping[str, Argument]]] = {"Original": ("fedavg", {})}
     rows |= {
         f"{kind.capitalize()} {text}": ("noisygrad", {"kind": kind, "size": float(text)})
         for kind in ("gaussian", "laplace")
@@ -140,7 +152,7 @@ def _table_4() -> Item:
         for row, (key, args) in rows.items():
             args = {**args, "meaning": meaning} if key == "noisygrad" else args
             printed = {**where, "method": row} if meaning == "variance" else {}
-            run = config(key, "CIFAR10", "(100,5)", **args)
+            run = config(key, "CIFAR10", "(100,5)", args=args)
             cells.append(Cell(row, f"size is the {meaning}", run, printed, target=False))
     note = (
         "the paper states neither data set nor model, and its accuracies under noise look like those of Zhu "

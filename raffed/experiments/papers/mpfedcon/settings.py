@@ -12,11 +12,12 @@ Weight decay applies to all parameters, while FedRep's code leaves biases out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
+from raffed.experiments.reproduction.catalogue import Argument
 from raffed.experiments.reproduction.items import Cell
 from raffed.experiments.reproduction.scales import shortened
 
@@ -50,7 +51,7 @@ LAST = 10
 SHARED = ("(100,5)", 200)  # the column of table 2 that shares its runs with table 3
 PASSES = "τ_θ"
 OWN: dict[
-    str, dict[str, Any]
+    str, dict[str, Argument]
     # Projection and output are private, as in MpFedcon, and encoders train for τ_θ epochs. For Per-FedAvg see
     # docs/papers/baselines-personal.md.
 ] = {
@@ -75,7 +76,7 @@ def config(
     rounds: int = 100,
     epochs: float | None = None,
     always: bool = False,
-    **args: Any,
+    args: Mapping[str, Argument] | None = None,
 ) -> RunConfig:
     """Return a run with a tenth of the clients per round.
 
@@ -92,7 +93,7 @@ def config(
     federation = Federation(rounds, 0.1, survey=1 if method == "finetune" else rounds if always else LAST)
     said = {
         **{key: passes if value is PASSES else value for key, value in OWN.get(method, {}).items()},
-        **args,
+        **(args or {}),
     }
     data = Data(name, f"{kind}:{parties}:{classes}", transform="map" if name.startswith("cifar") else "auto")
     return RunConfig(method, said, data, model, local, federation)
