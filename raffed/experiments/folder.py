@@ -24,9 +24,9 @@ from raffed.experiments.provenance import gpus, new_run, new_segment
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
+from raffed.results.row import Row
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import RUN_FILE, read_run, write_json
-from raffed.results.schema import Row
 from raffed.results.segments import difference, segments_of, up_to
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, parts_of, read_metrics, rows_sha256, rows_until
