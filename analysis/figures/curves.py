@@ -23,10 +23,12 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from ..render.cells import for_terminal
+from raffed.results.score_metrics import PERSONAL_ACCURACY, TEST_ACCURACY
+from raffed.results.visible import visible
+
 from ..runs.comparable import marked
 from ..runs.groups import Group, groups
-from ..runs.load import Runs, by_run
+from ..runs.load import Runs, by_run, rows_of
 
 MARKERS = "osD^vPX*<>ph"
 
@@ -68,7 +70,7 @@ class Curve(NamedTuple):
     high: npt.NDArray[np.float64]
 
 
-PANELS = {"Aggregation accuracy": ("global", "test"), "Personalization accuracy": ("personal", "local_test")}
+PANELS = {"Aggregation accuracy": TEST_ACCURACY, "Personalization accuracy": PERSONAL_ACCURACY}
 
 
 def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
@@ -135,7 +137,7 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """Return the curves of a panel. A method keeps its look in all tasks and panels."""
-    matrix = runs.matrix(*PANELS[panel])
+    matrix = runs.matrix(PANELS[panel])
     found = (
         _curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task]
     )
@@ -257,13 +259,7 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
 
 def _last_classes(runs: Runs) -> pd.DataFrame:
     rows = runs.metrics
-    kept = (
-        rows["class"].notna()
-        & (rows["model"] == "global")
-        & (rows["split"] == "test")
-        & (rows["metric"] == "accuracy")
-    )
-    rows = rows[kept]
+    rows = rows[rows_of(rows, TEST_ACCURACY) & rows["class"].notna()]
     return rows[rows["round"] == by_run(rows)["round"].transform("max")]
 
 
@@ -364,5 +360,5 @@ def percent(value: float, _: object) -> str:
 
 
 def short(text: str, length: int) -> str:
-    shown = for_terminal(text)
+    shown = visible(text)
     return shown if len(shown) <= length else shown[: length - 1] + "…"

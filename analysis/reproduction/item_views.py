@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raffed.results.score_metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN, TEST_ACCURACY
+
 from ..figures.item_plots import Cost, bar_panels, cost_panels, gain_curves, line_panels, stage_curves
 from ..figures.plots import gains, per_seed
 from ..metrics.gains import client_gains
@@ -28,22 +30,18 @@ READINGS = {
 
 
 COST_DIGITS = (3, 0, 3, 2, 3, 2)
-CURVES = {  # measure → what is drawn against the round: model, split, metric, caption
+CURVES = {  # measure → what is drawn against the round, with its caption
     "between_mean10": [
         (
-            "personal",
-            "local_test",
-            "accuracy_between",
+            PERSONAL_BETWEEN,
             "Accuracy of all clients' models between rounds on their "
             "local tests, mean over clients and seeds.",
         )
     ],
     "accuracy_last": [
-        ("global", "test", "accuracy", "Accuracy of the global model on the test set, mean over seeds."),
+        (TEST_ACCURACY, "Accuracy of the global model on the test set, mean over seeds."),
         (
-            "personal",
-            "local_test",
-            "accuracy",
+            PERSONAL_ACCURACY,
             "Accuracy of the participants' own models on their local tests, "
             "mean over participants and seeds.",
         ),
@@ -139,8 +137,8 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
 def rounds_view(item: Reproduction, runs: Runs) -> View:
     """Draw the item's measure against the round, as means over seeds."""
     found = []
-    for model, split, metric, caption in CURVES[item.about["measure"]]:
-        matrix = runs.matrix(model, split, metric)
+    for metric, caption in CURVES[item.about["measure"]]:
+        matrix = runs.matrix(metric)
         panels: dict[str, dict[str, dict[int, float]]] = {}
         for cell, names in _cells(item, runs):
             curve = matrix[[name for name in names if name in matrix]].mean(axis=1).dropna()
@@ -218,9 +216,7 @@ def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[fl
     ]
     found = {}
     for cell, names in rivals:
-        found[cell["row"], cell["column"]] = client_gains(
-            runs, names, base[cell["column"]], "accuracy_between"
-        )
+        found[cell["row"], cell["column"]] = client_gains(runs, names, base[cell["column"]], PERSONAL_BETWEEN)
     return {key: values for key, values in found.items() if values}
 
 

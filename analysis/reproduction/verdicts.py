@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from raffed.results.score_metrics import PERSONAL_BETWEEN, TEST_ACCURACY
+
 from ..metrics.gains import client_gains
 from ..metrics.intervals import t_interval
 from ..metrics.measures import LAST_ROUNDS, measures
@@ -58,8 +60,8 @@ READERS = (
     "personal_rounds_to_baseline",
 )
 ROUNDS = {  # what counts rounds: of which accuracy
-    "rounds_to_baseline": ("global", "test", "accuracy"),
-    "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
+    "rounds_to_baseline": TEST_ACCURACY,
+    "personal_rounds_to_baseline": PERSONAL_BETWEEN,
 }
 SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way they moved
 DIGITS = {
@@ -204,7 +206,7 @@ def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measur
     The baseline's accuracy is its best one on the test set, or between rounds the mean of its last ten
     (MpFedcon). The baseline's own number is all its rounds, by the papers' definition.
     """
-    matrix, best = runs.matrix(*ROUNDS[measure]), measure == "rounds_to_baseline"
+    matrix, best = runs.matrix(ROUNDS[measure]), measure == "rounds_to_baseline"
     seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
     curves = {seeds[name]: matrix[name].dropna() for name in baseline if name in matrix}
     found = {}
@@ -228,7 +230,7 @@ def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int)
     """
     found = {}
     for name in names:
-        for gains in client_gains(runs, [name], baseline, "accuracy_between"):
+        for gains in client_gains(runs, [name], baseline, PERSONAL_BETWEEN):
             found[int(runs.runs["seed"][name])] = 100 * sum(sign * gain > 0 for gain in gains) / len(gains)
     return dict(sorted(found.items()))
 

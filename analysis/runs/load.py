@@ -15,6 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raffed.results.metric import Metric
+
 from .clients import SCORES, last_accuracies
 from .run_files import COLUMNS, DAMAGED, Parts, missing_rounds, number, read_parts, read_run_file
 
@@ -83,36 +85,36 @@ class Runs:
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
         return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
-    def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """Return the server's rows over all classes of one measurement, by round."""
+    def series(self, metric: Metric) -> pd.DataFrame:
+        """Return the server's rows over all classes of one metric, by round."""
 
         def made() -> pd.DataFrame:
             rows = self.metrics
-            kept = (
-                (rows["model"] == model)
-                & (rows["split"] == split)
-                & (rows["metric"] == metric)
-                & rows["class"].isna()
-            )
-            return rows[kept].sort_values("round", kind="stable")
+            return rows[rows_of(rows, metric) & rows["class"].isna()].sort_values("round", kind="stable")
 
-        frame: pd.DataFrame = self.once((model, split, metric), made)
+        frame: pd.DataFrame = self.once(metric.place, made)
         return frame
 
-    def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
+    def matrix(self, metric: Metric) -> pd.DataFrame:
         """Return a metric of every run (columns) after every round (rows) that any of them measured.
 
         It is NaN where a run did not measure.
         """
 
         def made() -> pd.DataFrame:
-            rows = self.series(model, split, metric)
+            rows = self.series(metric)
             return named(rows).pivot_table(
                 index="round", columns="run", values="value", observed=True, dropna=False
             )
 
-        frame: pd.DataFrame = self.once(("matrix", model, split, metric), made)
+        frame: pd.DataFrame = self.once(("matrix", metric.place), made)
         return frame
+
+
+def rows_of(rows: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
+    """Return which rows are a metric's."""
+    model, split, name = metric.place
+    return (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == name)
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:

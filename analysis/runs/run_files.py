@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.schema import SCHEMA_VERSION
+
 from .clients import last_scores, local_seconds
 from .files import as_written, read_bytes, read_object
 
-NEWEST_SCHEMA = 5  # of parts
-NEWEST_RUN_SCHEMA = 2  # of run.json
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
@@ -62,8 +63,8 @@ def read_run_file(folder: Path) -> Mapping[str, Any]:
     """Return the contents of a folder's run.json. ValueError if it cannot be read or has a later schema."""
     file = read_object(folder / "run.json")
     schema = file.get("schema", 1)
-    if not isinstance(schema, int) or not 1 <= schema <= NEWEST_RUN_SCHEMA:
-        raise ValueError(f"schema {schema}, and this version reads 1 to {NEWEST_RUN_SCHEMA}; update raffed")
+    if not isinstance(schema, int) or not 1 <= schema <= RUN_SCHEMA:
+        raise ValueError(f"schema {schema}, and this version reads 1 to {RUN_SCHEMA}; update raffed")
     return file
 
 
@@ -129,9 +130,9 @@ def _parts(folder: Path) -> list[Path]:
 def _read_part(raw: bytes) -> tuple[pa.Table, dict[str, Any]]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
-        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", NEWEST_SCHEMA))
-        if version > NEWEST_SCHEMA:
-            raise ValueError(f"schema {version}, this analysis reads up to {NEWEST_SCHEMA}; update raffed")
+        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
+        if version > SCHEMA_VERSION:
+            raise ValueError(f"schema {version}, this analysis reads up to {SCHEMA_VERSION}; update raffed")
         table = file.read(columns=COLUMNS.names, use_threads=False)
         said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
         first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
