@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ..metrics.intervals import t_interval
 from ..runs.load import Runs
 from ..table import TextTable
+from .cell_values import values_of
 from .item_runs import Reproduction
-from .verdicts import values_of
 
 
 class Judged(NamedTuple):

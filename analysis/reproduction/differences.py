@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
+from .cell_values import values_of
 from .item_runs import Reproduction
-from .verdicts import printed_places, printed_value, printed_values, shown, values_of
+from .printed import printed_column, printed_places, printed_value, printed_values
+from .verdicts import shown
 
 Scores = Mapping[str, Mapping[int, float]]  # of a column: row → seed → value
 Place = tuple[str, str]  # row, column
@@ -146,12 +146,6 @@ def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:
     """Map each method to its printed value, for everything that is printed in the same place as a row."""
     if not where:
         return {}
-    frame = printed_values(paper)
-    for name, value in where.items():
-        frame = frame if name == "method" else frame[frame[name] == value]
-    values = pd.to_numeric(frame["value"], errors="coerce")
-    return {
-        str(method): float(value)
-        for method, value in zip(frame["method"], values, strict=True)
-        if not math.isnan(value)
-    }
+    return printed_column(
+        paper, frozenset((name, value) for name, value in where.items() if name != "method")
+    )

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..figures.curves import LIGHT, Theme, class_look, dress, look, percent, place, style
+from ..figures.theme import LIGHT, Theme, class_look, dress, look, percent, place, style
 from .study import Study, records
 
 WIDE, HIGH = 2.85, 2.85  # inches of a panel in a grid, its margins in it

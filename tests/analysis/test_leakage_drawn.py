@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from raffed.analysis.reproduction.verdicts import printed_values
+from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.studies.leakage import NOISES, PRINTED
 from raffed.analysis.studies.painters import check_sheet, painted
 from raffed.analysis.studies.study import COLUMNS, Study

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from raffed.analysis.reproduction.verdicts import printed_value, printed_values
+from raffed.analysis.reproduction.printed import printed_value, printed_values
 
 from raffed.errors import UsageError
 from raffed.experiments.papers.map.claims import EXCEPTIONS
