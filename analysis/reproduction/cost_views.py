@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..figures.item_plots import Cost, cost_panels
 from ..metrics.measures import measures
+from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from ..table import TextTable
@@ -125,7 +125,7 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
     return View([], {"Speed-up and traffic": TextTable(titles, rows, WORDS)})
 
 
-def _printed(item: Reproduction, cell: Mapping[str, Any], metrics: Sequence[str]) -> float:
+def _printed(item: Reproduction, cell: JsonObject, metrics: Sequence[str]) -> float:
     """Return what the paper prints for a cell under another metric; NaN if it prints nothing."""
     where = cell["printed"]
     found = (

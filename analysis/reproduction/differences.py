@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .cell_values import values_of
@@ -123,7 +124,7 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
     return found
 
 
-def _whole(average: Mapping[str, Any]) -> bool:
+def _whole(average: JsonObject) -> bool:
     return bool(len(average["of"]) == average.get("whole", len(average["of"])))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from ..table import TextTable
@@ -23,7 +24,7 @@ class View(NamedTuple):
 Viewer = Callable[[Reproduction, Runs], View]
 
 
-def cells_with_runs(item: Reproduction, runs: Runs) -> list[tuple[Mapping[str, Any], list[str]]]:
+def cells_with_runs(item: Reproduction, runs: Runs) -> list[tuple[JsonObject, list[str]]]:
     """Return the cells that have runs, with these runs."""
     found = [(cell, cell_names(item, cell, runs)) for cell in item.about["cells"]]
     return [(cell, names) for cell, names in found if names]

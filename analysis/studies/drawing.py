@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -87,7 +86,7 @@ def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
 
 
 def lines(
-    groups: Mapping[str, Mapping[str, pd.Series[Any]]],
+    groups: Mapping[str, Mapping[str, pd.Series[float]]],
     x: str,
     theme: Theme = LIGHT,
     *,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -46,7 +45,7 @@ def _clients(study: Study, method: str) -> list[str]:
     return list(dict.fromkeys(rows[rows["panel"] == method]["series"]))
 
 
-def drops(study: Study, method: str) -> dict[str, tuple[pd.Series[Any], pd.Series[Any]]]:
+def drops(study: Study, method: str) -> dict[str, tuple[pd.Series[float], pd.Series[float]]]:
     """Map each client to its drops and gains, as fractions.
 
     drop_t = a_{t−1}^pers − a_t^down from round 2 on, and gain_t = a_t^pers − a_t^down.

@@ -179,6 +179,23 @@ def test_rows_are_made_by_their_metric_only() -> None:
     assert calls_of("Row", "raffed") == ["raffed/results/metric.py"]
 
 
+def literals(path: Path) -> list[str]:
+    """The words with which a file compares the column `metric`."""
+    return [
+        other.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("['metric']")
+        for other in node.comparators
+        if isinstance(other, ast.Constant)
+    ]
+
+
+def test_analysis_reads_a_run_s_rows_by_the_table_and_not_by_words_that_could_be_misspelt() -> None:
+    files = sorted((ROOT / "analysis").rglob("*.py"))
+    assert len(files) > 40
+    assert {path.name: found for path in files if (found := literals(path))} == {}
+
+
 def test_the_table_is_known_without_torch_and_pyarrow() -> None:
     script = (
         "import sys, raffed.results.metrics; print(sorted({'torch', 'pyarrow', 'pandas'} & set(sys.modules)))"
