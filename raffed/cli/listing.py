@@ -124,16 +124,16 @@ def metrics(
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
     from raffed.cli.tables import show, show_pairs
-    from raffed.results.metrics import METRICS, described
+    from raffed.results.metrics import METRICS, metric_lines
 
     titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")
     if name is None:
-        show(titles[:-2], [line[:-2] for line in described()])
+        show(titles[:-2], [line[:-2] for line in metric_lines()])
         typer.echo("raffed metrics NAME shows when a metric is measured, and what its values mean.")
         return
     known = [f"{one.name}N" if one.numbered else one.name for one in METRICS]
     key = check_choice("metric", name.strip(), dict.fromkeys(known))
-    for line in described(METRICS.named(key.removesuffix("N"))):
+    for line in metric_lines(METRICS.named(key.removesuffix("N"))):
         show_pairs(zip(titles, line, strict=True))
 
 

@@ -12,7 +12,7 @@ from raffed.results import other_metrics, score_metrics
 from raffed.results.metric import Metric
 from raffed.results.metric_table import METRICS
 
-__all__ = ["METRICS", "described", "register"]
+__all__ = ["METRICS", "metric_lines", "register"]
 
 # Importing these modules fills the table
 _FILLED_BY = score_metrics, other_metrics
@@ -23,7 +23,7 @@ def register(metric: Metric) -> Metric:
     return METRICS.register(metric)
 
 
-def described(metrics: Iterable[Metric] = METRICS) -> list[tuple[str, ...]]:
+def metric_lines(metrics: Iterable[Metric] = METRICS) -> list[tuple[str, ...]]:
     """Return metrics as lines of a table: name, model, split, rows, unit, better, when and meaning."""
     return [
         (

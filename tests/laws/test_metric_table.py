@@ -20,7 +20,7 @@ from raffed.errors import UsageError
 from raffed.results import METRICS, Metric, MetricsWriter, Row
 from raffed.results.metric import CLIENTS, FRACTION, Level, Unit
 from raffed.results.metric_table import MetricTable
-from raffed.results.metrics import described
+from raffed.results.metrics import metric_lines
 from raffed.results.other_metrics import NOISE
 from raffed.results.score_metrics import PERSONAL_F1, STAGE_ACCURACY, TEST_ACCURACY
 
@@ -100,7 +100,7 @@ def test_the_table_has_no_two_metrics_of_one_place_and_says_everything_about_eac
     assert len(set(places)) == len(places) == len(METRICS)
     assert all(metric.when and metric.meaning and metric.n for metric in METRICS)
     assert {one for metric in METRICS for one in metric.levels} == {*get_args(Level)}
-    assert [len(line) for line in described()] == [8] * len(METRICS)
+    assert [len(line) for line in metric_lines()] == [8] * len(METRICS)
 
 
 def test_a_row_of_a_metric_that_is_not_in_the_table_is_refused_with_the_nearest_names(tmp_path: Path) -> None:
