@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 JsonObject: TypeAlias = Mapping[str, Any]
-"""A JSON object of a file that raffed wrote. Whoever reads a field checks what it holds."""
+"""What a JSON file of raffed holds. Whoever reads a field checks it."""
 JsonDict: TypeAlias = dict[str, Any]
 """The same where it is made or changed."""
 
