@@ -1,4 +1,4 @@
-"""`raffed methods`, `datasets`, `models` and `splits`: lists of what there is.
+"""`raffed methods`, `datasets`, `models`, `metrics` and `splits`: lists of what there is.
 
 Neither torch nor pandas is imported, unless data must be loaded.
 """
@@ -117,6 +117,24 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
     typer.echo(
         "projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0."
     )
+
+
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="A metric, to see what its rows mean.")] = None,
+) -> None:
+    """List what runs measure, or show one metric: unit, rows and meaning."""
+    from raffed.cli.tables import show, show_pairs
+    from raffed.results.metrics import METRICS, metric_lines
+
+    titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")
+    if name is None:
+        show(titles[:-2], [line[:-2] for line in metric_lines()])
+        typer.echo("raffed metrics NAME shows when a metric is measured, and what its values mean.")
+        return
+    known = [f"{one.name}N" if one.numbered else one.name for one in METRICS]
+    key = check_choice("metric", name.strip(), dict.fromkeys(known))
+    for line in metric_lines(METRICS.named(key.removesuffix("N"))):
+        show_pairs(zip(titles, line, strict=True))
 
 
 def splits(

@@ -40,7 +40,6 @@ from raffed.runtime.reports import (
     ClientScores,
     ExtraMeasure,
     Report,
-    Reports,
     ScoreCounts,
     SurveyedClient,
 )
@@ -168,12 +167,12 @@ class ClientWorker:
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
                 reports.append(
-                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark)
+                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, mark)
                 )
         with explained(self.method):
             self.outbox.send(fold, waiting, here, where)
         self.outbox.add_mask(fold, share, broadcast.round)
-        return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
+        return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
@@ -228,21 +227,16 @@ class ClientWorker:
         In the last round, additional measurements are made as well.
         """
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
-        scores: dict[str, ScoreCounts] = {}
-        by_stage: tuple[ScoreCounts, ...] = ()
+        found = NO_SCORES
         if len(partition.test[client]):
             x, y = self._local_part("test", client)
-            scores, by_stage = self.judge.after(
-                done, x, y, observed, partition.test_lengths(client, self._stage)
-            )
-        extra = (
-            {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
-        )
-        if not partition.val or not len(partition.val[client]):
-            return ClientScores(scores, None, by_stage, extra)
-        return ClientScores(
-            scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra
-        )
+            found = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+        if last and self._asks("spectrum"):
+            found = found._replace(extra={"eigenvalue_variance": self._spectrum(guest, done)})
+        if partition.val and len(partition.val[client]):
+            held = self.judge.personal(done, *self._local_part("val", client), observed)
+            found = found._replace(validation=held)
+        return found
 
     def _asks(self, name: str) -> bool:
         return self.setup.config.federation.asks(name)
@@ -252,7 +246,7 @@ class ClientWorker:
         data = guest.data
         order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
-        return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
+        return feature_spectrum.by_batch(z, torch.from_numpy(order))
 
     def _enter(self, stage: int | None) -> None:
         """Move all clients to a stage, and drop the data that they hold of another stage.

@@ -4,10 +4,11 @@ is what is printed.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
-from raffed.analysis.reproduction.verdicts import printed_value, printed_values
+from raffed.analysis.reproduction.printed import printed_value, printed_values
 
 from raffed.errors import UsageError
 from raffed.experiments.papers.map.claims import EXCEPTIONS
@@ -326,6 +327,7 @@ def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wante
     assert found == [one if isinstance(one, tuple) else (one,) for one in wanted]
 
 
+@functools.cache
 def _takes(method: str) -> set[str]:
     info = METHODS[method]
     return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
