@@ -13,6 +13,7 @@ from raffed.core.ingredients import Personal
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State, moved
+from raffed.core.training.batch_norm import reestimated
 from raffed.core.training.network import Network
 from raffed.core.training.phases import train_by_rule, train_private, train_shared
 from raffed.core.training.session import Participant, TrainingSession, solver_for
@@ -240,7 +241,7 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
         usual_steps=session.local.steps(
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),
-        reestimate=lambda state: net.reestimate(state, data.x, batch),
+        reestimate=lambda state: reestimated(net, state, data.x, batch),
     )
 
 

@@ -34,7 +34,7 @@ from raffed.data.transforms import augment_by, augment_draws, prepare_images
 from raffed.errors import StagePassedError
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
-from raffed.runtime.machine import deterministic_kernels, onednn_is_faster
+from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
     NO_SCORES,
     ClientScores,
@@ -71,7 +71,9 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
-    return Network(module, device, config.numerics.precision, onednn=onednn_is_faster())
+    return Network(
+        module, device, config.numerics.precision, onednn=onednn_is_faster(), kernels=kernels_enabled()
+    )
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
     body = nn.Sequential(OrderedDict(fc=nn.Linear(1, 1), drop=layer))
     net = Network(Net(body, nn.Linear(1, 1)))
     net.noise.generator = torch.Generator().manual_seed(seed)
-    stream = net._module.get_submodule("body.drop")
+    stream = net.module.get_submodule("body.drop")
     assert isinstance(stream, seeded_dropout.StreamDropout)
     out: torch.Tensor = stream(x)
     return out

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from raffed.core.kernels.relu_after_pool import hooked
 
 try:
-    from raffed.core.kernels import _maxpool
+    import raffed.core.kernels._maxpool as _maxpool
 except ImportError:  # there was no compiler when raffed was installed, or it was built for another system
     built = False
 else:

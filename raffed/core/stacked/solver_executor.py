@@ -14,6 +14,7 @@ from torch.func import grad, vmap
 from torch.utils import _pytree as pytree
 
 from raffed.core.params import Params, State
+from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
     Stacked,
     StackedMemory,
@@ -36,6 +37,7 @@ class RuleStack:
     ) -> None:
         assert task.rule is not None
         self.net, self.task, self.rule, self.members, self.batches = net, task, task.rule, members, batches
+        self.forward = StackedForward(net)
         net.leaves("all")
         self.memory = StackedMemory([one.views for one in members])
         begun = [task.rule.begin(one.views["solver"]) for one in members]
@@ -110,7 +112,7 @@ class _Gradient:
 
         def value(w: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
             b = {name: tensor.clone() for name, tensor in state.b.tensors.items()}
-            f = stack.net.forward_with(w, b, x, y, self._uniform[call])
+            f = stack.forward.of_one(w, b, x, y, self._uniform[call])
             loss = stack.task.objective(f, with_draws(stack.memory.views(self._mine), self._drawn[call]))
             return loss, (loss, b)
 
