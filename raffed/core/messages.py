@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from raffed.core.params import Params, State
 from raffed.core.record import Record
@@ -137,6 +138,16 @@ class ServerState(Private, stored="Server"):
         return Broadcast(
             self.round, self.w, self.b, {q: v for q, v in self.slots.items() if isinstance(v, Wire)}
         )
+
+
+Memory = TypeVar("Memory", bound=Private | None, default=Any)
+"""What a client keeps for one ingredient."""
+
+Message = TypeVar("Message", bound=Wire | None, default=Any)
+"""What a client sends for one ingredient."""
+
+ServerMemory = TypeVar("ServerMemory", bound=Wire | Private | None, default=Any)
+"""What the server keeps for one ingredient or for its own rule. A `Wire` is broadcast."""
 
 
 _PLAIN = (int, float, str, type(None))

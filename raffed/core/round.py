@@ -235,6 +235,8 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
         state=start,
         net=net.apply,
         features=features,
+        mine=None,
+        server=None,
         momentum=solver.momentum,
         weight_decay=solver.weight_decay,
         warmth=session.local.warmth(b.round),

@@ -5,7 +5,7 @@ their mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -59,7 +59,7 @@ class Seen(Private):
         return Seen(self.logits[:, index], self.features[index])
 
 
-class CalibratedDistillation(ServerRule):
+class CalibratedDistillation(ServerRule[Calibration]):
     """What the server does every round with the client models w_k, a labelled set A and unlabelled images U.
 
     A is balanced. 1. It takes the mean w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over
@@ -90,7 +90,7 @@ class CalibratedDistillation(ServerRule):
         gates = new_gates(classes, width)
         return Calibration(gates, AdamMemory.of(gates), AdamMemory.of(w), AdamMemory.of(w))
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Calibration, Params]:
+    def step(self, own: Calibration, w: Params, mean: Params, k: ServerContext) -> tuple[Calibration, Params]:
         if not self.distil_steps:
             return own, mean
         assert k.labelled is not None

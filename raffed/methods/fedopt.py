@@ -6,7 +6,7 @@ optimiser.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class Velocity(Private):
     m: Params
 
 
-class ServerMomentum(ServerRule):
+class ServerMomentum(ServerRule[Velocity]):
     """m ← β m + Δ; w^{t+1} = w^t + η_g m."""
 
     beta: float
@@ -49,7 +49,7 @@ class ServerMomentum(ServerRule):
     def init(self, w: Params) -> Velocity:
         return Velocity(w.zeros())
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Velocity, Params]:
+    def step(self, own: Velocity, w: Params, mean: Params, k: ServerContext) -> tuple[Velocity, Params]:
         m = own.m * self.beta + (mean - w)
         return Velocity(m), w + m * self.lr
 
@@ -61,7 +61,7 @@ class Moments(Private):
     v: Params
 
 
-class ServerAdaptive(ServerRule):
+class ServerAdaptive(ServerRule[Moments]):
     """m ← β₁ m + (1 − β₁) Δ; w^{t+1} = w^t + η_g m/(√v + τ), with v by one of
 
     adagrad: v + Δ²; adam: β₂ v + (1 − β₂) Δ²; yogi: v − (1 − β₂) Δ² sign(v − Δ²). v starts at v0.
@@ -77,7 +77,7 @@ class ServerAdaptive(ServerRule):
     def init(self, w: Params) -> Moments:
         return Moments(w.zeros(), pytree.tree_map(lambda t: torch.full_like(t, self.v0), w).clone())
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Moments, Params]:
+    def step(self, own: Moments, w: Params, mean: Params, k: ServerContext) -> tuple[Moments, Params]:
         delta = mean - w
         m = own.m * self.beta1 + delta * (1 - self.beta1)
         v = pytree.tree_map(self._moment, own.v, delta).clone()

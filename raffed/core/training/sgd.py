@@ -6,7 +6,6 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
+from raffed.core.record import Record
 from raffed.core.training.network import Network
 
 Augment = Callable[[Tensor], Tensor]
@@ -53,7 +53,7 @@ class Trained:
     loss: float
     steps: int
     own: Params = NOTHING
-    carried: Any = None
+    carried: Record | None = None
     noted: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -244,7 +244,7 @@ def solve(
         ready = [(x if augment is None else augment(x), y) for x, y in group]
 
         def gradient(
-            state: State, which: int, ready: list[Any] = ready, step: int = first // per
+            state: State, which: int, ready: list[tuple[Tensor, Tensor]] = ready, step: int = first // per
         ) -> tuple[Params, Params]:
             net.load(state)
             leaves = net.leaves("all")
