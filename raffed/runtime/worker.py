@@ -23,13 +23,14 @@ from raffed.core.context import ClientData, Spec
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
 from raffed.core.messages import Broadcast, Upload
-from raffed.core.params import State, moved
+from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientRound, between_rounds, client_rounds, joined
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
+from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_images
 from raffed.errors import StagePassedError
 from raffed.models import build

@@ -52,7 +52,8 @@ class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Me
         Args:
             k: What the client knows before training.
         """
-        start: Any = k.start  # a solver that carries something else overrides this and `end`
+        model: Any = k.start  # a solver that carries something else overrides this and `end`
+        start: Carried = model
         return start
 
     def step(self, carried: Carried, gradient: Gradient, k: Context[Memory, ServerMemory]) -> Carried:
@@ -64,5 +65,6 @@ class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Me
         Args:
             carried: What the last step returned. Later hooks find it in `k.carried`.
         """
-        state: Any = carried
+        model: Any = carried
+        state: State = model
         return state

@@ -21,16 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from raffed.core.layout import Layout
 from raffed.core.losses import cross_entropy
-from raffed.core.params import Layout, Params, State
+from raffed.core.params import Params, State
 from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
+    Leaf,
     StackedMemory,
     Taken,
     Tensors,
@@ -47,7 +48,6 @@ from raffed.core.training.sgd import Trained, fused_step
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
-Leaves = list[Any]
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
@@ -163,11 +163,11 @@ class SgdStack:
             beside: Tensors,
             b: Tensors,
             batch: Batch,
-            noise: Leaves,
+            noise: list[Tensor],
             drawn: Tensors,
-            below: Leaves,
+            below: list[Tensor],
             made: Outputs,
-            mine: Leaves,
+            mine: list[Leaf],
         ) -> tuple[Tensor, Tensors]:
             f = self.forward.of_one(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
@@ -208,7 +208,7 @@ class SgdStack:
         if correct is None:
             return list(grads.values())
 
-        def bend(g: Tensors, w: Tensors, mine: list[Any]) -> Tensors:
+        def bend(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
             return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
         together: Callable[..., Tensors] = vmap(bend, in_dims=(0, 0, memory.dims))

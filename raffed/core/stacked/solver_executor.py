@@ -6,7 +6,7 @@ Its step runs under vmap, and gradients are taken by torch.func.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from torch.func import grad, vmap
 from torch.utils import _pytree as pytree
 
 from raffed.core.params import Params, State
+from raffed.core.record import Record
 from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
+    Leaf,
     Stacked,
     StackedMemory,
     Tensors,
@@ -27,6 +29,9 @@ from raffed.core.stacked.schedule import Batches, StackedStep
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained
 from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
+
+Batch = tuple[Tensor, Tensor]  # inputs and labels
+R = TypeVar("R", bound=Record)
 
 
 class RuleStack:
@@ -47,11 +52,12 @@ class RuleStack:
             Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
             for leaf in leaves
             for t in [leaf.all if isinstance(leaf, Stacked) else leaf]
+            if isinstance(t, Tensor)
         ]
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
 
-    def _counted(self, carried: Any) -> list[int]:
+    def _counted(self, carried: Record) -> list[int]:
         """Return on which of the step's batches each gradient of one step is taken, in order.
 
         With this the random numbers of the passes can be drawn beforehand.
@@ -74,14 +80,18 @@ class RuleStack:
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
         def one(
-            carried: list[Any], ready: Any, uniform: Any, drawn: Any, mine: list[Any]
-        ) -> tuple[list[Any], Tensor]:
+            carried: list[Leaf],
+            ready: list[Batch],
+            uniform: list[list[Tensor]],
+            drawn: list[Tensors],
+            mine: list[Leaf],
+        ) -> tuple[list[Tensor], Tensor]:
             gradient = _Gradient(self, ready, uniform, drawn, mine)
             view = self.memory.views(mine)["solver"]
             after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)
             return pytree.tree_leaves(after), torch.stack(gradient.losses)
 
-        together: Callable[..., Any] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
+        together: Callable[..., tuple[list[Tensor], Tensor]] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
@@ -102,7 +112,14 @@ class RuleStack:
 class _Gradient:
     """The gradient of one client's objective inside vmap. It also keeps the losses."""
 
-    def __init__(self, stack: RuleStack, ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> None:
+    def __init__(
+        self,
+        stack: RuleStack,
+        ready: list[Batch],
+        uniform: list[list[Tensor]],
+        drawn: list[Tensors],
+        mine: list[Leaf],
+    ) -> None:
         self._stack, self._ready, self._uniform, self._drawn, self._mine = stack, ready, uniform, drawn, mine
         self.losses: list[Tensor] = []
 
@@ -125,6 +142,7 @@ class _Gradient:
         return Params(slope), Params(b)
 
 
-def _in_buffers(record: Any) -> Any:
+def _in_buffers(record: R) -> R:
     """Put every point of a record in one flat buffer, as execution one by one does."""
-    return pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))
+    buffered: R = pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))
+    return buffered

@@ -14,7 +14,8 @@ from torch.func import functional_call
 
 from raffed.core.context import Forward
 from raffed.core.kernels import optimise
-from raffed.core.params import Layout, Params, State
+from raffed.core.layout import Layout
+from raffed.core.params import Params, State
 from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
 from raffed.core.training.seeded_dropout import Noise, replace_dropout
