@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from raffed.core.context import Forward
 from raffed.core.params import Params
 from raffed.core.training.network import Network
+from raffed.errors import UsageError
 
 
 class StackedForward:
@@ -16,9 +17,18 @@ class StackedForward:
 
     Args:
         net: The network. Its own weights are not used.
+
+    Raises:
+        UsageError: The network has recurrent layers of torch, which `vmap` cannot compute.
     """
 
     def __init__(self, net: Network) -> None:
+        recurrent = next((m for m in net.module.modules() if isinstance(m, nn.RNNBase)), None)
+        if recurrent is not None:
+            raise UsageError(
+                f"cohort execution: torch cannot stack networks with a layer of type "
+                f"{type(recurrent).__name__}; use cohort = 0"
+            )
         self._pass = net.functional
 
     def of_all(self, w: dict[str, Tensor], x: Tensor) -> tuple[Tensor, ...]:

@@ -48,12 +48,7 @@ class RuleStack:
         begun = [task.rule.begin(one.views["solver"]) for one in members]
         leaves, self._spec = stacked_records(begun)
         k = len(members)
-        self._carried = [
-            Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
-            for leaf in leaves
-            for t in [leaf.all if isinstance(leaf, Stacked) else leaf]
-            if isinstance(t, Tensor)
-        ]
+        self._carried = [_for_each(leaf, k) for leaf in leaves]
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
 
@@ -140,6 +135,15 @@ class _Gradient:
             norm = torch.stack([g.square().sum() for g in slope.values()]).sum().sqrt()
             slope = {name: g * torch.clamp(limit / (norm + 1e-6), max=1.0) for name, g in slope.items()}
         return Params(slope), Params(b)
+
+
+def _for_each(leaf: Stacked | Leaf, k: int) -> Stacked:
+    """Return a leaf of what a local solver carries with one entry for each of k clients."""
+    if isinstance(leaf, Stacked):
+        return leaf
+    if not isinstance(leaf, Tensor):
+        raise TypeError(f"a local solver carries records of tensors, this one a {type(leaf).__name__}")
+    return Stacked(leaf[None].repeat(k, *(1,) * leaf.dim()))
 
 
 def _in_buffers(record: R) -> R:

@@ -16,6 +16,7 @@ from raffed.core import seeds
 from raffed.core.context import ClientData
 from raffed.core.measures.client_memory import footprint
 from raffed.core.training.network import Network
+from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.models.net import Net
 from tests.contract.test_cohort import agree_in_all
@@ -76,8 +77,6 @@ BODIES: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator, int]
     "mean of embeddings": (MeanOfEmbeddings, ids),
     "bag of embeddings": (lambda: nn.EmbeddingBag(WORDS, WIDTH, mode="sum"), ids),
     "attention": (Attention, ids),
-    "gru": (lambda: Recurrent(nn.GRU), ids),
-    "lstm": (lambda: Recurrent(nn.LSTM), ids),
     "layer norm": (
         lambda: nn.Sequential(nn.Linear(LENGTH, WIDTH), nn.LayerNorm(WIDTH), nn.Tanh()),
         table,
@@ -89,26 +88,32 @@ BODIES: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator, int]
 }
 
 
-def net_of(name: str) -> Network:
+RECURRENT: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+# torch computes these layers client by client inside vmap, and says so
+slowly = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+
+
+def net_of(body: Callable[[], nn.Module]) -> Network:
     with seeds.forked(0):
-        return Network(Net(BODIES[name][0](), nn.Linear(WIDTH, CLASSES)).double())
+        return Network(Net(body(), nn.Linear(WIDTH, CLASSES)).double())
 
 
-def clients(name: str) -> list[ClientData]:
+def clients(inputs: Callable[[torch.Generator, int], Tensor]) -> list[ClientData]:
     made = []
     for i, (n, owned) in enumerate(zip(SIZES, OWNED, strict=True)):
         y = torch.tensor([owned[j % len(owned)] for j in range(n)])
-        x = BODIES[name][1](torch.Generator().manual_seed(i), n)
+        x = inputs(torch.Generator().manual_seed(i), n)
         made.append(ClientData(x, y, torch.bincount(y, minlength=CLASSES)))
     return made
 
 
+@slowly
 @pytest.mark.parametrize("method", ["fedavg", "map", "fedrep", "fedproto"])
 @pytest.mark.parametrize("name", BODIES)
 def test_a_stack_trains_on_any_inputs_as_each_client_alone(name: str, method: str) -> None:
-    pair = []
+    pair, (body, inputs) = [], BODIES[name]
     for cohort in (False, True):
-        one = Tiny(build_method(method), net=net_of(name), data=clients(name), cohort=cohort)
+        one = Tiny(build_method(method), net=net_of(body), data=clients(inputs), cohort=cohort)
         one.server = as_double(one.server)
         before = copy.deepcopy(one.net.initial.w["head.weight"])
         one.step([0, 1, 2, 3])
@@ -119,8 +124,22 @@ def test_a_stack_trains_on_any_inputs_as_each_client_alone(name: str, method: st
 
 @pytest.mark.parametrize("name", BODIES)
 def test_measures_take_any_inputs(name: str) -> None:
-    tiny = Tiny(build_method("moon"), net=net_of(name), data=clients(name))
+    body, inputs = BODIES[name]
+    tiny = Tiny(build_method("moon"), net=net_of(body), data=clients(inputs))
     x = tiny.net.arranged(tiny.data[0].x)
     assert x is tiny.data[0].x
     numbers = tiny.net.initial.w.numel()
     assert footprint(tiny.method, tiny.server.broadcast(), x[:2], tiny.session).model == numbers
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_train_alone_and_are_refused_in_a_stack(name: str) -> None:
+    tiny = Tiny(build_method("map"), net=net_of(lambda: Recurrent(RECURRENT[name])), data=clients(ids))
+    tiny.server = as_double(tiny.server)
+    before = tiny.server.w
+    tiny.step([0, 1, 2, 3])
+    assert all(not torch.equal(before[n], tiny.last[3].trained.w[n]) for n in before.names)
+    tiny.cohort = True
+    tiny.arrange()
+    with pytest.raises(UsageError, match=f"a layer of type {name.upper()}; use cohort = 0"):
+        tiny.step([0, 1, 2, 3])
