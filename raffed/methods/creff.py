@@ -112,7 +112,7 @@ class ClassifierRetraining(ServerRule[Federated]):
             live = points.detach().requires_grad_()
             gap = gradient_gap(live, own.weight, own.bias, *goal)
             points = points - self.match_lr * torch.autograd.grad(gap[told.holders > 0].sum(), live)[0]
-        head = self._retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
+        head = self.retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
         return Federated(points, head.weight, head.bias), mean
 
     def extra_broadcast(self, own: Federated) -> dict[str, Wire]:
@@ -122,7 +122,7 @@ class ClassifierRetraining(ServerRule[Federated]):
         bias = {"head.bias": own.bias} if "head.bias" in w.names else {}
         return Params({**w.tensors, "head.weight": own.weight, **bias}).clone()
 
-    def _retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
+    def retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
         """A fresh linear layer (torch's initialisation), plain SGD in batches of 32 over all federated
         features.
         """

@@ -101,21 +101,21 @@ class CalibratedDistillation(ServerRule[Calibration]):
         on_a, on_u = seen(models, x, k), seen(models, public, k)
 
         def supervised(live: Params) -> Tensor:
-            index = _drawn(len(y), LABELLED_BATCH, draws)
+            index = drawn_batch(len(y), LABELLED_BATCH, draws)
             return cross_entropy(_logits(live, x[index], k), y[index])
 
         copied, of_copy = adam(mean, own.of_copy, supervised, self.copy_steps, self.lr, DECAY)
         z_a, z_u = (seen([State(copied, k.b)], some, k).logits[0] for some in (x, public))
 
         def calibrated(live: Params) -> Tensor:
-            index = _drawn(len(y), LABELLED_BATCH, draws)
+            index = drawn_batch(len(y), LABELLED_BATCH, draws)
             return cross_entropy(teacher(live, on_a.at(index), z_a[index]), y[index])
 
         gates, of_gates = adam(own.gates, own.of_gates, calibrated, self.gate_steps, self.lr, 0.0)
         target = teacher(gates, on_u, z_u)
 
         def distilled(live: Params) -> Tensor:
-            index = _drawn(len(target), BATCH, draws)
+            index = drawn_batch(len(target), BATCH, draws)
             soft = distillation(_logits(live, public[index], k), target[index])
             return self.rho * soft + (1 - self.rho) * supervised(live)
 
@@ -193,7 +193,7 @@ def _logits(w: Params, x: Tensor, k: ServerContext) -> Tensor:
     return k.net(State(w, k.b), x)[0]
 
 
-def _drawn(n: int, batch: int, draws: torch.Generator) -> Tensor:
+def drawn_batch(n: int, batch: int, draws: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=draws)[:batch]
 
 

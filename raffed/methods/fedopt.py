@@ -109,7 +109,7 @@ def fedavgm(
     Source:
         Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
     """
-    return Method("FedAvgM", mean=_mean(weighting), server=ServerMomentum(beta, server_lr))
+    return _with("FedAvgM", weighting, ServerMomentum(beta, server_lr))
 
 
 @checked
@@ -129,8 +129,7 @@ def fedadagrad(
         Reddi et al. 2021. β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of
         ten.
     """
-    rule = ServerAdaptive("adagrad", server_lr, beta1, 0.0, tau, v0)
-    return Method("FedAdagrad", mean=_mean(weighting), server=rule)
+    return _with("FedAdagrad", weighting, ServerAdaptive("adagrad", server_lr, beta1, 0.0, tau, v0))
 
 
 @checked
@@ -152,8 +151,7 @@ def fedadam(
         Reddi et al. 2021. β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over
         powers of ten.
     """
-    rule = ServerAdaptive("adam", server_lr, beta1, beta2, tau, v0)
-    return Method("FedAdam", mean=_mean(weighting), server=rule)
+    return _with("FedAdam", weighting, ServerAdaptive("adam", server_lr, beta1, beta2, tau, v0))
 
 
 @checked
@@ -173,9 +171,9 @@ def fedyogi(
     Source:
         Reddi et al. 2021, with FedAdam's defaults.
     """
-    rule = ServerAdaptive("yogi", server_lr, beta1, beta2, tau, v0)
-    return Method("FedYogi", mean=_mean(weighting), server=rule)
+    return _with("FedYogi", weighting, ServerAdaptive("yogi", server_lr, beta1, beta2, tau, v0))
 
 
-def _mean(weighting: Weighting) -> Mean:
-    return Mean(by="clients" if weighting == "clients" else "samples")
+def _with(name: str, weighting: Weighting, rule: ServerMomentum | ServerAdaptive) -> Method:
+    """Return FedAvg with an optimiser of the server, and with means weighted as asked."""
+    return Method(name, mean=Mean(by=weighting), server=rule)

@@ -86,7 +86,7 @@ class Relations(Personal[Remembered, ClassSums, Prototypes]):
     def finish(self, k: Context[Remembered, Prototypes]) -> tuple[Remembered, ClassSums]:
         told = class_mean_sums(k)
         held = told.count > 0
-        mean = _moved(k.mine.mean, k.mine.known, told.total, held, self.beta)
+        mean = moving_mean(k.mine.mean, k.mine.known, told.total, held, self.beta)
         return Remembered(mean, k.mine.known | held), told
 
     def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
@@ -141,10 +141,10 @@ def _told(old: Prototypes, got: Received[ClassSums], beta: float) -> Prototypes:
         return old
     held = got.sum.count > 0
     fresh = got.sum.total / got.sum.count.clamp(min=1)[:, None]
-    return Prototypes(_moved(old.mean, old.known, fresh, held, beta), old.known | held)
+    return Prototypes(moving_mean(old.mean, old.known, fresh, held, beta), old.known | held)
 
 
-def _moved(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float) -> Tensor:
+def moving_mean(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float) -> Tensor:
     average = torch.where(known[:, None], beta * old + (1 - beta) * fresh, fresh)
     return torch.where(held[:, None], average, old)
 

@@ -15,11 +15,11 @@ from raffed.core.kernels.autograd import Saved, SavedWithSize
 from raffed.core.kernels.relu_after_pool import hooked
 
 try:
-    import raffed.core.kernels._maxpool as _maxpool
+    import raffed.core.kernels._maxpool as compiled
 except ImportError:  # there was no compiler when raffed was installed, or it was built for another system
     built = False
 else:
-    built = _maxpool.usable()
+    built = compiled.usable()
 
 LANES = 8  # channels in a vector; networks with fewer are filled up (core/kernels/channel_padding.py)
 KINDS = (torch.float32, torch.bfloat16)
@@ -98,7 +98,7 @@ class _Pool(torch.autograd.Function):
         n, c, h, w = x.shape
         y = torch.empty((n, c, h // 2, w // 2), dtype=x.dtype, memory_format=torch.channels_last)
         places = torch.empty_like(y, dtype=torch.uint8)
-        _maxpool.forward(
+        compiled.forward(
             x.data_ptr(), y.data_ptr(), places.data_ptr(), n, h, w, c, x.dtype == torch.bfloat16, relu
         )
         ctx.save_for_backward(places)
@@ -124,7 +124,7 @@ class _Spread(torch.autograd.Function):
         n, c = g.shape[:2]
         g = g.contiguous(memory_format=torch.channels_last)
         x = torch.empty((n, c, h, w), dtype=g.dtype, memory_format=torch.channels_last)
-        _maxpool.backward(
+        compiled.backward(
             g.data_ptr(), places.data_ptr(), x.data_ptr(), n, h, w, c, g.dtype == torch.bfloat16
         )
         return x

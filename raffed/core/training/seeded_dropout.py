@@ -116,8 +116,8 @@ def _refuse_hidden_dropout(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout > 0:
             raise UsageError(
-                f"{name}: the dropout = {layer.dropout} inside {type(layer).__name__} draws from torch's global "
-                f"generator, so a run would not be reproducible; set it to 0 and add an nn.Dropout layer"
+                f"{name}: the dropout = {layer.dropout} inside {type(layer).__name__} draws from torch's "
+                f"global generator, so no run would be reproducible; set it to 0 and add an nn.Dropout layer"
             )
 
 
