@@ -199,7 +199,7 @@ def bare_context(**changes: Any) -> Context:
         "features": None,
         "reestimate": lambda state: state,
     }
-    return Context(**{**usual, **changes})
+    return Context(**{"mine": None, "server": None, **usual, **changes})
 
 
 def server_context(**changes: Any) -> ServerContext:
