@@ -36,7 +36,7 @@ class PersonalModel(Private):
     model: State
 
 
-class PulledModel(Personal):
+class PulledModel(Personal[PersonalModel]):
     """v ← v − η (∇f_k(v) + λ (v − w^t)) on the mini-batches of the shared training.
 
     w^t is the downloaded model and stays fixed. `epochs` is 0 for as many steps as the shared training.
@@ -50,9 +50,8 @@ class PulledModel(Personal):
     def client_init(self, k: Context) -> PersonalModel:
         return PersonalModel(k.initial)
 
-    def start(self, k: Context) -> State:
-        own: PersonalModel = k.mine
-        return own.model
+    def start(self, k: Context[PersonalModel]) -> State:
+        return k.mine.model
 
     def budget(self, k: Context) -> Budget:
         return Budget(k.steps, epochs=self.epochs or None, shared_batches=True)
@@ -65,9 +64,8 @@ class PulledModel(Personal):
         assert k.private is not None
         return PersonalModel(k.private), None
 
-    def model(self, k: Context) -> State:
-        own: PersonalModel = k.mine
-        return own.model
+    def model(self, k: Context[PersonalModel]) -> State:
+        return k.mine.model
 
 
 @checked

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 from raffed.config.validation import Doc, Range, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
-from raffed.core.messages import Private, Upload
+from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
@@ -28,7 +28,7 @@ LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: M
 CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in all of its configurations
 
 
-class EnsembleDistillation(ServerRule):
+class EnsembleDistillation(ServerRule[None]):
     """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)).
 
     z̄ are the mean logits of the participants. Teachers and student are in evaluation mode, so BatchNorm's
@@ -52,7 +52,7 @@ class EnsembleDistillation(ServerRule):
     def required_data(self) -> ServerData:
         return ServerData(self.images) if self.steps else ServerData()
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         if not self.steps or (k.round + 1) % self.every:
             return None, mean
         assert k.net is not None

@@ -65,7 +65,7 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
     return (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
 
 
-class InterClass(Term):
+class InterClass(Term[None, ClassSums, Prototypes]):
     """Keeps z closer to its own class's global prototype than to the others' (eq. 4).
 
     There is no margin constant: h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the
@@ -109,7 +109,7 @@ class InterClass(Term):
             return None
         return (torch.rand(batch, generator=generator).argsort().argsort() < self.lite).float()
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
         own = k.class_counts > 0 if self.negatives == "local" else torch.ones_like(k.server.known)
         kept = torch.ones_like(f.y, dtype=f.z.dtype) if k.drawn is None else k.drawn.to(f.z)
         z, g = f.z, k.server.mean
@@ -122,8 +122,8 @@ class InterClass(Term):
             return None, None
         return None, class_sums(k, k.start if self.source == "global" else k.state)
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        return s if got.sum is None else s.updated(got.sum)
 
 
 def inter_class(

@@ -40,7 +40,7 @@ class BalancedSoftmax(Head):
         return a + n.pow(self.gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
 
 
-class PersonalHead(Personal):
+class PersonalHead(Personal[Companion]):
     """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches.
 
     The prediction is argmax(z_g + V_k h). V_k stays private. It starts at the initial value of W_g, the same
@@ -61,9 +61,8 @@ class PersonalHead(Personal):
     def client_init(self, k: Context) -> Companion:
         return Companion(k.initial.w.only(n for n in k.initial.w.names if in_part(n, "head")))
 
-    def companion(self, k: Context) -> Params:
-        own: Companion = k.mine
-        return own.own
+    def companion(self, k: Context[Companion]) -> Params:
+        return k.mine.own
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         if self.joint:
@@ -73,10 +72,10 @@ class PersonalHead(Personal):
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None
 
-    def model(self, k: Context) -> State:
+    def model(self, k: Context[Companion]) -> State:
         scale = 0.5 if self.joint else 1.0
-        own: Companion = k.mine
-        both = {n: (k.w[n] + own.own[n]) * scale for n in own.own.names}
+        own = k.mine.own
+        both = {n: (k.w[n] + own[n]) * scale for n in own.names}
         return State(Params({**k.w.tensors, **both}).clone(), k.state.b)
 
 

@@ -20,7 +20,7 @@ from raffed.methods.memory import Companion
 GATE = ("gate.weight", "gate.bias")
 
 
-class MixedExperts(Personal):
+class MixedExperts(Personal[Companion]):
     """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k).
 
     The cross-entropy of the mixture trains G, π_k and the gate. Only G is sent. The gate sees the shared
@@ -53,9 +53,8 @@ class MixedExperts(Personal):
         on = {"gate.weight": start[:d], "gate.bias": start[d:]}
         return Companion(Params({**fresh(k.initial.w, k.run_seed).tensors, **on}).clone())
 
-    def companion(self, k: Context) -> Params:
-        own: Companion = k.mine
-        return own.own
+    def companion(self, k: Context[Companion]) -> Params:
+        return k.mine.own
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
@@ -69,11 +68,11 @@ class MixedExperts(Personal):
     def model(self, k: Context) -> State:
         return k.state
 
-    def predict(self, x: Tensor, k: Context) -> Tensor:
-        own: Companion = k.mine
+    def predict(self, x: Tensor, k: Context[Companion]) -> Tensor:
+        own = k.mine.own
         shared, z = k.net(k.state, x)
-        expert = k.reestimate(State(_expert(own.own).clone(), k.state.b))
-        return mixture(shared, k.net(expert, x)[0], z, own.own)
+        expert = k.reestimate(State(_expert(own).clone(), k.state.b))
+        return mixture(shared, k.net(expert, x)[0], z, own)
 
 
 def fresh(initial: Params, run_seed: int) -> Params:

@@ -48,10 +48,10 @@ class InheritedModel(Inheritance):
     def budget(self, k: Context) -> Budget:
         return Budget(max(int(self.share * k.steps), self.least), self.lr_scale)
 
-    def private_loss(self, f: Forward, k: Context) -> Tensor:
+    def private_loss(self, f: Forward, k: Context[Heirloom]) -> Tensor:
         return self.taught(f, k)
 
-    def finish(self, k: Context) -> tuple[Heirloom, None]:
+    def finish(self, k: Context[Heirloom]) -> tuple[Heirloom, None]:
         assert k.private is not None
         return self.inherit(k.private, k), None
 

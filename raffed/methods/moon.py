@@ -32,7 +32,7 @@ class PreviousModel(Private):
         return PreviousModel(model.w.only(n for n in model.w.names if in_part(n, "body")), model.b)
 
 
-class ModelContrast(Term):
+class ModelContrast(Term[PreviousModel]):
     """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ).
 
     s is the cosine to z. Global and previous model run in evaluation mode without gradient on the same batch.
@@ -48,7 +48,7 @@ class ModelContrast(Term):
     def client_init(self, k: Context) -> PreviousModel:
         return PreviousModel.of(k.start)
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[PreviousModel]) -> Tensor:
         _, z_global = k.net(k.start, f.x)
         previous = Params({**k.w0.tensors, **k.mine.body.tensors})  # any head: its output is not used
         _, z_previous = k.net(State(previous, k.mine.b), f.x)

@@ -28,7 +28,7 @@ class Meta(Record):
     velocity: Params
 
 
-class MetaSteps(LocalSolver):
+class MetaSteps(LocalSolver[Meta]):
     """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D' and D''.
 
     w̃ = w − α∇f(w; D) and q = ∇f(w̃; D'). Mode fo is w ← w − β q. Mode hf is w ← w − β (q − α [∇f(w + δq;

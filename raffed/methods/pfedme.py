@@ -22,7 +22,7 @@ class Envelope(Record):
     theta: State
 
 
-class MoreauSteps(LocalSolver):
+class MoreauSteps(LocalSolver[Envelope]):
     """Per mini-batch K steps θ ← θ − η_p (∇f(θ) + λ (θ − w_k)), then w_k ← w_k − η λ (w_k − θ).
 
     θ starts at w^t each round. This is plain SGD without weight decay. `direct` is the form of MAP's released
@@ -59,8 +59,8 @@ class EnvelopeModel(Personal):
     between = "round"
 
     def model(self, k: Context) -> State:
-        carried: Envelope = k.carried
-        return carried.theta
+        assert isinstance(k.carried, Envelope)
+        return k.carried.theta
 
 
 @checked

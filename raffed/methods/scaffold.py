@@ -34,7 +34,7 @@ class ControlDelta(Summable):
     dc: Params
 
 
-class ControlVariate(Correction):
+class ControlVariate(Correction[ClientControl, ControlDelta, ServerControl]):
     """g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
     Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. The rule
@@ -52,19 +52,17 @@ class ControlVariate(Correction):
     def client_init(self, k: Context) -> ClientControl:
         return ClientControl(k.w0.zeros())
 
-    def gradient(self, g: Params, k: Context) -> Params:
-        mine, server = k.mine, k.server
-        corrected: Params = g - mine.c + server.c
-        return corrected
+    def gradient(self, g: Params, k: Context[ClientControl, ServerControl]) -> Params:
+        return g - k.mine.c + k.server.c
 
-    def finish(self, k: Context) -> tuple[ClientControl, ControlDelta]:
+    def finish(self, k: Context[ClientControl, ServerControl]) -> tuple[ClientControl, ControlDelta]:
         rates = k.lr_sum if self.among == "clients" else k.lr_sum / k.warmth
         gradient = (k.w0 - k.w) / rates if rates else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
         c = k.mine.c - k.server.c + gradient
         return ClientControl(c), ControlDelta(c - k.mine.c)
 
-    def server_step(self, s: ServerControl, got: Received, spec: Spec) -> ServerControl:
-        if not isinstance(got.sum, ControlDelta):
+    def server_step(self, s: ServerControl, got: Received[ControlDelta], spec: Spec) -> ServerControl:
+        if got.sum is None:
             return s
         return ServerControl(s.c + got.sum.dc / (spec.num_clients if self.among == "clients" else got.count))
 

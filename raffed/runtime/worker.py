@@ -23,18 +23,19 @@ from raffed.core.context import ClientData, Spec
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
 from raffed.core.messages import Broadcast, Upload
-from raffed.core.params import State, moved
+from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientRound, between_rounds, client_rounds, joined
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
+from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
-from raffed.runtime.machine import deterministic_kernels, onednn_is_faster
+from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
     NO_SCORES,
     ClientScores,
@@ -70,7 +71,9 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
-    return Network(module, device, config.numerics.precision, onednn=onednn_is_faster())
+    return Network(
+        module, device, config.numerics.precision, onednn=onednn_is_faster(), kernels=kernels_enabled()
+    )
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
