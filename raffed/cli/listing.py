@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.config.source import described
 from raffed.errors import UsageError, check_choice
-from raffed.methods.source import described
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ from raffed.cli.config import (
     read_local,
 )
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.options import FLAGS, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
+from raffed.config.validation import table_of
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
@@ -197,12 +198,12 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     """
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_local(file) if file else {}
-    for_all = {} if "method" in base else base.pop("args", {})
-    parts = args_for(names, {**for_all, **assignments(flags.get("args", []))})
+    for_all = {} if "method" in base else table_of(base.pop("args", {}))
+    parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
     configs = {}
     for name in names:
         tables = merged(base, {**flags, "method": name, "args": []})
-        tables["args"] = {**tables["args"], **parts[name]}
+        tables["args"] = {**table_of(tables["args"]), **parts[name]}
         canonical(tables)
         check_used(tables, flags)
         configs[name] = RunConfig.from_dict(tables)

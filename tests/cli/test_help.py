@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raffed.cli.listing import described
-from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
+from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, Flag, help_text, shown_default
 from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
@@ -74,6 +74,24 @@ def test_every_field_of_a_run_has_one_flag() -> None:
         fields += [f"{one.name}.{each.name}" for each in inner] or [one.name]
     assert len(fields) > 25
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)
+
+
+@pytest.mark.parametrize("flag", [*FLAGS, PRESET], ids=lambda flag: flag.flag)
+def test_the_help_of_an_option_holds_its_meaning_its_range_and_its_default(flag: Flag) -> None:
+    declared, text = flag.declared, help_text(flag.declared, flag.flag).replace("\\[", "[")
+    assert text.startswith(declared.doc[:10])
+    assert str(declared.range or "") in text
+    assert f"[dim]({shown_default(declared, flag.flag)})[/dim]" in text
+    assert shown_default(declared, flag.flag)
+    if declared.default and declared.kind in ("int", "float"):
+        assert f"({declared.default})" in text
+
+
+def test_an_option_with_choices_shows_all_of_them() -> None:
+    text = " ".join(shell("run", "--help").stdout.split())
+    for flag in (*FLAGS, PRESET):
+        for choice in filter(None, flag.declared.choices):
+            assert choice in text, flag
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
