@@ -197,7 +197,7 @@ def shown_default(declared: Declaration, flag: str) -> str:
     if declared.kind == "bool":
         return flag.split("/")[declared.default == "False"].lstrip("-")
     empty = declared.default in ("None", "''", "{}") or not any(kind in TYPED for kind in declared.kinds)
-    return "none" if empty else declared.default.strip("'")
+    return "none" if empty else declared.shown_default
 
 
 def _completer(field: str) -> Callable[[str], list[str]] | None:

@@ -124,7 +124,18 @@ class Declaration:
     def shown_kind(self) -> str:
         """The choices if there are any, otherwise the type."""
         shown = " | ".join(filter(None, self.choices))
-        return f"{shown}, separated by commas" if self.words else shown or self.kind
+        if self.words:
+            return f"{shown}, separated by commas"
+        kind = self.kind.replace("list of", f"list of {self.length}") if self.length else self.kind
+        return shown or kind
+
+    @property
+    def shown_default(self) -> str:
+        """The default as it is typed in a file or in the command line."""
+        text = self.default.strip("'")
+        if self.kind == LIST:
+            return f"[{', '.join(re.findall('[0-9]+', text))}]".replace(" ", "")
+        return text.lower() if self.kind == "bool" else text
 
     @property
     def summary(self) -> str:
