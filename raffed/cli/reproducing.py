@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import ACTORS, placed
+from raffed.cli.execution import begun_or_new
+from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, Flags, run_options, text_of
-from raffed.cli.running import begun_or_new
-from raffed.cli.running import execute as run_one
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.config.run import RunConfig, Runtime

@@ -186,7 +186,8 @@ def _searched(
 
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.tuning.ray_tune import Search, check, check_parts, execute_sweep
+        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
+        from raffed.experiments.tuning.space import check, check_parts
         from raffed.runtime.setup import check_new, prepare_run
 
         check(request)

@@ -78,7 +78,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Words:
-    """Any number of these words in one text, separated by commas."""
+    """Zero or more of these words in one text, separated by commas."""
 
     words: tuple[str, ...]
 
