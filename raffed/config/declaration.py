@@ -164,10 +164,11 @@ class Declaration:
         An int is also a float, but a bool is never a number. A tuple is also a list. Types outside KINDS are
         not checked.
         """
-        label = f"{prefix}{self.name} = {value!r}"
-        if not all(kind in KINDS for kind in self.kinds):
+        kinds = self.kinds
+        if not all(kind in KINDS for kind in kinds):
             return
-        if not any(_fits(value, kind) for kind in self.kinds):
+        label = f"{prefix}{self.name} = {value!r}"
+        if not any(_fits(value, kind) for kind in kinds):
             raise UsageError(f"{label} is {_a(type(value).__name__)}, wanted {self.kind}")
         if isinstance(value, list | tuple):
             if self.length is not None and len(value) not in self.length:
