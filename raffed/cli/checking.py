@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import Flags, run_options
+from raffed.cli.options import Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen, plain
 from raffed.errors import UsageError
 from raffed.results.atomic import write_text
@@ -263,7 +263,7 @@ def doctor(
     from raffed.cli.tables import console, line
     from raffed.experiments.diagnostics import RAY_STARTS, examine, sized
 
-    findings = examine(data_root, ray, flags.get("runtime.address"))
+    findings = examine(data_root, ray, text_of(flags, "runtime.address"))
     if file or flags.keys() - {"runtime.address"}:
         where = {} if data_root is None else {"data.root": data_root}
         findings = itertools.chain(findings, sized(read_config(file, {**flags, **where})))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
-from raffed.errors import by_authors
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext
@@ -45,11 +44,8 @@ def mean_of(preset: str) -> Mean:
 
     "original" gives FedAvg's p_k = n_k / Σ n. "authors" gives uniform weights, as in all baselines of MAP's
     released code (docs/papers/map.md §7 no. 3).
-
-    Raises:
-        UnknownNameError: `preset` is any other name.
     """
-    return Mean(by="clients" if by_authors(preset) else "samples")
+    return Mean(by="clients" if preset == "authors" else "samples")
 
 
 @dataclass(frozen=True)

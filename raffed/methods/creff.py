@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import Context, ServerContext, Spec
 from raffed.core.ingredients import Ingredient
@@ -167,11 +167,13 @@ def _head(w: Params, classes: int) -> RetrainedHead:
 def creff(
     features: Annotated[int, Range(1), Doc("Number of federated features of each class.")] = 100,
     match_steps: Annotated[int, Range(0), Doc("Steps a round that match the features' gradients.")] = 100,
-    match_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    match_lr: Annotated[float, Range(0.0, 100.0), Strength(), Doc("Learning rate of these steps.")] = 0.1,
     retrain_epochs: Annotated[
         int, Range(0), Doc("Epochs a round that retrain the head; 0 keeps FedAvg's head.")
     ] = 300,
-    retrain_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of the retraining.")] = 0.01,
+    retrain_lr: Annotated[
+        float, Range(0.0, 100.0), Strength(), Doc("Learning rate of the retraining.")
+    ] = 0.01,
 ) -> Method:
     """CReFF: the server retrains the head on federated features whose gradients match the clients'.
 

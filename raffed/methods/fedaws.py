@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import ServerContext
 from raffed.core.method import Method
 from raffed.core.params import Params
@@ -53,9 +53,11 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
 
 @checked
 def fedaws(
-    nu: Annotated[float, Range(0.0, 1.0), Doc("ν, distance up to which proxies are pushed apart.")] = 0.8,
+    nu: Annotated[
+        float, Range(0.0, 1.0), Strength(), Doc("ν, distance up to which proxies are pushed apart.")
+    ] = 0.8,
     server_steps: Annotated[int, Range(0), Doc("Steps of the server a round; 0 is FedAvg.")] = 30,
-    server_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    server_lr: Annotated[float, Range(0.0, 100.0), Strength(), Doc("Learning rate of these steps.")] = 0.1,
 ) -> Method:
     """FedAwS as a baseline of MAP: after averaging the server spreads the class proxies apart.
 

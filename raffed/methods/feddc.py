@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import momentum_sum
@@ -93,7 +93,9 @@ class DriftControl(Term[ClientDrift, CorrectionDelta, ServerCorrection]):
 
 @checked
 def feddc(
-    alpha: Annotated[float, Range(0.0, 1e3), Doc("α, weight of the pull; 0 is not FedAvg.")] = 0.01,
+    alpha: Annotated[
+        float, Range(0.0, 1e3), Strength(), Doc("α, weight of the pull; 0 is not FedAvg.")
+    ] = 0.01,
     beta: Annotated[
         Beta,
         Doc(

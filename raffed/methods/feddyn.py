@@ -6,14 +6,13 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
@@ -110,7 +109,7 @@ def _share(k: ServerContext) -> ServerSGD:
 @checked
 def feddyn(
     alpha: Annotated[
-        float, Range(0.0, 1e3, open_low=True), Doc("α, weight of the dynamic regularisation.")
+        float, Range(0.0, 1e3, open_low=True), Strength(), Doc("α, weight of the dynamic regularisation.")
     ] = 0.01,
     scaled: ScaledByShare = True,
     score: ScoredModel = "active",
@@ -135,7 +134,7 @@ def feddyn(
     (docs/papers/baselines.md, FedDyn). `scaled` and `score` do not count then. Its grid of α is 0.001, 0.01
     and 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     terms = (DynamicPull(alpha, scaled, theirs), *prototype_terms(prototypes))
     server = ShareOfTheWay() if theirs else DriftCorrected(score)
     mean = Mean(by="clients", fixed=not theirs)  # the drift counts on them; the authors' server does not

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
 from raffed.core.losses import cross_entropy
@@ -205,7 +205,7 @@ def fedic(
         int, Range(0), Doc("Steps a round of the student; 0 is FedAvg, which takes no data.")
     ] = 100,
     server_lr: Annotated[
-        float, Range(0.0, 10.0, open_low=True), Doc("Learning rate of the server's optimisers.")
+        float, Range(0.0, 10.0, open_low=True), Strength(), Doc("Learning rate of the server's optimisers.")
     ] = 1e-3,
     rho: Annotated[float, Range(0.0, 1.0), Doc("ρ, weight of the distillation against CE.")] = 0.5,
     labelled: Annotated[int, Range(1), Doc("Images of each class in the server's own set.")] = 10,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import distance, one_hot
@@ -154,9 +154,12 @@ def inter_class(
 @checked
 def fedmr(
     mu1: Annotated[
-        float, Range(0.0, 1e6), Doc("μ₁, weight of the intra-class loss, in units of `intra_norm`.")
+        float,
+        Range(0.0, 1e6),
+        Strength(),
+        Doc("μ₁, weight of the intra-class loss, in units of `intra_norm`."),
     ] = 0.01,
-    mu2: Annotated[float, Range(0.0, 1e6), Doc("μ₂, weight of the inter-class loss.")] = 0.1,
+    mu2: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ₂, weight of the inter-class loss.")] = 0.1,
     intra_norm: Annotated[
         Literal["official", "paper"],
         Doc("Normalisation of the intra-class loss: the released code's or eq. 3's."),

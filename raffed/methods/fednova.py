@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, ServerContext
 from raffed.core.ingredients import Correction, Ingredient
 from raffed.core.losses import momentum_sum
@@ -14,7 +14,6 @@ from raffed.core.messages import Summable
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
@@ -118,7 +117,9 @@ class NormalisedStep(ServerRule[Velocity | None]):
 def fednova(
     prototypes: WithPrototypes = "none",
     gmf: Annotated[float, Range(0.0, 1.0), Doc("Momentum on the server.")] = 0.0,
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of FedProx's term in local training.")] = 0.0,
+    mu: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("μ, weight of FedProx's term in local training.")
+    ] = 0.0,
     preset: Variant = "original",
 ) -> Method:
     """FedNova: updates are normalised by what the local steps add up to.
@@ -142,7 +143,7 @@ def fednova(
     1e-2). One departure: BatchNorm's statistics, which the released code normalises like weights, are
     averaged here.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     terms = ((Proximal(mu),) if mu and not theirs else ()) + prototype_terms(prototypes)
     return Method(
         "FedNova",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private
 from raffed.core.method import Method
@@ -23,9 +23,14 @@ Weighting = Literal["clients", "samples"]
 MeanWeights = Annotated[
     Weighting, Doc("Weights of the mean update: equal for all clients, or by their samples.")
 ]
-ServerRate = Annotated[float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server.")]
+ServerRate = Annotated[
+    float, Range(0.0, 100.0, open_low=True), Strength(), Doc("η_g, learning rate of the server.")
+]
 AdaptiveRate = Annotated[
-    float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server; tune over powers of ten.")
+    float,
+    Range(0.0, 100.0, open_low=True),
+    Strength(),
+    Doc("η_g, learning rate of the server; tune over powers of ten."),
 ]
 FirstDecay = Annotated[float, Range(0.0, 1.0), Doc("β₁, decay of the first moment.")]
 SecondDecay = Annotated[float, Range(0.0, 1.0), Doc("β₂, decay of the second moment.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import mmd
@@ -16,7 +16,7 @@ from raffed.core.method import Method
 from raffed.core.params import State
 
 Transfer = Literal["kd", "mmd"]
-TransferWeight = Annotated[float, Range(0.0, 1.0), Doc("λ, weight of the knowledge transfer.")]
+TransferWeight = Annotated[float, Range(0.0, 1.0), Strength(), Doc("λ, weight of the knowledge transfer.")]
 InheritedShare = Annotated[
     float, Range(0.0, 1.0), Doc("μ, how fast the inherited model's share grows with participations.")
 ]

@@ -7,14 +7,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
@@ -97,7 +96,9 @@ def seen_sums(z: Tensor, y: Tensor, classes: int) -> Tensor:
 
 @checked
 def fedproto(
-    lam: Annotated[float, Range(0.0, 1e6), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")] = 1.0,
+    lam: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")
+    ] = 1.0,
     preset: Variant = "original",
 ) -> Method:
     """FedProto: clients share class prototypes and no weights.
@@ -116,5 +117,5 @@ def fedproto(
     not exist, and the latter stay.
     """
     return Method(
-        "FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients")
+        "FedProto", terms=(PrototypePull(lam, preset == "authors"),), split=PRIVATE, mean=Mean(by="clients")
     )

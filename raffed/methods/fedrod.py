@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Head, Personal
 from raffed.core.losses import cross_entropy
@@ -17,7 +17,6 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
@@ -87,7 +86,7 @@ def _linear(head: Params, z: Tensor) -> Tensor:
 @checked
 def fedrod(
     gamma: Annotated[
-        float, Range(0.0, 10.0), Doc("γ, exponent of the class prior; 0 is FedAvg on the server.")
+        float, Range(0.0, 10.0), Strength(), Doc("γ, exponent of the class prior; 0 is FedAvg on the server.")
     ] = 1.0,
     preset: Variant = "original",
 ) -> Method:
@@ -106,7 +105,7 @@ def fedrod(
     uniform means. It searches γ in 1, 0.5 and 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
     the released code draws it anew.
     """
-    authors = by_authors(preset)
+    authors = preset == "authors"
     return Method(
         "FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset)
     )

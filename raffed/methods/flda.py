@@ -13,7 +13,6 @@ from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
@@ -125,5 +124,5 @@ def flda(preset: Variant = "original") -> Method:
     as `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code
     keeps running ones.
     """
-    authors = by_authors(preset)
+    authors = preset == "authors"
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

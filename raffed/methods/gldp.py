@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, ServerContext, Spec
 from raffed.core.ingredients import Personal
 from raffed.core.losses import one_hot
@@ -196,7 +196,7 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
 @checked
 def gldp(
     lam: Annotated[
-        float, Range(0.0, 1.0), Doc("λ, weight of the local relation; the global one has 1 − λ.")
+        float, Range(0.0, 1.0), Strength(), Doc("λ, weight of the local relation; the global one has 1 − λ.")
     ] = 0.5,
     beta: Annotated[float, Range(0.0, 1.0), Doc("β, share of the old prototypes in the moving mean.")] = 0.5,
     body_epochs: Annotated[float, Range(0.0, 1e4), Doc("t, epochs of the body.")] = 10.0,

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
@@ -69,7 +69,7 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
 
 @checked
 def moon(
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
+    mu: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
     tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
     prototypes: WithPrototypes = "none",
 ) -> Method:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
@@ -103,7 +103,7 @@ def centre_contrast(
 
 @checked
 def mpfedcon(
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedRep.")] = 10.0,
+    mu: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ, weight of the contrast; 0 is FedRep.")] = 10.0,
     tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
     head_epochs: Annotated[
         float, Range(0.0, 1e4), Doc("Epochs of the private projection and output layer, which come first.")

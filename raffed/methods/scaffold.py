@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Received, Spec
 from raffed.core.ingredients import Correction
 from raffed.core.messages import Private, Summable, Wire
@@ -12,7 +12,6 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 
 
@@ -68,7 +67,9 @@ class ControlVariate(Correction[ClientControl, ControlDelta, ServerControl]):
 
 
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
-ServerRate = Annotated[float, Range(0.0, 10.0, open_low=True), Doc("η_g, learning rate of the server.")]
+ServerRate = Annotated[
+    float, Range(0.0, 10.0, open_low=True), Strength(), Doc("η_g, learning rate of the server.")
+]
 
 
 @checked
@@ -89,7 +90,7 @@ def scaffold(server_lr: ServerRate = 1.0, preset: Variant = "original") -> Metho
     controls that it keeps for these statistics correct nothing there and are left out. It tries η_g = 0.5,
     0.75 and 0.9.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     return Method(
         "SCAFFOLD",
         correction=ControlVariate("participants" if theirs else "clients"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from raffed.analysis.reproduction.printed import printed_value, printed_values
 
+from raffed.config.source import described
 from raffed.errors import UsageError
 from raffed.experiments.papers.map.claims import EXCEPTIONS
 from raffed.experiments.papers.map.released import PRESETS, SETTINGS
@@ -19,7 +20,6 @@ from raffed.experiments.reproduction.items import Claim, Item
 from raffed.experiments.reproduction.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
-from raffed.methods.source import described
 from raffed.models import build
 from raffed.runtime.setup import method_of
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.config.validation import Choices, Declaration, Doc, Range
+from raffed.config.declaration import Declaration, Doc, Length, Marker, Range, Strength, Words, plain_kind
 from raffed.errors import UsageError
 
-MARKERS: dict[str, type[Range | Choices | Doc]] = {"Range": Range, "Choices": Choices, "Doc": Doc}
+MARKERS: dict[str, type[Marker]] = {one.__name__: one for one in (Range, Length, Words, Doc, Strength)}
 
 
 class Described(NamedTuple):
@@ -26,12 +27,20 @@ def described(module: str, factory: str) -> Described:
     """Read from the source text: importing a method would import torch, which takes seconds."""
     tree = _tree(module)
     defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
-    defaults = map(ast.unparse, defined.args.defaults)
     arguments = [
-        _declared(Declaration(one.arg, "", default), one.annotation, tree)
-        for one, default in zip(defined.args.args, defaults, strict=True)
+        _declared(Declaration(one.arg, "", ast.unparse(default)), one.annotation, tree)
+        for one, default in _with_defaults(defined.args)
     ]
     return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
+
+
+def _with_defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The arguments that have a default. Those without one, such as the shape of images, are not options."""
+    positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    yield from zip(positional, arguments.defaults, strict=True)
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
 
 
 def _tree(module: str) -> ast.Module:
@@ -55,10 +64,10 @@ def _declared(start: Declaration, annotation: ast.expr | None, tree: ast.Module)
         found = _assigned(annotation.id, tree)
         if found is not None:
             return _declared(start, *found)
-    return replace(start, kind=ast.unparse(annotation))
+    return replace(start, kind=plain_kind(ast.unparse(annotation)))
 
 
-def _marker(node: ast.expr) -> Range | Choices | Doc | str:
+def _marker(node: ast.expr) -> Marker | str:
     """`Range(0.0, 1.0)` and so on, built from its literal arguments; the text of anything else."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) not in MARKERS:
         return ast.unparse(node)
