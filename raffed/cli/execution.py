@@ -16,7 +16,8 @@ from raffed.config.run import RunConfig
 from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
-    from raffed.experiments.run import RoundWatcher, RunResult, Stop
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import RoundWatcher, Stop
 
 Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
 

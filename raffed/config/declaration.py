@@ -77,6 +77,16 @@ class Length:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """One of these words. For choices that a type cannot state, because they are known only when it runs."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
 class Words:
     """Zero or more of these words in one text, separated by commas."""
 
@@ -98,7 +108,7 @@ class Strength:
     """Marks a coefficient that makes steps larger, so that it may be the reason if training diverges."""
 
 
-Marker: TypeAlias = Range | Length | Words | Doc | Strength
+Marker: TypeAlias = Range | Length | Choices | Words | Doc | Strength
 
 
 @dataclass(frozen=True)
@@ -150,6 +160,8 @@ class Declaration:
                 found = replace(found, range=one)
             elif isinstance(one, Length):
                 found = replace(found, length=one)
+            elif isinstance(one, Choices):
+                found = replace(found, choices=one.words, words=False)
             elif isinstance(one, Words):
                 found = replace(found, choices=one.words, words=True)
             elif isinstance(one, Doc):

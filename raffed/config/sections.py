@@ -36,8 +36,8 @@ class Data:
         Literal["auto", "plain", "map", "map-authors", "fedmr"],
         Doc(
             "Whose preprocessing and augmentation are used. `auto` means the style of the split: `map` for "
-            "incomplete and Dirichlet splits, `fedmr` for pXcY and iid, what the file records for "
-            "file:PATH, and `plain` otherwise."
+            "incomplete and Dirichlet splits, `fedmr` for pXcY and iid, what the file records for file:PATH, "
+            "and `plain` otherwise."
         ),
     ] = "auto"
     local_test: Annotated[

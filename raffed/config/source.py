@@ -9,10 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.config.declaration import Declaration, Doc, Length, Marker, Range, Strength, Words, plain_kind
+from raffed.config.declaration import (
+    Choices,
+    Declaration,
+    Doc,
+    Length,
+    Marker,
+    Range,
+    Strength,
+    Words,
+    plain_kind,
+)
 from raffed.errors import UsageError
 
-MARKERS: dict[str, type[Marker]] = {one.__name__: one for one in (Range, Length, Words, Doc, Strength)}
+MARKERS: dict[str, type[Marker]] = {
+    one.__name__: one for one in (Range, Length, Choices, Words, Doc, Strength)
+}
 
 
 class Described(NamedTuple):

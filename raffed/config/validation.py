@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Annotated, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from raffed.config.declaration import (
+    Choices,
     Declaration,
     Doc,
     Json,
@@ -135,6 +136,7 @@ def checked(factory: Callable[P, T]) -> Callable[P, T]:
 
 
 __all__ = [
+    "Choices",
     "Declaration",
     "Doc",
     "Json",

@@ -9,7 +9,7 @@ import pytest
 
 from raffed.config.run import SECTIONS, RunConfig
 from raffed.config.validation import Declaration, Value, declarations
-from raffed.data.transforms import STYLES
+from raffed.data.preparation import STYLES
 from raffed.errors import UsageError
 from raffed.experiments.tuning.request import PROTOCOLS, Request
 
