@@ -1,9 +1,9 @@
 """The command `python -m analysis.pack_records` packs runs into records, and unpacks them.
 
-    python -m analysis.pack_records RUNS --out analysis/records/NAME       pack a folder of runs
-    python -m analysis.pack_records --unpack analysis/records/NAME --out RUNS   make the folder again
-    python -m analysis.pack_records --check analysis/records/*             compute every recorded hash again
-    python -m analysis.pack_records --tables analysis/records/*            write each README.md anew
+python -m analysis.pack_records RUNS --out analysis/records/NAME       pack a folder of runs
+python -m analysis.pack_records --unpack analysis/records/NAME --out RUNS   make the folder again
+python -m analysis.pack_records --check analysis/records/*             compute every recorded hash again
+python -m analysis.pack_records --tables analysis/records/*            write each README.md anew
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def read_records(folder: Path, check: bool = False) -> Packed:
 
     Args:
         folder: holds records.json and, if there are rows, records.parquet.
-        check: whether to compute the hash of every file's rows again, and to compare it with the recorded one.
+        check: whether to compute the hash of every file's rows again, and to compare it with the
+            recorded one.
 
     Raises:
         DamagedRecordsError: a file is missing, was changed, or is from a later version.
@@ -77,7 +78,8 @@ def read_records(folder: Path, check: bool = False) -> Packed:
             raise ValueError(f"rows of {wrong[0]} differ from their hash")
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
         raise DamagedRecordsError(
-            f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of both files"
+            f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of both "
+            f"files"
         ) from error
     return found
 
@@ -92,7 +94,9 @@ def unpack_folder(folder: Path, out: Path) -> None:
     names = [*found.tables, *found.objects, *found.texts]
     outside = [name for name in names if {"..", "/"} & set(PurePosixPath(name).parts)]
     if outside:
-        raise DamagedRecordsError(f"{folder}: the records are damaged ({outside[0]} lies outside of the folder)")
+        raise DamagedRecordsError(
+            f"{folder}: the records are damaged ({outside[0]} lies outside of the folder)"
+        )
     for place in {(out / name).parent for name in names}:
         place.mkdir(parents=True, exist_ok=True)
     for name, table in found.tables.items():

@@ -1,4 +1,4 @@
-"""Factor out what several JSON objects share, so that each is stored as its difference from the shared part."""
+"""Factor out what several JSON objects share, so that each is stored as its difference from that."""
 
 from __future__ import annotations
 

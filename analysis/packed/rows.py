@@ -130,5 +130,7 @@ def _values(table: pa.Table) -> pa.Table:
         return table
     share = pc.divide(pc.cast(table[HITS], pa.float64()), pc.cast(table["n"], pa.float64()))
     return table.set_column(
-        table.column_names.index("value"), "value", pc.if_else(pc.is_valid(table[HITS]), share, table["value"])
+        table.column_names.index("value"),
+        "value",
+        pc.if_else(pc.is_valid(table[HITS]), share, table["value"]),
     )

@@ -15,8 +15,8 @@ from .files import unpacked
 README = "README.md"
 _HEAD = """# {name}
 
-`python -m analysis.pack_records --tables analysis/records/{name}` made this page from the two other files here.
-[The page above](../README.md) says how the runs were made and what was learned from them.
+`python -m analysis.pack_records --tables analysis/records/{name}` made this page from the two other files
+here. [The page above](../README.md) says how the runs were made and what was learned from them.
 """
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from raffed.analysis import load_runs
 from raffed.analysis.pack_records import main
 from raffed.analysis.packed.files import (
@@ -22,6 +21,7 @@ from raffed.analysis.packed.files import (
 )
 from raffed.analysis.packed.nested import difference, merged, shared
 from raffed.analysis.packed.tables import README, tables_of
+
 from raffed.results.canonical import rows_sha256
 from raffed.results.metrics_part import table_of, write_part
 from raffed.results.runfile import write_json
