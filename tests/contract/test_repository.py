@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
 import subprocess
 from pathlib import Path
@@ -53,3 +55,25 @@ def test_a_large_file_is_refused_by_name_and_packed_records_have_an_allowance(
     for name in ("data.npz", "analysis/records/map/report.html"):
         assert check(name) == 1
         assert f"{name}: 600,000 bytes, at most 500,000 are allowed" in capsys.readouterr().out
+
+
+def locked() -> dict[str, str]:
+    """The version of every package in requirements.lock."""
+    text = (ROOT / "requirements.lock").read_text()
+    entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)[^\n]*\\\n +--hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)), "an entry has no hash"
+    return dict(entries)
+
+
+def test_the_lock_holds_the_versions_that_the_recorded_runs_name() -> None:
+    recorded = json.loads((ROOT / "analysis/records/gldp/records.json").read_text())["shared"]["versions"]
+    names = ("torch", "ray", "numpy", "pyarrow")
+    assert {name: locked()[name] for name in names} == {name: recorded[name] for name in names}
+
+
+def test_the_lock_has_every_dependency_with_its_hashes_and_names_no_host() -> None:
+    text = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    wanted = re.findall(r'^    "([\w-]+)[^"]*"', text, re.MULTILINE)
+    assert len(wanted) > 10
+    assert set(wanted) - {"tomli"} <= locked().keys()  # Python 3.11 has its own
+    assert "://" not in (ROOT / "requirements.lock").read_text()
