@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Folders of tests whose files start no Ray and train little. CONTRIBUTING.md has what each folder may cost.
-FAST := config core data golden laws models results
+FAST := config core docs models results
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
