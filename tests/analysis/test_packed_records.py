@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from raffed.analysis import load_runs
+from raffed.analysis.__main__ import main as report
 from raffed.analysis.pack_records import main
 from raffed.analysis.packed.files import (
     DamagedRecordsError,
@@ -184,7 +185,7 @@ def test_what_is_shared_and_the_difference_make_the_object_again() -> None:
     assert [merged(common, difference(one, common)) for one in objects] == objects
 
 
-def test_the_committed_records_are_ten_items_of_two_files_and_a_page_below_10_mb() -> None:
+def test_the_committed_records_are_nine_items_of_two_files_and_a_page_below_10_mb() -> None:
     assert len(ITEMS) == 9
     for item in ITEMS:
         assert {path.name for path in item.iterdir()} == {"records.json", "records.parquet", README}
@@ -219,3 +220,17 @@ def test_the_command_packs_checks_and_unpacks(tmp_path: Path, capsys: pytest.Cap
     assert "## All runs" in (tmp_path / "packed" / README).read_text()
     assert main(["--check", str(again)]) == 2
     assert "no records.json" in capsys.readouterr().err
+
+
+def test_a_report_on_packed_records_has_the_summary_of_the_runs_and_names_the_packed_folder(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "runs" / "a")
+    pack_folder(tmp_path / "runs", tmp_path / "packed")
+    for name in ("runs", "packed"):
+        assert report([str(tmp_path / name), "--out", str(tmp_path / "of" / name)]) == 0
+    there = [(tmp_path / "of" / name / "summary.csv").read_bytes() for name in ("runs", "packed")]
+    assert there[0] == there[1]
+    page = (tmp_path / "of" / "packed" / "report.html").read_text()
+    assert str(tmp_path / "packed" / "a") in page
+    assert "raffed-records-" not in page
