@@ -209,7 +209,7 @@ def _run(runs: Runs, name: str) -> Markup:
         for key, value in file.items()
         if not isinstance(value, dict) and value is not None and key != "segments"
     }
-    done = {"folder": named(row["folder"]), "rounds with metrics": f"{row['rounds_done']:.0f}"}
+    done = {"folder": named(str(row["folder"])), "rounds with metrics": f"{row['rounds_done']:.0f}"}
     blocks = [block("Run", {**done, **plain})]
     blocks += [block(heading, flatten(section(file, part))) for part, heading in PARTS.items()]
     segments = [one for one in _list(file.get("segments")) if isinstance(one, Mapping)]
