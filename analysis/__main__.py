@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from raffed.results.storage import named
 from raffed.results.visible import visible
 
 from .metrics.summary import summary, to_text
+from .packed.files import DamagedRecordsError, unpacked
 from .report import unhashed, write_loaded
 from .runs.load import NoRunsError, read_runs
 from .sweeps import damaged_sweeps, find_sweeps, trials_of
@@ -31,14 +33,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a log file under Windows lacks characters of a table
             stream.reconfigure(errors="backslashreplace")
     arguments = parser.parse_args(argv)
-    runs, sweeps = read_runs(arguments.runs), find_sweeps(arguments.runs)
+    try:
+        with unpacked(arguments.runs) as places:
+            return _report(places, arguments.out)
+    except DamagedRecordsError as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+
+
+def _report(places: Sequence[Path], out: Path) -> int:
+    runs, sweeps = read_runs(places), find_sweeps(places)
     lost = damaged_sweeps(sweeps)
     for name, reason in {**runs.unreadable, **lost}.items():
-        print(visible(f"left out {name}: {reason}"), file=sys.stderr)
+        print(visible(f"left out {named(name)}: {reason}"), file=sys.stderr)
     if runs.unhashed:
         print(visible(unhashed(runs)), file=sys.stderr)
     try:
-        report = write_loaded(runs, arguments.out, sweeps=sweeps)
+        report = write_loaded(runs, out, sweeps=sweeps)
     except NoRunsError as error:
         print(visible(str(error)), file=sys.stderr)
         return 2

@@ -93,11 +93,11 @@ class Remote:
         refused.
         """
         names = [name for name in _whole(self._listed()) if wanted(name)]
-        targets = [_inside(folder, name, self.url) for name in names]
+        targets = [target_inside(folder, name, self.url) for name in names]
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
         with _told(f"{self.url}: cannot be read"):
-            _each(self._fetch_one, zip(names, targets, strict=True))
+            each_at_once(self._fetch_one, zip(names, targets, strict=True))
         self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
 
     def send(self, folder: Path) -> int:
@@ -111,7 +111,7 @@ class Remote:
         with _told(f"{self.url}: cannot be written"):
             for step in range(3):
                 names = [name for name in changed if _step(name) == step and _complete(name, missing)]
-                results = _each(lambda name: self._send_one(folder, name), ((name,) for name in names))
+                results = each_at_once(lambda name: self._send_one(folder, name), ((name,) for name in names))
                 missing |= {name for name, there in zip(names, results, strict=True) if not there}
             gone = sorted(set(self._sent) - set(here), key=lambda name: not name.endswith(STATE_FILE))
             for name in gone:
@@ -209,7 +209,7 @@ def _opened(url: str) -> tuple[FileSystem, str]:
     return found, root.rstrip("/")
 
 
-def _inside(folder: Path, name: str, url: str) -> Path:
+def target_inside(folder: Path, name: str, url: str) -> Path:
     """Return the place of a name in a folder. Object stores can hold names such as ../x, which are
     refused.
     """
@@ -273,7 +273,7 @@ def _complete(name: str, missing: Iterable[str]) -> bool:
     return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
 
 
-def _each(work: Callable[..., T], arguments: Iterable[tuple[V, ...]]) -> list[T]:
+def each_at_once(work: Callable[..., T], arguments: Iterable[tuple[V, ...]]) -> list[T]:
     """Call `work` for all arguments in their order, and stop at the first failure.
 
     An unreachable store takes seconds to fail for every single file.
