@@ -13,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from raffed.results.visible import visible
+
 from .packed.files import pack_folder, packed_below, read_records, unpack_folder
 from .packed.tables import write_tables
-from .render.cells import for_terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _do(arguments, parser)
     except (ValueError, OSError) as error:
-        print(for_terminal(str(error)), file=sys.stderr)
+        print(visible(str(error)), file=sys.stderr)
         return 2
     return 0
 
@@ -45,7 +46,7 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
                 write_tables(folder)
             else:
                 count = len(read_records(folder, check=True).tables)
-                print(for_terminal(f"{folder}: the rows of {count} files have their recorded hashes"))
+                print(visible(f"{folder}: the rows of {count} files have their recorded hashes"))
         return
     if arguments.out is None or len(arguments.folders) != 1:
         parser.error("to pack or to unpack, give one folder, and --out")
