@@ -18,7 +18,6 @@ from raffed.cli.config import (
     canonical,
     check_used,
     merged,
-    method_name,
     placed,
     read_config,
     read_local,
@@ -35,7 +34,7 @@ from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
-from raffed.methods import build_method
+from raffed.methods import build_method, method_name
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
@@ -235,7 +234,7 @@ def free_folder(config: RunConfig) -> Path:
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
     text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
     for path in paths:
         if not path.exists():

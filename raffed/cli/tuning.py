@@ -22,7 +22,6 @@ from raffed.cli.config import (
     canonical,
     check_used,
     merged,
-    method_name,
     placed,
     read_local,
     read_value,
@@ -33,6 +32,7 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.tuning.request import Request
+from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
 from raffed.runtime.ray_backend.endings import lost
 
