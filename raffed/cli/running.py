@@ -24,7 +24,7 @@ from raffed.cli.config import (
 )
 from raffed.cli.execution import begun_or_new, execute, holds_run
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, Flags, run_options, words_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
@@ -98,6 +98,7 @@ def resume(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -123,6 +124,7 @@ def resume(
                 runtime=changed,
                 chosen=screen.chose,
                 begun=begun,
+                accept_changed_code=accept,
             ),
             run_folder,
             screen,

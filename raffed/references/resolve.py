@@ -189,6 +189,11 @@ def install(place: CodeLocation) -> None:
     _importable(place.root)
 
 
+def installed(home: str) -> bool:
+    """Return whether `install` has said where the code of a file or notebook lies."""
+    return home in _PLACES
+
+
 def _imported(home: str) -> ModuleType:
     _importable(os.getcwd())
     with _guarded(home):
@@ -260,6 +265,7 @@ def _alternatives(home: str) -> str:
 __all__ = [
     "CodeLocation",
     "install",
+    "installed",
     "is_reference",
     "load",
     "loading",
