@@ -35,6 +35,7 @@ from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.methods import build_method, method_name
+from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
@@ -154,7 +155,7 @@ def compare(
             with beginning(screen):
                 configs = compared(methods, file, flags)
                 check_inside(out, out / "report")
-                folders = {name: out / name for name in configs}
+                folders = {name: out / folder_name(name) for name in configs}
                 for name, config in configs.items():
                     build_method(
                         name, config.args

@@ -26,7 +26,15 @@ from raffed.cli.config import (
     read_local,
     read_value,
 )
-from raffed.cli.options import FLAGS, Flags, declared_option, run_options, text_of, words_of
+from raffed.cli.options import (
+    FLAGS,
+    AcceptChangedCode,
+    Flags,
+    declared_option,
+    run_options,
+    text_of,
+    words_of,
+)
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
@@ -89,6 +97,7 @@ def tune(
         int, typer.Option("--at-once", help="Trials at a time; 0: as many as fit.", rich_help_panel=SWEEP)
     ] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    accept: AcceptChangedCode = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
     ] = False,
@@ -114,7 +123,7 @@ def tune(
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
-        _sweep(request, out, resume, board, at_once, seconds)
+        _sweep(request, out, resume, board, at_once, seconds, accept)
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
@@ -141,7 +150,13 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
 
 
 def _sweep(
-    request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None
+    request: Request,
+    out: Path,
+    resume: bool,
+    board: Board,
+    at_once: int,
+    seconds: float | None,
+    accept: bool,
 ) -> None:
     opened: list[SweepFolder] = []
 
@@ -156,7 +171,7 @@ def _sweep(
 
     with StopSignals(lambda: None, part) as signals:
         try:
-            complete = _searched(request, out, resume, board, at_once, seconds, opened)
+            complete = _searched(request, out, resume, board, at_once, seconds, accept, opened)
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
                 raise
@@ -175,6 +190,7 @@ def _searched(
     board: Board,
     at_once: int,
     seconds: float | None,
+    accept: bool,
     opened: list[SweepFolder],
 ) -> bool:
     """Execute the sweep and return whether everything was done.
@@ -182,9 +198,11 @@ def _searched(
     The folder is added to `opened` as soon as it is this sweep's.
     """
     from raffed.experiments.tuning.folder import SweepFolder, check_place
+    from raffed.experiments.tuning.own_code import check_trials
     from raffed.runtime.ray_backend.session import RaySession
 
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
+    check_trials(out, accept)
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.tuning.ray_tune import Search, execute_sweep
         from raffed.experiments.tuning.space import check, check_parts
@@ -200,7 +218,7 @@ def _searched(
         session.wait()
         board.start(request, out)
         complete: bool = execute_sweep(
-            Search(request, folder, board.trial, partition.num_clients, at_once, seconds)
+            Search(request, folder, board.trial, partition.num_clients, at_once, seconds, accept)
         )
         board.finished(folder.end("finished" if complete else "stopped"), out)
     return complete

@@ -20,7 +20,7 @@ def check_names(config: RunConfig) -> None:
     Raises:
         UsageError: A name does not exist. The message lists the most similar ones.
     """
-    method_info(config.method)
+    method_info(config.method).check_found()
     dataset_name(config.data.dataset)
     parse_split(config.data.split)
     check_choice("model", config.model.name, MODELS)

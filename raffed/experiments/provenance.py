@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from raffed.experiments.code_record import code_records
-from raffed.references.names import folder_name
+from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions

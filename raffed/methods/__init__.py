@@ -46,6 +46,9 @@ class MethodInfo:
         """None: what to search for raffed's own methods is in raffed/tune_spaces."""
         return None
 
+    def check_found(self) -> None:
+        """Do nothing: raffed's own factories are always there, and importing one takes seconds."""
+
     def described(self) -> Described:
         """Read the declared arguments and docstrings from the source text."""
         return described(f"raffed.methods.{self.module}", self.factory)

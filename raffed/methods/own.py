@@ -118,6 +118,10 @@ class OwnMethod:
             self._kept.append(found)
         return self._kept[0]
 
+    def check_found(self) -> None:
+        """Import the factory, so that one that does not exist is refused before anything starts."""
+        self.load()
+
     @property
     def mark(self) -> Mark:
         """What the decorator says; empty without one."""

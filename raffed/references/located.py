@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from raffed.references.resolve import NOTEBOOK, CodeLocation, is_file
+from raffed.references.resolve import NOTEBOOK, CodeLocation, installed, is_file
 
 
 def located(home: str) -> CodeLocation | None:
@@ -21,10 +21,8 @@ def located(home: str) -> CodeLocation | None:
         home: What stands before the colon of the reference: a file, or a module whose top package may be in
             the current folder.
     """
-    if home == NOTEBOOK:
-        return None
-    if is_file(home):
-        path = Path(home).absolute()
+    if home == NOTEBOOK or is_file(home):
+        path = installed(home) or Path(home).absolute()
         return CodeLocation(home, str(path), str(path.parent)) if path.is_file() else None
     top, *inner = home.split(".")
     for root in _roots_of(top):

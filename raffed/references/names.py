@@ -9,9 +9,7 @@ This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
-import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -111,17 +109,4 @@ def spelled(kind: str, text: str, group: str, known: Collection[str]) -> str:
     raise UnknownNameError(kind, text, names)
 
 
-def folder_name(name: str) -> str:
-    """Return a name as a folder may be called: itself, or for a reference a safe text with a hash.
-
-    Two names never give the same folder.
-
-    Args:
-        name: A name as a configuration stores it.
-    """
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return name if safe == name else f"{safe[-80:]}-{digest}"
-
-
-__all__ = ["EntryPoint", "as_name", "entry_points", "folder_name", "reference_of", "spelled"]
+__all__ = ["EntryPoint", "as_name", "entry_points", "reference_of", "spelled"]

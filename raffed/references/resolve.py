@@ -189,9 +189,9 @@ def install(place: CodeLocation) -> None:
     _importable(place.root)
 
 
-def installed(home: str) -> bool:
-    """Return whether `install` has said where the code of a file or notebook lies."""
-    return home in _PLACES
+def installed(home: str) -> Path | None:
+    """Return the file in which the code of a file or notebook lies, if `install` has said so."""
+    return _PLACES.get(home)
 
 
 def _imported(home: str) -> ModuleType:

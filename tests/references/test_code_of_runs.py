@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from raffed.results import read_run
+from raffed.results.folder_names import folder_name
+from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import QUICK, Cli, shell
 
 SAID = ["--method", "./prox.py:myprox", "--rounds", 4, "--checkpoint-every", 2, *QUICK]
@@ -120,3 +122,40 @@ def test_an_error_in_the_user_s_code_names_its_file_and_line_first(lab: Path, cl
     again = shell("resume", "run", "--accept-changed-code", "--quiet", cwd=lab)
     assert again.returncode == 0, again.stderr
     assert read_run(lab / "run")["state"] == "finished"
+
+
+def test_compare_runs_own_methods_beside_raffed_s_in_folders_of_safe_names(lab: Path, cli: Cli) -> None:
+    names = ["fedavg", "./prox.py:myprox", "./prox.py:plain"]
+    asked = [word for name in names for word in ("--method", name)]
+    said = ["--rounds", 1, "--quiet", *QUICK, "--set", "./prox.py:myprox.mu=0.0"]
+    done = cli("compare", *asked, *said, "--out", "both")
+    assert (done.code, done.err) == (0, "")
+    weights = {name: read_run(lab / "both" / folder_name(name))["hashes"]["weights"] for name in names}
+    assert weights["fedavg"] == weights["./prox.py:myprox"] != weights["./prox.py:plain"]
+    assert "./prox.py:plain" in (lab / "both" / "report" / "summary.csv").read_text(encoding="utf-8")
+
+
+def test_stacks_and_bf16_take_own_methods(lab: Path) -> None:
+    for more in (["--cohort", 2], ["--precision", "bf16"]):
+        out = more[0].strip("-")
+        done = shell("run", *SAID, "--rounds", 1, *more, "--quiet", "--out", out, cwd=lab)
+        assert done.returncode == 0, done.stderr
+        assert shell("verify", out, cwd=lab).returncode == 0
+
+
+@pytest.mark.slow
+def test_tune_takes_the_space_of_the_decorator_or_a_grid_and_refuses_changed_code(lab: Path) -> None:
+    said = ["--method", "./prox.py:myprox", "--rounds", 1, "--epochs", 1, "--split", "p4c5", "--seeds", 1]
+    for out, grid, wanted in (("space", [], [0.01, 0.1]), ("grid", ["--grid", "mu=0.5,0.2"], [0.5, 0.2])):
+        done = shell("tune", *said, *grid, "--out", out, cwd=lab)
+        assert done.returncode == 0, done.stderr
+        about = read_sweep(lab / out)["methods"]["./prox.py:myprox"]
+        assert [one["settings"]["mu"] for one in about["trials"]] == wanted
+        assert {one["state"] for one in about["trials"] + about["final"]} == {"finished"}
+    source = (lab / "prox.py").read_text(encoding="utf-8")
+    (lab / "prox.py").write_text(source + "# a remark\n", encoding="utf-8")
+    done = shell("tune", "--resume", "--out", "grid", cwd=lab)
+    assert done.returncode == 2
+    assert "prox.py has changed" in done.stderr
+    done = shell("tune", "--resume", "--accept-changed-code", "--out", "grid", cwd=lab)
+    assert done.returncode == 0, done.stderr

@@ -170,7 +170,7 @@ def _anywhere(base: RunConfig) -> RunConfig:
 def _check_axis(name: str, methods: Sequence[str]) -> None:
     """Refuse an axis such as runtime.address. A search varies what is computed, not where."""
     section, dot, _ = name.partition(".")
-    if dot and section not in methods:
+    if dot and name.rpartition(".")[0] not in methods:
         check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
 
 
