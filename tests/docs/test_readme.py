@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.app import EPILOG
 from raffed.data.datasets import load_dataset
 from raffed.methods import METHODS
+from raffed.results import read_run
 from tests.docs.readme import PLACE, README, table, written
 
 
@@ -42,6 +45,27 @@ def test_the_division_that_readme_writes_is_one_that_a_run_takes(
         for own in np.split(stored["train_indices"], np.cumsum(stored["train_lengths"])[:-1])
     ]
     assert parities == [[0], [1]]
+
+
+def test_the_method_that_readme_writes_runs_by_reference_and_from_its_own_script(tmp_path: Path) -> None:
+    """Both ways make one run: the same weights. The example is 25 lines, without blank ones."""
+    text = README.read_text(encoding="utf-8")
+    [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "@raffed.method" in one]
+    assert sum(bool(line.strip()) for line in block.splitlines()) <= 25
+    short = "data=raffed.Data(split='p4c5'), runtime=raffed.Runtime(execution='serial'), "
+    short += "federation=raffed.Federation(1), local=raffed.Local(epochs=1)"
+    script = block.replace("runs/prox", "prox").replace('{"mu": 0.1})', '{"mu": 0.1}, ' + short + ")")
+    (tmp_path / "prox.py").write_text(script, encoding="utf-8")
+    said = ["--set", "mu=0.1", "--split", "p4c5", "--execution", "serial", "--rounds", "1", "--epochs", "1"]
+    run = ["-m", "raffed", "run", "--method", "./prox.py:myprox", *said, "--out", "a"]
+    for words in (["prox.py"], run):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    one, other = (read_run(tmp_path / name) for name in ("prox", "a"))
+    assert one["hashes"] == other["hashes"]
+    assert one["identity"] == other["identity"]
 
 
 def test_readme_states_the_exit_codes_of_help() -> None:
