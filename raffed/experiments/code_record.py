@@ -8,10 +8,12 @@ from pathlib import Path
 
 from raffed.config.run import RunConfig
 from raffed.errors import RunFolderError
-from raffed.references.carried import CarriedCode, RunCode
+from raffed.references.carried import CarriedCode, RunCode, defined_here, packed
 from raffed.references.located import located
-from raffed.references.resolve import CodeLocation, install
+from raffed.references.resolve import NOTEBOOK, CodeLocation, install
 from raffed.references.source_files import Sources, changed, sources_at
+from raffed.references.trusted import trust, trusted
+from raffed.results.atomic import write_text
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.runtime.own_code import references_in
 
@@ -76,8 +78,9 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
                 f"{path}: {record['role']} was {record['reference']}, and its name now stands for "
                 f"{wanted[record['role']]}; install {record['package'] or 'the earlier package'} again"
             )
-        known = _sources(record)
-        now = _found(path, record, known)
+        known = _sources(path, record)
+        found = _in_notebook if known.place.home == NOTEBOOK else _found
+        now = found(path, record, known, accept)
         differing = changed(known, now)
         if differing and not accept:
             raise RunFolderError(
@@ -91,12 +94,54 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown} {'has' if len(names) == 1 else 'have'}"
 
 
-def _sources(record: CodeRecord) -> Sources:
-    place = CodeLocation(record["reference"].rpartition(":")[0], record["file"], record["root"])
+def _sources(path: Path, record: CodeRecord) -> Sources:
+    """Return what was recorded. The code of a notebook lies in the run's folder, wherever that is now."""
+    file, root = str(path / record["file"]), str(path / record["root"])  # absolute ones stay as they are
+    place = CodeLocation(record["reference"].rpartition(":")[0], file, root)
     return Sources(record["reference"], record["package"], record["files"], place)
 
 
-def _found(path: Path, record: CodeRecord, known: Sources) -> Sources:
+def _in_notebook(path: Path, record: CodeRecord, known: Sources, accept: bool) -> Sources:
+    """Return the notebook's code: of this notebook if it defines the name, or else of the run's folder.
+
+    A folder may come from a stranger, so its code is executed only if this user has written it.
+    """
+    if defined_here(known.reference):
+        return packed({record["role"]: known.reference}).parts[0].sources
+    if not Path(known.place.file).is_file():
+        raise RunFolderError(
+            f"{path}: {record['file']}, the code of {known.reference}, is missing; put it back"
+        )
+    now = sources_at(known.reference, known.place)
+    if not accept and not changed(known, now) and not all(map(trusted, now.files.values())):
+        raise RunFolderError(
+            f"{path}: {record['file']} would be executed, and this account has not written it; read it, and "
+            f"give --accept-changed-code if it may run"
+        )
+    if accept or not changed(known, now):
+        install(known.place)
+    return now
+
+
+def write_notebook(path: Path, code: RunCode) -> None:
+    """Write the code of a notebook, which lies nowhere else, into the folder of a run."""
+    for part in code.parts:
+        root = Path(part.sources.place.root)
+        for name, data in part.contents.items() if not root.is_absolute() else ():
+            target = path / root / name
+            target.parent.mkdir(exist_ok=True)
+            write_text(target, data.decode())
+
+
+def trust_own(code: RunCode) -> None:
+    """Note the code of this notebook as this user's own, so that the run can be resumed elsewhere."""
+    for part in code.parts:
+        if not Path(part.sources.place.root).is_absolute():
+            for digest in part.sources.files.values():
+                trust(digest)
+
+
+def _found(path: Path, record: CodeRecord, known: Sources, _: bool) -> Sources:
     """Return the code as it is now: where the run found it, or else where the reference leads from here."""
     recorded = known.place if Path(known.place.file).is_file() else None
     here = located(known.place.home)

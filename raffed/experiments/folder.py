@@ -15,6 +15,7 @@ from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
+from raffed.experiments.code_record import write_notebook
 from raffed.experiments.hashes import vaults_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.provenance import new_run
@@ -103,6 +104,7 @@ class RunFolder:
         warnings = self._opened() if resume else []
         if not resume:
             self._record.write({"state": "running", "error": None})  # from here on the run can be resumed
+        write_notebook(path, setup.code)
         self._save_partition()
         self._writer = MetricsWriter(
             path,

@@ -209,6 +209,7 @@ def _watched(
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
     """Return the checked setup of a run, after checking that the folder can take the run."""
+    from raffed.experiments.code_record import trust_own
     from raffed.experiments.folder import check_free
     from raffed.runtime.setup import check_new, prepare_run
 
@@ -218,6 +219,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     setup = prepare_run(config, begun)
     if not resumed:
         check_new(setup)
+    trust_own(setup.code)
     warn(setup)
     return setup
 

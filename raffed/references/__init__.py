@@ -6,6 +6,7 @@
 - `source_files.py`: the files behind a reference and their hashes
 - `notebook_cells.py`: the source of what was defined in a notebook
 - `located.py`: where code lies, without importing it
+- `trusted.py`: which code in folders of runs is the user's own
 - `carried.py`: the code of a run on its way to other processes
 - `user_code.py`: errors that the user's own code raises
 """

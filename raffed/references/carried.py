@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from raffed.references.notebook_cells import module_source
-from raffed.references.resolve import NOTEBOOK, CodeLocation, install, installed, is_file, load
+from raffed.references.resolve import NOTEBOOK, CodeLocation, install, is_file, load, main_file
 from raffed.references.source_files import Sources, sources_of
 
 NOTEBOOK_FILE: Final = "notebook.py"
@@ -103,11 +103,7 @@ def packed(references: Mapping[str, str]) -> RunCode:
     Raises:
         UsageError: A reference cannot be resolved, or its code has no source.
     """
-    cells = {
-        role: text
-        for role, text in references.items()
-        if text.rpartition(":")[0] == NOTEBOOK and not installed(NOTEBOOK)
-    }
+    cells = {role: text for role, text in references.items() if defined_here(text)}
     from_cells = _from_cells(cells) if cells else {}
     parts = []
     for role, text in references.items():
@@ -115,6 +111,13 @@ def packed(references: Mapping[str, str]) -> RunCode:
         _OWN.add(found.sources.place.home)
         parts.append(found)
     return RunCode(tuple(parts))
+
+
+def defined_here(text: str) -> bool:
+    """Return whether a reference names what this process's own notebook or prompt defines."""
+    home, _, name = text.rpartition(":")
+    main = sys.modules.get("__main__")
+    return home == NOTEBOOK and main_file() is None and hasattr(main, name.partition(".")[0])
 
 
 def _from_files(role: str, text: str) -> CarriedCode:
@@ -186,4 +189,4 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-__all__ = ["CarriedCode", "RunCode", "packed", "unpacked"]
+__all__ = ["CarriedCode", "RunCode", "defined_here", "packed", "unpacked"]

@@ -269,6 +269,7 @@ __all__ = [
     "is_reference",
     "load",
     "loading",
+    "main_file",
     "place_of",
     "stored_module",
 ]

@@ -19,7 +19,7 @@ from raffed.errors import RunFolderError
 from raffed.results.json_files import check_inside
 
 FILES = ("run.json", "partition.npz", "final.safetensors")  # the names of a run's files
-FOLDERS = ("metrics", "checkpoints", "vaults")
+FOLDERS = ("metrics", "checkpoints", "vaults", "code")
 KINDS: Mapping[int, str] = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
