@@ -133,18 +133,21 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
     """Return what travels with a job (None: only the command), and the command with the files' names there.
 
     Raises:
-        UsageError: A TOML file of the command would not travel.
+        UsageError: A TOML file of the command, or a source file of own code, would not travel.
     """
+    from raffed.cli.submitted_code import code_files, own_references
     from raffed.runtime.job_files import check_root, files_alone, parcel_of
 
     files = [word for word in words if word.endswith(".toml") and Path(word).is_file()]
+    code = code_files(own_references(words, files), Path.cwd() if working_dir is None else working_dir)
     if working_dir is None:
         there = {Path(word).name: Path(word) for word in files}
         if len(there) < len({Path(word).resolve() for word in files}):
             raise UsageError(
                 "two TOML files of one name would travel as one: rename one, or give --working-dir"
             )
-        return (files_alone(there) if files else None), [Path(w).name if w in files else w for w in words]
+        every = {**code, **there}
+        return (files_alone(every) if every else None), [Path(w).name if w in files else w for w in words]
     root = check_root(working_dir)
     outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
     if outside:
@@ -155,7 +158,7 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
         parcel_of(root),
         {word: Path(word).resolve().relative_to(root).as_posix() for word in files},
     )
-    for word, name in names.items():
+    for word, name in {**names, **{str(file): name for name, file in code.items()}}.items():
         if reason := parcel.reason_against(name):
             raise UsageError(
                 f"{word} would not travel ({reason}), so the job could not read it; give it another place or "
