@@ -45,8 +45,9 @@ class Setup:
     def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], tuple[Any, ...]]]:
         return _received, (self.code, type(self), tuple(getattr(self, one.name) for one in fields(self)))
 
-    @property
+    @functools.cached_property
     def method(self) -> Method:
+        """The run's method, made once in a process, whose working folder may change while the run goes on."""
         return method_of(self.config)
 
     @property
@@ -184,6 +185,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     _check_clients(setup)
     if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
+    assert setup.method is not None  # made now, while the working folder is the one in which it was named
     return setup
 
 

@@ -171,3 +171,17 @@ def test_the_facade_shows_what_an_author_needs_and_loads_no_torch_for_it() -> No
     assert all(getattr(raffed, name) is not None for name in raffed.__all__)
     code = "import sys, raffed; dir(raffed); raffed.method; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_working_folder_may_change_while_a_run_goes_on(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig(
+        method="./prox.py:myprox",
+        data=raffed.Data(split="p4c5"),
+        federation=raffed.Federation(2),
+        local=raffed.Local(epochs=1),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    (lab / "elsewhere").mkdir()
+    assert raffed.run(config, watch=lambda _: monkeypatch.chdir(lab / "elsewhere")).state == "finished"

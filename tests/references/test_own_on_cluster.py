@@ -38,9 +38,9 @@ def test_nodes_that_cannot_read_the_user_s_folder_run_the_code_that_travels(lab:
     done = shell("run", *SAID, "--execution", "serial", "--out", "serial", cwd=lab)
     assert done.returncode == 0, done.stderr
     with Cluster(workers=1) as cluster:
+        where = ["--clients-per-actor", "3", "--address", cluster.gcs_address]
         done = subprocess.run(
-            [sys.executable, "-c", HIDE, "run", *SAID, "--clients-per-actor", "3"]
-            + ["--address", cluster.gcs_address, "--out", str(lab / "there")],
+            [sys.executable, "-c", HIDE, "run", *SAID, *where, "--out", str(lab / "there")],
             env=cluster.environment,
             cwd=lab,
             capture_output=True,
