@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 import typer
 
 from raffed.config.privacy import PLACES
-from raffed.config.run import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
+from raffed.config.run import EXECUTIONS, MEASURES, PRECISIONS, STYLES, TRANSPORTS, RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.errors import Preset
 from raffed.methods import METHODS
@@ -147,6 +147,14 @@ FLAGS: tuple[Flag, ...] = (
         "runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."
     ),
     Flag("runtime.address", "--address", str, WHERE, "Ray cluster; auto: the one this machine is in."),
+    Flag(
+        "runtime.transport",
+        "--transport",
+        str,
+        WHERE,
+        "How actors are called: sockets on one machine, or Ray.",
+        "|".join(TRANSPORTS),
+    ),
     Flag("runtime.max_restarts", "--max-restarts", int, WHERE, "How many lost actors a run puts up with."),
     Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),

@@ -19,6 +19,7 @@ from raffed.config.training import Local
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
 
 EXECUTIONS = ("ray", "serial", "auto")
+TRANSPORTS = ("auto", "ray", "socket")
 PRECISIONS = ("fp32", "bf16")
 MEASURES = ("memory", "spectrum")  # core/measures/{client_memory,feature_spectrum}.py
 WEIGHTINGS = ("samples", "clients")
@@ -145,6 +146,9 @@ class Runtime:
         threads: Torch threads per actor, at least 1. Default 1.
         address: Address of a Ray cluster, or "auto" for the cluster to which this machine belongs. Default
             None: start a Ray for this run on this machine.
+        transport: How the driver calls its client actors: "socket" for sockets and shared memory on one
+            machine, "ray" for Ray's own calls, which work everywhere, or "auto" (the default) for sockets
+            where they can be opened and Ray elsewhere.
         max_restarts: How many lost actors are replaced in a run before it ends with an error, at least 0.
             Default 10.
         checkpoint_every: Number of rounds between checkpoints, at least 1. Default 10.
@@ -157,6 +161,7 @@ class Runtime:
     gpu_fraction: float = 0.0
     threads: int = 1
     address: str | None = None
+    transport: str = "auto"
     max_restarts: int = 10
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
@@ -381,6 +386,7 @@ def _check_federation(federation: Federation) -> None:
 
 def _check_runtime(runtime: Runtime) -> None:
     check_choice("runtime.execution", runtime.execution, EXECUTIONS)
+    check_choice("runtime.transport", runtime.transport, TRANSPORTS)
     for name, low in (("actors", 0), ("clients_per_actor", 0), ("threads", 1), ("max_restarts", 0)):
         _at_least(f"runtime.{name}", getattr(runtime, name), low)
     _at_least("runtime.checkpoint_every", runtime.checkpoint_every, 1)

@@ -168,41 +168,44 @@ def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
 
     calls: list[Any] = []
     made: list[SocketCalls] = []
-    settle = SocketCalls.settle
+    close = SocketCalls.close
 
     def seen(self: SocketCalls) -> None:
-        calls.extend(self._serving.values())
-        settle(self)
+        calls.extend(one.reference for one in self._serving.values())
+        close(self)
         made.append(self)
         assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
 
-    monkeypatch.setattr(SocketCalls, "settle", seen)
+    monkeypatch.setattr(SocketCalls, "close", seen)
     conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", SlowActor)
     assert len(calls) == 2
     assert [channels._serving for channels in made] == [{}]
 
 
-@pytest.mark.usefixtures("carrier")
-def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
+def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
     """Two actors of which now the one, now the other answers last."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    about = conducted(on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
 
 
-@pytest.mark.usefixtures("carrier")
-def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes, tmp_path: Path) -> None:
+def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
+    carrier: str, reference: Hashes, tmp_path: Path
+) -> None:
     """It was scoring a round, and the next round's training was asked of it already."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
+    about = conducted(
+        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", JudgedActor
+    )
     assert about["hashes"] == reference["scamap"]
     assert (tmp_path / "run/died").exists()
     assert about["placement"]["restarts"] == 1
 
 
-@pytest.mark.usefixtures("carrier")
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
-    reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
+    about = conducted(
+        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", HungryActor
+    )
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
     assert "CUDA out of memory" in caplog.text
@@ -238,14 +241,15 @@ def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
 
-@pytest.mark.usefixtures("carrier")
 def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
-    reference: Hashes, tmp_path: Path
+    carrier: str, reference: Hashes, tmp_path: Path
 ) -> None:
     with pytest.raises(
         ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
     ):
-        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
+        conducted(
+            on(small(), execution="ray", actors=1, transport=carrier), tmp_path / "run", HungryActor, actors=1
+        )
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
