@@ -22,6 +22,7 @@ from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.client_data import chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
 from raffed.runtime.ray_backend.choose_transport import opened, pays
 from raffed.runtime.ray_backend.client_actor import MEND, Place, why_not_started
@@ -29,7 +30,7 @@ from raffed.runtime.ray_backend.ray_calls import RayCalls
 from raffed.runtime.ray_backend.transport import Call, CallId, Shared, Transport
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
-from raffed.runtime.worker import chunks, total
+from raffed.runtime.worker import total
 
 if TYPE_CHECKING:
     from ray import ObjectRef

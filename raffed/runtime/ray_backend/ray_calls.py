@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-from raffed.runtime.ray_backend.transport import Call, CallId, Outcome, RemoteError, Shared
+from raffed.runtime.ray_backend.remote_error import RemoteError
+from raffed.runtime.ray_backend.transport import Call, CallId, Outcome, Shared
 
 if TYPE_CHECKING:
     from ray import ObjectRef

@@ -9,8 +9,8 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 
 from raffed.runtime.ray_backend.private_folder import NoFolderError, private_folder
+from raffed.runtime.ray_backend.remote_error import RemoteError
 from raffed.runtime.ray_backend.shared_memory import Packed, SocketEnd, packed
-from raffed.runtime.ray_backend.transport import RemoteError
 
 
 class Serving:

@@ -25,8 +25,9 @@ from ray.exceptions import RayError
 
 from raffed.errors import ActorsLostError
 from raffed.runtime.ray_backend.ray_calls import RayCallId, RayCalls, answer_of
+from raffed.runtime.ray_backend.remote_error import RemoteError
 from raffed.runtime.ray_backend.shared_memory import Message, SocketEnd, packed
-from raffed.runtime.ray_backend.transport import Call, CallId, Outcome, RemoteError, Shared
+from raffed.runtime.ray_backend.transport import Call, CallId, Outcome, Shared
 
 if TYPE_CHECKING:
     from raffed.runtime.ray_backend.transport import Handle

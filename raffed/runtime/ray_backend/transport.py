@@ -74,13 +74,6 @@ class Shared(Generic[T]):
         return self._value if self._small else ray.put(self._value)
 
 
-class RemoteError(Exception):
-    """The place in an actor at which an error was raised, as the cause of that error.
-
-    If an error cannot be sent, this error replaces it.
-    """
-
-
 class Transport(Protocol):
     """Calls to the actors of a pool, by their numbers. One thread uses a transport.
 

@@ -1,4 +1,4 @@
-"""An actor that answers in every way an actor can, for the tests of the transports."""
+"""An actor that answers in every way an actor can, for tests of transports. It starts without torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from typing import Any
 
 import ray
 
-from raffed.core.messages import Private
-from raffed.core.params import Params
 from raffed.errors import NumericsError
 from raffed.runtime.ray_backend import serving
 from raffed.runtime.ray_backend.private_folder import NoFolderError
-
-
-class Secret(Private):
-    w: Params
 
 
 class StubbornError(Exception):
@@ -55,7 +49,10 @@ class Echo(serving.Serving):
     def pid(self) -> int:
         return os.getpid()
 
-    def secret(self) -> Secret:
+    def secret(self) -> Any:
+        from raffed.core.params import Params
+        from tests.runtime.ray_backend.private_record import Secret
+
         return Secret(Params({}))
 
     def diverge(self) -> None:

@@ -25,10 +25,12 @@ from raffed.errors import BoundaryError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from raffed.runtime.ray_backend.choose_transport import opened
 from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.remote_error import RemoteError
 from raffed.runtime.ray_backend.socket_calls import SocketCalls
-from raffed.runtime.ray_backend.transport import Call, RemoteError, Shared, Transport
+from raffed.runtime.ray_backend.transport import Call, Shared, Transport
 from tests.runtime.conftest import on, small
-from tests.runtime.ray_backend.echo_actor import ACTOR, Echo, Secret
+from tests.runtime.ray_backend.echo_actor import ACTOR, Echo
+from tests.runtime.ray_backend.private_record import Secret
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
