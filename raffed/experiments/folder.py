@@ -20,6 +20,7 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
 from raffed.experiments.folder_place import Place
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import gpus, new_run, new_segment
 from raffed.results.atomic import sync_file, sync_folder, sync_tree
 from raffed.results.lock import LOCK_FILE, make_folder
@@ -113,6 +114,7 @@ class RunFolder:
         said: list[str] = []
         if resume:
             self._about = read_run(path)
+            check_revision(path, self._about, setup.config.method)
             said = self._opened()
         else:
             check_free(path, setup.config)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from raffed.experiments.method_revision import recorded_revision
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
 from raffed.results.segments import Segment
@@ -31,6 +32,7 @@ def new_run(setup: Setup) -> dict[str, Any]:
         "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
         "config": setup.config.canonical().as_dict(),
         "identity": identity,
+        **recorded_revision(setup.config.method),
         "started": segment["started"],
         "versions": segment["versions"],
         "commit": commit(),

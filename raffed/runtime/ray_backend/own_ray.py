@@ -15,7 +15,6 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from raffed.runtime.ray_backend import endings
 from raffed.runtime.ray_backend.obstacles import (
@@ -71,7 +70,7 @@ class OwnRay:
 
     folder: Path
 
-    def start(self, **options: Any) -> None:
+    def start(self, **options: int | str) -> None:
         """Start Ray.
 
         Args:
