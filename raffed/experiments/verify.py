@@ -23,6 +23,7 @@ from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state,
 from raffed.experiments.federation import RoundLoop, weights_sha256
 from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.row_differences import difference_notes, row_difference
 from raffed.methods import build_method
 from raffed.results.remote import STATE_FILE
@@ -105,7 +106,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         All checks with their outcomes.
 
     Raises:
-        RunFolderError: No run can be read there.
+        RunFolderError: No run can be read there, or its method has another meaning today.
         UsageError: The run cannot be set up here, because its data or a GPU is missing.
     """
     began = time.monotonic()
@@ -113,6 +114,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
+    check_revision(path, about, config.method)
     build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     checks = [
