@@ -16,6 +16,8 @@ import ray
 from raffed.runtime.json_logs import configure, run_id
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray_backend.client_actor import ClientActor
+from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.transport import Call
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -71,7 +73,9 @@ class Driver:
     ) -> None:
         self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
-        self._ready = [actor.__ray_ready__.remote() for actor in self._actors]
+        through_ray = RayCalls(dict(enumerate(self._actors)))
+        loaded = Call[bool]("__ray_ready__")  # a method of Ray's
+        self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
         self._stop = threading.Event()
         self._pool: RayPool | None = None
         configure()

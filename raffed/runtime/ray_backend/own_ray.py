@@ -15,6 +15,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from raffed.runtime.ray_backend import endings
 from raffed.runtime.ray_backend.obstacles import (
@@ -70,7 +71,7 @@ class OwnRay:
 
     folder: Path
 
-    def start(self, **options: int | str) -> None:
+    def start(self, **options: Any) -> None:
         """Start Ray.
 
         Args:
