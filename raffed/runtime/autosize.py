@@ -17,7 +17,7 @@ import torch
 from raffed.config.run import RunConfig
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
-from raffed.results.json_files import Json
+from raffed.runtime.json_values import Json
 from raffed.runtime.machine import free_memory, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup

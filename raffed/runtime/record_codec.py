@@ -24,7 +24,7 @@ from raffed.core.messages import Private, ServerState
 from raffed.core.params import Params, State
 from raffed.core.record import REGISTRY, Record, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
-from raffed.results.json_files import Json
+from raffed.runtime.json_values import Json
 
 K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]

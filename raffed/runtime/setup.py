@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.splits import Split
     from raffed.data.transforms import Transform
-    from raffed.results.json_files import Json
+    from raffed.runtime.json_values import Json
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from raffed.errors import RaffedError, UsageError
-from raffed.results.json_files import Json
+from raffed.runtime.json_values import Json
 
 ENVIRONMENT = "runtime_env.yaml"
 RECONNECTS = 20  # lost connections to the log that are tolerated, at first a second apart
