@@ -1,4 +1,4 @@
-"""The type of values that JSON can hold. `raffed.results` has the same one, which this layer may not import."""
+"""The type of what JSON can hold. `raffed.results` has the same one, which this layer may not import."""
 
 from __future__ import annotations
 
