@@ -30,6 +30,7 @@ from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
+from raffed.data.splits import style_words
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
@@ -42,7 +43,8 @@ from raffed.results.tree import check_run_tree
 from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
-    from raffed.experiments.run import RoundWatcher, RunResult, Stop
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import RoundWatcher, Stop
 
 Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
 File = Annotated[
@@ -310,8 +312,8 @@ def headline(config: RunConfig, folder: Path) -> str:
     """Return one line about a run."""
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
-        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} "
-        f"→ {folder}"
+        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
+        f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
     )
 
 

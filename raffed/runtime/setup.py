@@ -19,11 +19,16 @@ from raffed.methods import build_method
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
-    from raffed.data.datasets import Dataset
+    from raffed.data.dataset import Dataset
+    from raffed.data.files import InputArray
     from raffed.data.partition import Partition
+    from raffed.data.preparation import Transform
     from raffed.data.splits import Split
+<<<<<<< HEAD
     from raffed.data.transforms import Transform
     from raffed.runtime.json_values import Json
+=======
+>>>>>>> origin/main
 
 
 @dataclass(frozen=True)
@@ -44,14 +49,26 @@ class Setup:
 
     @property
     def transform(self) -> Transform:
-        from raffed.data.transforms import transform_for
-
-        return transform_for(self.dataset.name, _style(self.config))
+        """How the inputs are prepared."""
+        return self.dataset.transform_in(self.style).transform
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        channels, height, width = self.dataset.x_train.shape[1:]
-        return self.transform.prepared_shape((channels, height, width))
+    def style(self) -> str:
+        """The style of preparation: what was asked for or, for "auto", what the partition records.
+
+        A partition of an earlier version records none; then it is the style of the split's class.
+        """
+        from raffed.data.splits import parse_split, style_in
+
+        asked, split = self.config.data.transform, self.config.data.split
+        if asked != "auto":
+            return asked
+        return style_in(self.partition, split) or parse_split(split).style
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one prepared input: (channels, height, width) for images."""
+        return self.transform.prepared_shape(self.dataset.input_shape)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -86,12 +103,12 @@ class Setup:
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
         return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
 
-    def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The images and labels of the global test set. They are copied if they are the local test parts."""
+    def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
+        """The inputs and labels of the global test set. They are copied if they are the local test parts."""
         if len(self.dataset.y_test):
             return self.dataset.x_test, self.dataset.y_test
         _, rows = self.scored_rows["test"]
-        return self.dataset.x_train[rows], self.dataset.y_train[rows]
+        return self.dataset.x[rows], self.dataset.y[rows]
 
 
 def method_of(config: RunConfig) -> Method:
@@ -119,7 +136,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     Raises:
         UsageError: Something in the configuration is invalid.
     """
-    from raffed.data.datasets import fewer, load_dataset
+    from raffed.data.dataset import fewer
+    from raffed.data.datasets import load_dataset
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
@@ -134,23 +152,25 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         config.data.samples,
         config.seed,
     )
-    labels, classes = dataset.y_train, dataset.num_classes
+    labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
     request = (
         split,
         labels,
         classes,
-        dataset.groups,
+        dataset.clients,
         config.seed,
         config.data.local_test,
         dataset.y_test,
-        dataset.test_groups,
+        dataset.test_clients,
     )
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
+    setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
+    setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    if setup.dataset.x_train.shape[1:] != DATASETS[dataset.name].shape:
+    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     return setup
 
@@ -161,32 +181,23 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     Raises:
         UsageError: Something is invalid.
     """
-    from raffed.data.partition import Partition
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
-    info, data, clients = DATASETS[name], config.data, split.clients
-    transform = transform_for(name, _style(config))
-    if len(transform.mean) != info.shape[0]:
-        raise UsageError(
-            f"{name}: images of {info.shape[0]} channels, and a transform for {len(transform.mean)}"
-        )
+    info, data, clients = DATASETS[name], config.data, split.client_count
+    style = split.style_of_auto().style if data.transform == "auto" else data.transform
+    transform = transform_for(name, style)
+    transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
             f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
         )
     if data.samples > info.num_train > 0:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}, which has {info.num_train} training images"
+            f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
         )
-    if (split.classes or 0) > info.num_classes:
-        raise UsageError(
-            f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}"
-        )
-    if split.path is not None:
-        Partition.load(split.path)
-    if split.stages is not None:
-        Stages.check_rounds(split.stages, config.federation.rounds)
+    split.check_data(name, info.num_classes)
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
     if clients is not None:
         _check_numbers(config, clients)
         if clients > (data.samples or info.num_train) > 0:
@@ -225,7 +236,7 @@ def check_model(setup: Setup) -> None:
     _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
 
 
-def _check_network(config: RunConfig, shape: tuple[int, int, int], classes: int) -> None:
+def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
     from raffed.models import build
 
     build(config.model.name, shape, classes, 0, **config.model.args)
@@ -267,12 +278,3 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
         raise UsageError(
             f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
         )
-
-
-def _style(config: RunConfig) -> str:
-    if config.data.transform != "auto":
-        return config.data.transform
-    scheme = config.data.split.lower()
-    if scheme.startswith(("incomplete", "dirichlet")):
-        return "map"
-    return "fedmr" if scheme.startswith(("p", "iid")) else "plain"

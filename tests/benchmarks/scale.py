@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
-from raffed.data.datasets import Dataset
+from raffed.data.dataset import Dataset
 from raffed.data.partition import Partition
 from raffed.runtime.setup import Setup
 
@@ -57,7 +57,7 @@ def synthetic(
     n = clients * SAMPLES
     x = rng.integers(0, 255, (n, 1, side, side), dtype=np.uint8)
     y = rng.integers(0, classes, n)
-    dataset = Dataset("digits" if side == 8 else "femnist", x, y, x[:100], y[:100], classes, None, 255)
+    dataset = Dataset(x, y, x[:100], y[:100], name="noise", num_classes=classes)
     own = tuple(np.arange(k * SAMPLES, (k + 1) * SAMPLES) for k in range(clients))
     none = tuple(np.zeros(0, dtype=np.int64) for _ in range(clients))
     made = RunConfig(
@@ -100,7 +100,7 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
-    from raffed.experiments.run import conduct_at
+    from raffed.experiments.conduct import conduct_at
     from raffed.runtime.ray_backend.launch import launched
     from raffed.runtime.ray_backend.session import RaySession
     from tests.benchmarks.memory import sampled
