@@ -17,15 +17,10 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.hashes import vaults_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
-<<<<<<< HEAD
 from raffed.experiments.method_revision import check_revision
-from raffed.experiments.provenance import gpus, new_run, new_segment
-from raffed.results.atomic import sync_file, sync_folder, sync_tree
-=======
 from raffed.experiments.provenance import new_run
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_file
->>>>>>> origin/main
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import Noted
@@ -100,31 +95,14 @@ class RunFolder:
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
         self.path, self.setup, self._verifies = path, setup, verifies
-<<<<<<< HEAD
-        self.resumed: ServerState | None = None
-        self.round_hashes: list[str] = []
-        self._saved = -1
-        self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
-        self._began = time.monotonic()
-        said: list[str] = []
-        if resume:
-            self._about = read_run(path)
-            check_revision(path, self._about, setup.config.method)
-            said = self._opened()
-        else:
-            check_free(path, setup.config)
-            self._about = new_run(setup)
-            make_folder(path)
-        self._files: dict[str, str] = self._about.setdefault("files", {})
-        self._earlier = float(self._about.get("seconds", 0.0))
-        self._place = Place(path)
-=======
->>>>>>> origin/main
         if not resume:
             check_free(path, setup.config)
             contents = new_run(setup)
             make_folder(path)
-        self._record = RunRecord(path, read_run(path) if resume else contents, quiet=verifies)
+        else:
+            contents = read_run(path)
+            check_revision(path, contents.get("method_revision", 1), setup.config.method)
+        self._record = RunRecord(path, contents, quiet=verifies)
         self._checkpoints = CheckpointStore(setup, self._record)
         warnings = self._opened() if resume else []
         if not resume:

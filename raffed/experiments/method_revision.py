@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from raffed.errors import RunFolderError
 from raffed.methods import METHODS
-from raffed.results.json_files import Json
-
-KEY = "method_revision"
 
 
-def recorded_revision(method: str) -> dict[str, int]:
-    """Return the method's revision for run.json. The first one is not recorded, as in older runs."""
+def revision_of(method: str) -> int:
+    """Return the present revision of a method; 1 for a method that is not registered."""
     info = METHODS.get(method)
-    return {KEY: info.revision} if info is not None and info.revision > 1 else {}
+    return 1 if info is None else info.revision
 
 
-def check_revision(path: Path, about: Mapping[str, Json], method: str) -> None:
+def check_revision(path: Path, then: int, method: str) -> None:
     """Refuse a run that was begun with another revision of its method.
 
     Args:
         path: The run's folder, for the message.
-        about: Contents of its run.json.
+        then: The revision in its run.json; 1 if it records none, as in older runs.
         method: Name of the method.
 
     Raises:
         RunFolderError: The revisions differ.
     """
-    then, now = about.get(KEY, 1), recorded_revision(method).get(KEY, 1)
+    now = revision_of(method)
     if then != now:
         raise RunFolderError(
             f"{path}: was begun with revision {then} of {method}, and this raffed has revision {now}, which "

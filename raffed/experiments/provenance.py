@@ -12,11 +12,8 @@ from pathlib import Path
 
 import torch
 
-<<<<<<< HEAD
-from raffed.experiments.method_revision import recorded_revision
-=======
+from raffed.experiments.method_revision import revision_of
 from raffed.results.run_contents import Noted, RunContents, Segment
->>>>>>> origin/main
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
 from raffed.runtime.machine import onednn_is_faster, processor
@@ -33,7 +30,7 @@ def new_run(setup: Setup) -> RunContents:
         "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
         "config": setup.config.canonical().as_dict(),
         "identity": identity,
-        **recorded_revision(setup.config.method),
+        "method_revision": revision_of(setup.config.method),
         "started": segment["started"],
         "versions": segment["versions"],
         "commit": commit(),

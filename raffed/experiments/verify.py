@@ -11,21 +11,13 @@ from pathlib import Path
 
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
-<<<<<<< HEAD
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
-from raffed.experiments.federation import RoundLoop, weights_sha256
-from raffed.experiments.folder import FINAL, RunFolder, run_config, vaults_sha256
-from raffed.experiments.integrity import PARTITION, same_recipe
-from raffed.experiments.method_revision import check_revision
-from raffed.experiments.row_differences import difference_notes, row_difference
-=======
 from raffed.experiments.certificate import Certificate, VerificationCheck
 from raffed.experiments.checkpoint import checkpoint_state, checkpoints
 from raffed.experiments.folder import run_config
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.row_differences import difference_notes
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
->>>>>>> origin/main
 from raffed.methods import build_method
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run, versions
@@ -62,7 +54,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
-    check_revision(path, about, config.method)
+    check_revision(path, about.get("method_revision", 1), config.method)
     build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())

@@ -10,7 +10,7 @@ from torch import Tensor
 from raffed.core.context import ClientData
 from raffed.core.round import EVAL_CHUNK
 from raffed.core.training.network import Network
-from raffed.data.transforms import prepare_images
+from raffed.data.transforms import prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.runtime.setup import Setup
 
@@ -110,12 +110,10 @@ class ClientDataCache:
         return True
 
     def samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Return prepared images and labels from the training pool or the benchmark's test set."""
+        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
-        images, labels = (
-            (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
-        )
-        x = prepare_images(images[index], self.setup.transform, dataset.max_value)
+        inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
+        x = prepare_inputs(inputs[index], self.setup.transform, dataset.max_value)
         return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
     def test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
-<<<<<<< HEAD
-    from raffed.data.transforms import Transform
     from raffed.runtime.json_values import Json
-=======
->>>>>>> origin/main
 
 
 @dataclass(frozen=True)

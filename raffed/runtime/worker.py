@@ -30,12 +30,7 @@ from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
-<<<<<<< HEAD
-from raffed.data.transforms import augment_by, augment_draws
-=======
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
-from raffed.errors import StagePassedError
->>>>>>> origin/main
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.client_data import ClientDataCache
@@ -118,18 +113,9 @@ class ClientWorker:
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""
-<<<<<<< HEAD
         self.data.fill()
-        x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
-=======
-        # With stages, the round decides which part of the data exists
-        if self.setup.partition.stages is None:
-            for client in sorted(self._home):
-                if self._kept_bytes < DATA_BYTES // 2:
-                    self._client(client)
         x = prepare_inputs(self.setup.dataset.x[:1], self.transform, self.setup.dataset.max_value)
         x, y = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(2, dtype=torch.int64)
->>>>>>> origin/main
         self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
         f = self.net.forward(x.to(self.device), y.to(self.device))
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
@@ -255,83 +241,6 @@ class ClientWorker:
         z = features_of(self.net, done.trained, data.x, data.y)
         return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
 
-<<<<<<< HEAD
-=======
-    def _enter(self, stage: int | None) -> None:
-        """Move all clients to a stage, and drop the data that they hold of another stage.
-
-        In `outer` order a stage that has passed never comes back.
-        """
-        stages, before = self.setup.partition.stages, self._stage
-        if stage is None or stages is None or stage == before:
-            return
-        if stages.order == "outer" and before is not None and stage < before:
-            raise StagePassedError(
-                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
-            )
-        self._stage = stage
-        self._data.clear()
-        self._parts.clear()
-        self._kept_bytes = 0
-
-    def _client(self, client: int) -> ClientData:
-        if client in self._data:
-            return self._data[client]
-        x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
-        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
-        if self._keeps(client, x):
-            self._data[client] = made
-        return made
-
-    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
-        """Return a client's local test part, or its validation part ("val")."""
-        if (role, client) in self._parts:
-            return self._parts[role, client]
-        partition = self.setup.partition
-        if role == "test":
-            made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
-        else:
-            made = self._samples(partition.val[client], "train")
-        if self._keeps(client, made[0]):
-            self._parts[role, client] = made
-        return made
-
-    def _keeps(self, client: int, x: Tensor) -> bool:
-        """Return whether prepared data are kept.
-
-        They are kept while there is room. Clients whose home is elsewhere may use half of it.
-        """
-        size = x.numel() * x.element_size()
-        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
-            return False
-        self._kept_bytes += size
-        return True
-
-    def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
-        dataset = self.setup.dataset
-        inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
-        x = prepare_inputs(inputs[index], self.transform, dataset.max_value)
-        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
-
-    def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
-        if chunk not in self._test:
-            part = "test" if chunk in chunks(self.setup) else "val"
-            pool, rows = self.setup.scored_rows[part]
-            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
-            self._test[chunk] = self._samples(rows[first : first + EVAL_CHUNK], pool)
-        return self._test[chunk]
-
-
-def chunks(setup: Setup, part: str = "test") -> range:
-    """Return the numbers of the chunks of the global test set, or of the clients' validation parts ("val").
-
-    The chunks of the validation parts are numbered after those of the test set.
-    """
-    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
-    return range(tests) if part == "test" else range(tests, tests + held)
-
->>>>>>> origin/main
 
 def total(tallies: dict[int, ScoreCounts]) -> ScoreCounts:
     """Add the chunks' counts in chunk order, so that it does not matter who counted them."""

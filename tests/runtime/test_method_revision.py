@@ -27,7 +27,7 @@ def test_a_run_of_an_earlier_revision_is_refused_by_resume_and_verify(
 ) -> None:
     """Any method: here one that has had a single meaning, and gets a second one."""
     run = stopped("fedavg", tmp_path / "run")
-    assert "method_revision" not in read_run(run)
+    assert read_run(run)["method_revision"] == 1
     assert verify(run).ok
     monkeypatch.setitem(METHODS, "fedavg", dataclasses.replace(METHODS["fedavg"], revision=2))
     for command in (raffed.resume, verify):
