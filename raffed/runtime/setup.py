@@ -233,8 +233,9 @@ def check_model(setup: Setup) -> None:
 
 
 def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
-    from raffed.models import build
+    from raffed.models import build, check_args
 
+    check_args(config.model.name, config.model.args)
     build(config.model.name, shape, classes, 0, **config.model.args)
 
 
