@@ -18,7 +18,7 @@ from raffed.config.validation import Doc, Range, Value, Words
 from raffed.errors import UsageError
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
-Transport = Literal["auto", "ray", "socket"]
+Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
 
 @dataclass(frozen=True)
