@@ -107,8 +107,8 @@ class ArrayCache:
                 size = sum(array.nbytes for array in stored.arrays.values())
                 if size > self.limit:
                     raise DataFileError(
-                        f"{stored.name or 'the data'} has {size / 1e9:.2f} GB and the cache {self.folder} may "
-                        f"have {self.limit / 1e9:.2f} GB; set {LIMIT} to more"
+                        f"{stored.name or 'the data'} has {size / 1e9:.2f} GB and the cache {self.folder} "
+                        f"may have {self.limit / 1e9:.2f} GB; set {LIMIT} to more"
                     )
                 self._write(target, stored)
                 self._evict(keep=sha256)

@@ -170,7 +170,8 @@ def import_torch(
 def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(f"{name} has no length or no items by number; wanted a map-style data set")
-    samples, labels = [], []
+    samples: list[npt.NDArray[np.generic]] = []
+    labels: list[npt.ArrayLike] = []
     for number in range(len(data)):
         item = data[number]
         if not isinstance(item, tuple | list) or len(item) < 2:

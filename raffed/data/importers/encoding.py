@@ -43,7 +43,9 @@ class NumberCode:
     std: float
 
     def encode(self, values: Array) -> Floats:
-        return ((values.astype(np.float64) - self.mean) / self.std)[:, None]
+        numbers: Floats = values.astype(np.float64)
+        numbers = (numbers - self.mean) / self.std
+        return numbers[:, None]
 
 
 @dataclass(frozen=True, eq=False)

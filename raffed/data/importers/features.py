@@ -47,7 +47,7 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
     x = _converted(where, x)
     if x.dtype == np.uint8 and x.ndim == 3:
         x = x[:, None]
-    if x.ndim == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
+    if _channels_last(x):
         raise UsageError(
             f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): "
             f"transpose(0, 3, 1, 2)"
@@ -59,6 +59,13 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
     if like is not None and x.shape[1:] != like.shape[1:]:
         raise UsageError(f"{where} has samples of shape {x.shape[1:]}, the training part {like.shape[1:]}")
     return x
+
+
+def _channels_last(x: Array) -> bool:
+    """Return whether samples look like images [N, H, W, channels]. Floats are images only if H = W."""
+    if x.ndim != 4 or x.shape[1] in CHANNELS or x.shape[3] not in CHANNELS:
+        return False
+    return x.dtype == np.uint8 or (x.dtype == np.float32 and x.shape[1] == x.shape[2])
 
 
 def _check_shape(where: str, x: Array) -> None:
@@ -86,13 +93,13 @@ def _converted(where: str, x: Array) -> Array:
 
 
 def _ids(where: str, x: Array) -> Array:
-    low = np.asarray(x < 0)
+    low = np.less(x, 0)
     if low.any():
         raise UsageError(
             f"{where} is {x.dtype} with a negative value in sample {_sample(low)}; integers are read as ids, "
             f"which begin at 0: astype('float32') makes them features"
         )
-    high = np.asarray(x >= LARGEST_ID)
+    high = np.greater_equal(x, LARGEST_ID)
     if high.any():
         raise UsageError(
             f"{where} has an id of {LARGEST_ID} or more in sample {_sample(high)}; number them from 0"
@@ -103,13 +110,13 @@ def _ids(where: str, x: Array) -> Array:
 def _floats(where: str, x: Array) -> Array:
     if x.dtype.itemsize > 8:
         raise UsageError(f"{where} is {x.dtype}; {_FLOATS}")
-    bad = ~np.isfinite(np.asarray(x, dtype=x.dtype))
+    bad = ~np.isfinite(x.astype(np.float64, copy=False))
     if bad.any():
         raise UsageError(
             f"{where} has {int(bad.sum())} values that are NaN or infinite, the first in sample "
             f"{_sample(bad)}; fill them or remove these samples"
         )
-    large = np.asarray(abs(x) > LARGEST)
+    large = np.abs(x.astype(np.float64, copy=False)) > LARGEST
     if large.any():
         raise UsageError(
             f"{where} has values beyond ±{LARGEST:g}, the first in sample {_sample(large)}; float32 training "

@@ -86,7 +86,7 @@ def imported(
     y, names = as_labels(f"{name}: y", train.y, len(x), class_names)
     who, owners = as_clients(f"{name}: clients", train.clients, len(x))
     if test is not None:
-        x_test, y_test, test_who = _test_columns(name, test, x, names, owners)
+        x_test, y_test, test_who = _test_columns(name, test, x, names, owners, bool(class_names))
     else:
         rows = drawn_test_part(y, who, share, seed)
         x_test, y_test, test_who = x[rows], y[rows], None if who is None else who[rows]
@@ -99,10 +99,10 @@ def imported(
 
 
 def _test_columns(
-    name: str, test: Columns, x: Array, names: tuple[str, ...], owners: tuple[str, ...]
+    name: str, test: Columns, x: Array, names: tuple[str, ...], owners: tuple[str, ...], named: bool
 ) -> tuple[Array, IntArray, IntArray | None]:
     x_test = as_features(f"{name}: x_test", test.x, like=x)
-    y_test, _ = as_labels(f"{name}: y_test", test.y, len(x_test), names, known=True)
+    y_test, _ = as_labels(f"{name}: y_test", test.y, len(x_test), names, known=not named)
     if test.clients is None:
         return x_test, y_test, None
     if not owners:

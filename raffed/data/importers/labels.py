@@ -84,7 +84,7 @@ def _check_text(where: str, y: npt.NDArray[np.generic]) -> None:
 
 
 def _places(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
-    wrong = np.flatnonzero((y < 0) | (y >= len(names)))
+    wrong = np.flatnonzero(np.less(y, 0) | np.greater_equal(y, len(names)))
     if len(wrong):
         raise UsageError(
             f"{where} has the label {y[wrong[0]]} in row {wrong[0]}; wanted 0 to {len(names) - 1} for "

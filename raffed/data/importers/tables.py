@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Table = "pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path"
+Array = npt.NDArray[np.generic]
 MISSING = ["", "?", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "None", "none"]
 """Texts that mean a missing value in a csv file."""
 
@@ -46,16 +46,17 @@ class TableRoles:
 
     def feature_names(self, where: str, columns: Sequence[str]) -> list[str]:
         """Return the feature columns of a table with these columns."""
-        for role, names in (("label", (self.label,)), ("client", (self.client,) if self.client else ())):
+        asked: dict[str, tuple[str, ...]] = {
+            "label": (self.label,),
+            "client": (self.client,) if self.client else (),
+            "features": self.features,
+            "drop": self.drop,
+            "categorical": self.categorical,
+        }
+        for role, names in asked.items():
             for name in names:
-                _known(where, role, name, columns)
-        for role, names in (
-            ("features", self.features),
-            ("drop", self.drop),
-            ("categorical", self.categorical),
-        ):
-            for name in names:
-                _known(where, role, name, columns)
+                if name not in columns:
+                    raise UnknownNameError(f"column of {where} for {role}", name, columns)
         taken = {self.label, self.client, *self.drop}
         if clash := sorted(taken & set(self.features)):
             raise UsageError(
@@ -105,27 +106,58 @@ def import_table(
         columns = ", ".join(train.column_names[:20])
         raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
     roles = TableRoles(label, client, features, drop, categorical)
-    roles.feature_names(where, train.column_names)
-    y, who = _labels(train, roles, where), _clients(train, roles, where)
+    whole = _Part.read(train, where, roles)
     share = _share(test)
     if share is None:
-        other, other_where = _opened(str(test), str(test))
-        encoder = TableEncoder.fitted(_features(train, roles, where), where)
-        x_test = encoder.encode(_features(other, roles, other_where), other_where)
-        rest = Columns(x_test, _labels(other, roles, other_where), _clients(other, roles, other_where))
-        x = encoder.encode(_features(train, roles, where), where)
-        return imported(name, Columns(x, y, who), rest, source=source)
-    # The test rows are known before the statistics are taken, because only training rows may count
-    check_range(f"{where}: test", share, 0.0, 0.9)
-    numbers, _ = as_labels(f"{where}: {label}", y, train.num_rows)
-    owners, _ = as_clients(f"{where}: {client}", who, train.num_rows)
-    drawn = drawn_test_part(numbers, owners, share, seed)
-    columns = _features(train, roles, where)
-    kept = np.setdiff1d(np.arange(train.num_rows), drawn)
-    encoder = TableEncoder.fitted([column.rows(kept) for column in columns], where)
-    x = encoder.encode(columns, where)
-    parts = [Columns(x[rows], y[rows], None if who is None else who[rows]) for rows in (kept, drawn)]
-    return imported(name, parts[0], parts[1] if len(drawn) else None, source=source)
+        other = _Part.read(*_opened(str(test), str(test)), roles)
+    else:
+        whole, other = whole.divided(share, seed)
+    encoder = TableEncoder.fitted(whole.features, where)
+    rest = other.encoded(encoder) if len(other.y) else None
+    return imported(name, whole.encoded(encoder), rest, source=source)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The rows of one part of a table, not encoded yet."""
+
+    where: str
+    features: Sequence[Column]
+    y: Array
+    clients: Array | None
+
+    @staticmethod
+    def read(table: pa.Table, where: str, roles: TableRoles) -> _Part:
+        features = []
+        for name in roles.feature_names(where, table.column_names):
+            _check_complete(table, name, where)
+            column = table.column(name)
+            text = name in roles.categorical
+            features.append(categorical(name, column) if text else numeric(name, column, where))
+        ends = [_ends(table, name, where) if name else None for name in (roles.label, roles.client)]
+        assert ends[0] is not None
+        return _Part(where, features, ends[0], ends[1])
+
+    def divided(self, share: float, seed: int) -> tuple[_Part, _Part]:
+        """Draw the test rows. This comes before the statistics, which only training rows may enter."""
+        check_range(f"{self.where}: test", share, 0.0, 0.9)
+        numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y))
+        owners, _ = as_clients(f"{self.where}: client", self.clients, len(self.y))
+        drawn = drawn_test_part(numbers, owners, share, seed)
+        return self._rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self._rows(drawn)
+
+    def _rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
+        clients = None if self.clients is None else self.clients[chosen]
+        return _Part(self.where, [column.rows(chosen) for column in self.features], self.y[chosen], clients)
+
+    def encoded(self, encoder: TableEncoder) -> Columns:
+        return Columns(encoder.encode(self.features, self.where), self.y, self.clients)
+
+
+def _ends(table: pa.Table, name: str, where: str) -> Array:
+    """Return the column of the labels or clients."""
+    _check_complete(table, name, where)
+    return label_column(name, table.column(name), where)
 
 
 def _opened(
@@ -167,41 +199,32 @@ def read_table(path: Path) -> pa.Table:
         DataFileError: The file is missing, damaged, or of another kind.
     """
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     if not path.is_file():
         raise DataFileError(f"{path} is missing" if not path.exists() else f"{path} is not a file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             return parquet.read_table(path)
-        sep = "\t" if path.suffix.lower() == ".tsv" else ","
-        convert = csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True)
-        return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=sep), convert_options=convert)
+        try:
+            return _read_csv(path, use_threads=True)
+        except pa.ArrowInvalid:
+            # In one thread the message names the row
+            return _read_csv(path, use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         check_permitted(path, error)
         raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
-def _features(table: pa.Table, roles: TableRoles, where: str) -> list[Column]:
-    made = []
-    for name in roles.feature_names(where, table.column_names):
-        column = table.column(name)
-        _check_complete(table, name, where)
-        made.append(categorical(name, column) if name in roles.categorical else numeric(name, column, where))
-    return made
+def _read_csv(path: Path, use_threads: bool) -> pa.Table:
+    from pyarrow import csv
 
-
-def _labels(table: pa.Table, roles: TableRoles, where: str) -> npt.NDArray[np.generic]:
-    roles.feature_names(where, table.column_names)
-    _check_complete(table, roles.label, where)
-    return label_column(roles.label, table.column(roles.label), where)
-
-
-def _clients(table: pa.Table, roles: TableRoles, where: str) -> npt.NDArray[np.generic] | None:
-    if not roles.client:
-        return None
-    _check_complete(table, roles.client, where)
-    return label_column(roles.client, table.column(roles.client), where)
+    return csv.read_csv(
+        path,
+        csv.ReadOptions(use_threads=use_threads),
+        csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ","),
+        csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+    )
 
 
 def _check_complete(table: pa.Table, name: str, where: str) -> None:
@@ -216,11 +239,6 @@ def _check_complete(table: pa.Table, name: str, where: str) -> None:
             f"{where}: column {name!r} has {int(missing.sum())} missing values, the first in {place}; fill "
             f"them, remove the rows, or leave the column out"
         )
-
-
-def _known(where: str, role: str, name: str, columns: Sequence[str]) -> None:
-    if name not in columns:
-        raise UnknownNameError(f"column of {where} for {role}", name, columns)
 
 
 def _share(test: str | float) -> float | None:
