@@ -69,7 +69,9 @@ def import_hf(
         _images(part, image, size, colour, name) if image else _column(part, x, name) for part in parts
     ]
     labels = [_column(part, label, name) for part in parts]
-    owners = [_column(part, client, name) if client else None for part in parts]
+    owners = [_column(part, client, name) if client else None for part in parts[:1]]
+    # A test part without the column belongs to nobody
+    owners += [_column(part, client, name) if client in part.column_names else None for part in parts[1:]]
     return import_arrays(
         samples[0],
         labels[0],
@@ -196,8 +198,6 @@ def import_flwr(
     joined = hf.concatenate_datasets(numbered)
     if not image and not x:
         image = _image_column(joined)
-    if test_data is not None:
-        test_data = test_data.add_column(client, [-1] * len(test_data))
     return import_hf(
         joined,
         image=image,
