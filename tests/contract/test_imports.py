@@ -25,6 +25,7 @@ BELOW: dict[
     str, set[str]
 ] = {  # layer → the layers that it may import; a dotted name is one module of a layer
     "errors": set(),
+    "references": {"errors"},
     "config": {"errors"},
     "core": {"errors", "config"},
     "methods": {"errors", "config", "core"},

@@ -1,0 +1,44 @@
+"""Errors in the user's own code: which line of it raised one, so that a message can begin with that line.
+
+This module imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raffed.errors import RaffedError
+
+
+class UserCodeError(RaffedError):
+    """The user's own code raised an error. The message begins with the file and line in that code."""
+
+
+def where_raised(error: BaseException, home: str) -> str:
+    """Return `file:line` of the innermost frame in code that is not raffed's, an installed library's or
+    Python's own; `home` if there is none.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    found, trace = home, error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_user_code(file):
+            found = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def is_user_code(file: str) -> bool:
+    """Return whether a file of a traceback belongs to the user: not to raffed, a library or Python."""
+    if file.startswith("<"):
+        return file.startswith("<ipython")
+    path = Path(file).absolute()
+    if "site-packages" in path.parts or "dist-packages" in path.parts:
+        return False
+    own, python = Path(__file__).absolute().parent, Path(os.__file__).absolute().parent
+    return own not in path.parents and python not in path.parents
+
+
+__all__ = ["UserCodeError", "is_user_code", "where_raised"]
