@@ -143,11 +143,11 @@ def splits(
 
     parsed = parse_split(split)
     pool = load_dataset(dataset, data_root, download)
-    tests = pool.y_test, pool.test_groups
-    partition = make_partition(parsed, pool.y_train, pool.num_classes, pool.groups, seed, local_test, *tests)
-    _show_split(partition, pool.y_train)
+    tests = pool.y_test, pool.test_clients
+    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
+    _show_split(partition, pool.y)
     if draw is not None:
-        _draw(partition, pool.y_train, pool.name, draw)
+        _draw(partition, pool.y, pool.name, draw)
     if save is not None:
         with _writing(save):
             partition.save(save)

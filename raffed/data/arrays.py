@@ -1,58 +1,97 @@
-"""Turn a user's arrays into the one form that raffed works with, or refuse them with a one-line error."""
+"""Turn a user's arrays into the few forms that raffed works with, or refuse them with a one-line error."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from raffed.data.files import ByteArray, IntArray
+from raffed.data.files import InputArray, IntArray
 from raffed.errors import UsageError
 
 Given = npt.ArrayLike
 FEW = 4  # images with at most so many channels may have them on the last axis
+MOST = 2**62  # natural clients have smaller numbers
 
 
-def images(where: str, given: Given, max_value: int) -> ByteArray:
-    """Return images as uint8 [N, channels, H, W]. Images [N, H, W] get one channel.
+def inputs(where: str, given: Given, max_value: int) -> InputArray:
+    """Return inputs [N, ...] as uint8, float32 or int64. Images in uint8 [N, H, W] get one channel.
 
-    `where` is the beginning of the message of a UsageError.
+    Args:
+        where: The beginning of the message of a UsageError.
+        given: The inputs.
+        max_value: The largest value that uint8 may have.
     """
     x = _array(where, given)
+    if x.ndim < 2 or 0 in x.shape[1:]:
+        raise UsageError(f"{where} has shape {x.shape}, wanted (N, ...): N samples of one shape, not empty")
+    if x.dtype == np.uint8:
+        return _pixels(where, x, max_value)
+    if x.dtype.kind == "f":
+        return _finite(where, x)
+    if x.dtype.kind == "b":
+        return x.astype(np.float32)
+    if x.dtype.kind not in "iu":
+        raise UsageError(f"{where} is {x.dtype} {x.shape}, wanted uint8 for pixels, floats, or integers")
+    return x.astype(np.int64, copy=False)
+
+
+def labels(where: str, given: Given, count: int) -> IntArray:
+    """Return labels of any integer type as int64 [N], one for each of `count` samples."""
+    y = _array(where, given)
+    if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
+        raise UsageError(f"{where} is {y.dtype} {y.shape}, wanted one integer a sample, ({count},)")
+    if len(y) != count:
+        raise UsageError(f"{where} has {len(y)} entries for {count} samples")
+    if y.size and int(y.max()) >= MOST:
+        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, wanted less than 2^62")
+    return y.astype(np.int64, copy=False)
+
+
+def below(where: str, y: IntArray, num_classes: int) -> IntArray:
+    """Return the labels, all of which must be classes from 0 to num_classes - 1."""
+    if y.size and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
+        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, wanted 0 to {num_classes - 1}")
+    return y
+
+
+def owners(where: str, given: Given, count: int, least: int = 0) -> IntArray:
+    """Return the natural client of each of `count` samples, int64 [N]; -1 for none, if `least` allows it."""
+    found = labels(where, given, count)
+    if found.size and int(found.min()) < least:
+        raise UsageError(f"{where} goes from {int(found.min())}, wanted {least} or more")
+    return found
+
+
+def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
     if x.ndim == 3:
         x = x[:, None]
-    if x.dtype != np.uint8:
-        scaled = f"(images * {max_value}).round().astype('uint8') makes them, where they lie in [0, 1]"
-        how = scaled if x.dtype.kind == "f" else "astype('uint8') makes them"
-        raise UsageError(f"{where} is {x.dtype} {x.shape}, wanted uint8 from 0 to {max_value}: {how}")
-    if x.ndim != 4 or 0 in x.shape[1:]:
-        raise UsageError(
-            f"{where} has shape {x.shape}, wanted (N, channels, H, W), or (N, H, W) with one channel"
-        )
-    if x.shape[1] > FEW >= x.shape[3]:
+    if x.ndim == 4 and x.shape[1] > FEW >= x.shape[3]:
         raise UsageError(
             f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): transpose(0, 3, 1, "
             f"2)"
         )
-    if max_value < 255 and x.size and int(x.max()) > max_value:
+    pixels = x.astype(np.uint8, copy=False)
+    if max_value < 255 and x.size and int(pixels.max()) > max_value:
         raise UsageError(
-            f"{where} goes up to {int(x.max())}, and max_value, the pixel that means 1.0, is {max_value}"
+            f"{where} goes up to {int(pixels.max())}, and max_value, the pixel that means 1.0, is {max_value}"
         )
-    return x.astype(np.uint8, copy=False)
+    return pixels
 
 
-def labels(where: str, given: Given, count: int, num_classes: int) -> IntArray:
-    """Return labels of any integer type as int64 [N] in 0..num_classes-1, one for each of `count` images."""
-    y = _array(where, given)
-    if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
-        raise UsageError(f"{where} is {y.dtype} {y.shape}, wanted one integer an image, ({count},)")
-    if len(y) != count:
-        raise UsageError(f"{where} has {len(y)} entries for {count} images")
-    if y.size and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
-        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, wanted 0 to {num_classes - 1}")
-    return y.astype(np.int64, copy=False)
+def _finite(where: str, x: InputArray) -> InputArray:
+    with np.errstate(over="ignore"):
+        found = x.astype(np.float32, copy=False)
+    wrong = ~np.isfinite(found)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))[0])
+        raise UsageError(
+            f"{where} has {int(wrong.sum())} values that are not finite in float32, the first in sample "
+            f"{first}; fill in or leave out missing values"
+        )
+    return found
 
 
-def _array(where: str, given: Given) -> npt.NDArray[np.generic]:
+def _array(where: str, given: Given) -> InputArray:
     try:
         return np.asarray(given)
     except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU

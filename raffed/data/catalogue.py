@@ -7,8 +7,11 @@ unpacked genuine archives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from raffed.data import published_transforms as prepared
+from raffed.data.preparation import Transform
 from raffed.errors import UnknownNameError
 
 
@@ -31,20 +34,24 @@ class DataFile:
 class DatasetInfo:
     """What a user wants to know about a data set before loading it.
 
-    `shape` is (channels, height, width) of the stored images. `num_train` and `num_test` are 0 where they
-    depend on the copy at hand (FEMNIST). `folder` is the place of a data set that is not a list of files with
-    md5 sums.
+    `shape` is that of one stored input: (channels, height, width) for images. `num_train` and `num_test` are
+    0 where they depend on the copy at hand (FEMNIST). `folder` is the place of a data set that is not a list
+    of files with md5 sums. `max_value` is the stored value that means 1.0. `transforms` says how its inputs
+    are prepared in each style; in a style without an entry they become numbers in [0, 1] or stay as they are
+    (`preparation.transform_in`).
     """
 
     title: str
     num_classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     num_train: int
     num_test: int
     files: tuple[DataFile, ...]
     origin: str
     class_names: tuple[str, ...] = ()
     folder: str = ""
+    max_value: int = 255
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
 
 
 def _idx_files(folder: str, md5s: dict[str, tuple[str, str]]) -> tuple[DataFile, ...]:
@@ -131,31 +138,129 @@ _ISIC_CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 
 DATASETS: dict[str, DatasetInfo] = {
     "cifar10": DatasetInfo(
-        "CIFAR-10", 10, (3, 32, 32), 50_000, 10_000, _CIFAR10_FILES, _CIFAR_ORIGIN, _CIFAR10_CLASSES
+        "CIFAR-10",
+        10,
+        (3, 32, 32),
+        50_000,
+        10_000,
+        _CIFAR10_FILES,
+        _CIFAR_ORIGIN,
+        _CIFAR10_CLASSES,
+        transforms=prepared.CIFAR10,
     ),
-    "cifar100": DatasetInfo("CIFAR-100", 100, (3, 32, 32), 50_000, 10_000, _CIFAR100_FILES, _CIFAR_ORIGIN),
+    "cifar100": DatasetInfo(
+        "CIFAR-100",
+        100,
+        (3, 32, 32),
+        50_000,
+        10_000,
+        _CIFAR100_FILES,
+        _CIFAR_ORIGIN,
+        transforms=prepared.CIFAR100,
+    ),
     "cinic10": DatasetInfo(
-        "CINIC-10", 10, (3, 32, 32), 90_000, 90_000, (), _CINIC_ORIGIN, _CIFAR10_CLASSES, "CINIC-10"
+        "CINIC-10",
+        10,
+        (3, 32, 32),
+        90_000,
+        90_000,
+        (),
+        _CINIC_ORIGIN,
+        _CIFAR10_CLASSES,
+        "CINIC-10",
+        transforms=prepared.CINIC10,
     ),
-    "digits": DatasetInfo("Digits", 10, (1, 8, 8), 1442, 355, (), _DIGITS_ORIGIN, _NUMERALS),
+    "digits": DatasetInfo(
+        "Digits",
+        10,
+        (1, 8, 8),
+        1442,
+        355,
+        (),
+        _DIGITS_ORIGIN,
+        _NUMERALS,
+        max_value=16,
+        transforms=prepared.DIGITS,
+    ),
     "fashion-mnist": DatasetInfo(
-        "Fashion-MNIST", 10, (1, 28, 28), 60_000, 10_000, _FASHION_FILES, _FASHION_ORIGIN, _FASHION_CLASSES
+        "Fashion-MNIST",
+        10,
+        (1, 28, 28),
+        60_000,
+        10_000,
+        _FASHION_FILES,
+        _FASHION_ORIGIN,
+        _FASHION_CLASSES,
+        transforms=prepared.FASHION_MNIST,
     ),
     "femnist": DatasetInfo(
-        "FEMNIST", 62, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, _FEMNIST_CLASSES, "FEMNIST"
+        "FEMNIST",
+        62,
+        (1, 28, 28),
+        0,
+        0,
+        (),
+        _FEMNIST_ORIGIN,
+        _FEMNIST_CLASSES,
+        "FEMNIST",
+        transforms=prepared.FEMNIST,
     ),
     "femnist-letters": DatasetInfo(
-        "FEMNIST, letters a to j", 10, (1, 28, 28), 0, 0, (), _FEMNIST_ORIGIN, tuple("abcdefghij"), "FEMNIST"
+        "FEMNIST, letters a to j",
+        10,
+        (1, 28, 28),
+        0,
+        0,
+        (),
+        _FEMNIST_ORIGIN,
+        tuple("abcdefghij"),
+        "FEMNIST",
+        transforms=prepared.FEMNIST_LETTERS,
     ),
     "isic2019": DatasetInfo(
-        "ISIC 2019", 8, (3, 224, 224), 18_597, 4_650, (), _ISIC_ORIGIN, _ISIC_CLASSES, "ISIC2019"
+        "ISIC 2019",
+        8,
+        (3, 224, 224),
+        18_597,
+        4_650,
+        (),
+        _ISIC_ORIGIN,
+        _ISIC_CLASSES,
+        "ISIC2019",
+        transforms=prepared.ISIC2019,
     ),
     "mnist": DatasetInfo(
-        "MNIST", 10, (1, 28, 28), 60_000, 10_000, _MNIST_FILES, "LeCun, Cortes, Burges 1998", _NUMERALS
+        "MNIST",
+        10,
+        (1, 28, 28),
+        60_000,
+        10_000,
+        _MNIST_FILES,
+        "LeCun, Cortes, Burges 1998",
+        _NUMERALS,
+        transforms=prepared.MNIST,
     ),
-    "svhn": DatasetInfo("SVHN", 10, (3, 32, 32), 73_257, 26_032, _SVHN_FILES, _SVHN_ORIGIN, _NUMERALS),
+    "svhn": DatasetInfo(
+        "SVHN",
+        10,
+        (3, 32, 32),
+        73_257,
+        26_032,
+        _SVHN_FILES,
+        _SVHN_ORIGIN,
+        _NUMERALS,
+        transforms=prepared.SVHN,
+    ),
     "tiny-imagenet": DatasetInfo(
-        "Tiny-ImageNet", 200, (3, 64, 64), 100_000, 10_000, (), _TINY_ORIGIN, folder="tiny-imagenet-200"
+        "Tiny-ImageNet",
+        200,
+        (3, 64, 64),
+        100_000,
+        10_000,
+        (),
+        _TINY_ORIGIN,
+        folder="tiny-imagenet-200",
+        transforms=prepared.TINY_IMAGENET,
     ),
 }
 ALIASES = {

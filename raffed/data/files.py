@@ -18,6 +18,7 @@ from raffed.errors import DataFileError, UsageError
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
+InputArray = npt.NDArray[np.generic]  # what a network reads: pixels, rows of a table, numbers of words
 
 _WHERE = "point RAFFED_DATA or --data-root at the folder that holds it, or fetch it with --download"
 

@@ -9,37 +9,14 @@ when the process starts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-DRAWS = 10  # random numbers for each image; each hole needs two more
+from raffed.data.preparation import FlambyAugment
 
-
-@dataclass(frozen=True)
-class FlambyAugment:
-    """Ranges of the changes.
-
-    `scale` is 1 ± that, `rotation_degrees` ± that, `shear_degrees` at most that, and `shift` ± that many
-    pixels, always. `flips` are left-right, up-down or both. `brightness` is ± that, for pixels in [0, 1], and
-    `contrast` a factor 1 ± that. `holes` is the largest number of black squares; the smallest is 1.
-    """
-
-    scale: float = 0.07
-    rotation_degrees: float = 50.0
-    shear_degrees: float = 0.1
-    shift: float = 12.0
-    brightness: float = 0.15
-    contrast: float = 0.1
-    holes: int = 8
-    hole_side: int = 16
-
-    @property
-    def draws(self) -> int:
-        """Random numbers needed for each image."""
-        return DRAWS + 2 * self.holes
+__all__ = ["FlambyAugment", "apply"]
 
 
 def apply(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:

@@ -67,8 +67,8 @@ class Partition:
     Example:
         >>> from raffed.data.datasets import load_dataset
         >>> digits = load_dataset("digits")
-        >>> made = make_partition(parse_split("p10c2"), digits.y_train, 10, None, seed=0)
-        >>> made.num_clients, made.class_counts(digits.y_train).shape
+        >>> made = make_partition(parse_split("p10c2"), digits.y, 10, None, seed=0)
+        >>> made.num_clients, made.class_counts(digits.y).shape
         (10, (10, 10))
     """
 

@@ -1,14 +1,13 @@
-"""Preparation of images (scaling, resizing, normalising) and augmentation of batches (crop, flip, rotation).
+"""Preparation of inputs (scaling, resizing, normalising) and augmentation of batches (crop, flip, rotation).
 
 Augmentation works on prepared images. The authors' pipelines augment raw images and normalise afterwards. So
-pixels that come from outside the image are raw black here: (0 - mean) / std of their channel. The constants
-are those of the experiments of FedMR (TMLR 2023) and MAP, as in their authors' code.
+pixels that come from outside the image are raw black here: (0 - mean) / std of their channel. What is to be
+done is said by a `Transform` (raffed/data/preparation.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,66 +15,54 @@ from torch import Tensor
 from torch.nn import functional
 
 from raffed.data.catalogue import DATASETS, dataset_name
-from raffed.data.files import ByteArray
-from raffed.data.flamby_augment import FlambyAugment, apply
-from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
+from raffed.data.files import InputArray
+from raffed.data.flamby_augment import apply
+from raffed.data.preparation import AS_IT_IS, STYLES, Transform, transform_in
+from raffed.errors import UsageError
 
-STYLES = ("fedmr", "map", "map-authors", "plain")
+__all__ = [
+    "AS_IT_IS",
+    "STYLES",
+    "Transform",
+    "augment",
+    "augment_by",
+    "augment_draws",
+    "prepare_images",
+    "prepare_inputs",
+    "transform_for",
+]
 
 
-@dataclass(frozen=True)
-class Transform:
-    """How the images of a data set are prepared and augmented.
+def prepare_inputs(inputs: InputArray, t: Transform, max_value: int = 255) -> Tensor:
+    """Prepare inputs of any shape: images, rows of a table, sequences of numbers of words.
 
-    Attributes:
-        size: Side in pixels after resizing; None keeps the stored size.
-        centre: Side of the central square that is kept after resizing; None keeps all.
-        mean, std: One number for each channel, in units of pixels in [0, 1].
-        crop_padding: Pixels of padding before a random crop back to the same size; 0 for no crop.
-        padding_mode: How the padding is filled.
-        flip: Whether images are mirrored left to right with probability 1/2.
-        rotation_degrees: The angle is uniform in ± that; nearest pixel.
-        flamby: FLamby's augmentation, if any.
+    Args:
+        inputs: [n, ...] of uint8, bool, a float or an integer type; n may be 0. The array is not changed.
+        t: The transform. Without mean and std, uint8 is divided by `max_value`, floats and bool become
+            float32, and other integers, which number words or categories, become int64.
+        max_value: The value in uint8 that means 1.0.
+
+    Returns:
+        float32 or int64 [n, ...].
+
+    Raises:
+        UsageError: The inputs have another type, or are not the images that the transform is for.
     """
-
-    size: int | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    crop_padding: int = 0
-    padding_mode: str = "zeros"
-    flip: bool = False
-    rotation_degrees: float = 0.0
-    centre: int | None = None
-    flamby: FlambyAugment | None = None
-
-    def __post_init__(self) -> None:
-        if self.size is not None:
-            check_range("size", self.size, 1, 4096)
-        if self.centre is not None:
-            check_range("centre", self.centre, 1, 4096)
-        check_range("crop_padding", self.crop_padding, 0, 256)
-        check_choice("padding_mode", self.padding_mode, ("zeros", "reflect"))
-        check_range("rotation_degrees", self.rotation_degrees, 0, 180)
-        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
-            raise UsageError(f"mean {self.mean} and std {self.std}: wanted one of each per channel, std > 0")
-
-    @property
-    def augments(self) -> bool:
-        """Whether `augment` changes anything."""
-        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.flamby is not None
-
-    def prepared_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return (channels, H, W) of prepared images whose stored shape is `shape`."""
-        height, width = shape[1:] if self.size is None else (self.size, self.size)
-        side = self.centre or max(height, width)
-        return shape[0], min(side, height), min(side, width)
+    if t.mean:
+        return prepare_images(inputs, t, max_value)
+    if inputs.dtype == np.uint8:
+        return torch.from_numpy(inputs.astype(np.float32)).div_(max_value)
+    if inputs.dtype.kind not in "biuf":
+        raise UsageError(f"inputs are {inputs.dtype}, wanted numbers")
+    return torch.from_numpy(inputs.astype(np.int64 if inputs.dtype.kind in "iu" else np.float32))
 
 
-def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Tensor:
+def prepare_images(images: InputArray, t: Transform, max_value: int = 255) -> Tensor:
     """Prepare images: divide by `max_value`, resize (bilinear, align_corners=False), cut, and normalise.
 
     Args:
-        images: uint8 [n, C, H, W]; n may be 0. The array is not changed.
+        images: uint8 [n, C, H, W], or floats that are pixels in [0, 1] already and are not divided; n may be
+            0. The array is not changed.
         t: The transform.
         max_value: The pixel value that means 1.0.
 
@@ -85,9 +72,14 @@ def prepare_images(images: ByteArray, t: Transform, max_value: int = 255) -> Ten
     Raises:
         UsageError: The images have another type or shape.
     """
-    if images.ndim != 4 or images.shape[1] != len(t.mean) or images.dtype != np.uint8:
-        raise UsageError(f"images are {images.dtype} {images.shape}, wanted uint8 (n, {len(t.mean)}, H, W)")
-    x = torch.from_numpy(images.astype(np.float32)).div_(max_value)
+    is_bytes = images.dtype == np.uint8
+    if images.ndim != 4 or images.shape[1] != len(t.mean) or not (is_bytes or images.dtype.kind == "f"):
+        raise UsageError(
+            f"images are {images.dtype} {images.shape}, wanted uint8 or floats (n, {len(t.mean)}, H, W)"
+        )
+    x = torch.from_numpy(images.astype(np.float32))
+    if is_bytes:
+        x.div_(max_value)
     if t.size is not None and x.shape[-2:] != (t.size, t.size):
         if len(x) == 0:
             return x.new_zeros((0, x.shape[1], t.size, t.size))
@@ -184,66 +176,8 @@ def _rotate(x: Tensor, t: Transform, degrees: Tensor) -> Tensor:
     return torch.where(inside, turned, _black(x, t))
 
 
-_GREY_32 = Transform(size=32, mean=(0.5,), std=(0.5,))
-_GREY_28 = Transform(mean=(0.5,), std=(0.5,))  # MAP's released code does not resize its grey sets
-_GREY = Transform()
-_COLOUR = Transform(mean=(0.0,) * 3, std=(1.0,) * 3)
-_MAP_CIFAR = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop_padding=4, flip=True)
-_FEDMR_SVHN = Transform(mean=(0.4376821, 0.4437697, 0.47280442), std=(0.19803012, 0.20101562, 0.19703614))
-_FEDMR_CIFAR10 = Transform(
-    mean=(0.4914, 0.4822, 0.4465),
-    std=(0.2470, 0.2435, 0.2615),
-    crop_padding=4,
-    padding_mode="reflect",
-    flip=True,
-)
-_FEDMR_CIFAR100 = Transform(
-    mean=(0.5071, 0.4865, 0.4409),
-    std=(0.2673, 0.2564, 0.2762),
-    crop_padding=4,
-    flip=True,
-    rotation_degrees=15.0,
-)
-_TINY = Transform(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))  # ImageNet's
-_LESIONS = replace(_TINY, centre=200, flamby=FlambyAugment())
-
-TRANSFORMS: dict[tuple[str, str], Transform] = {
-    ("cifar10", "fedmr"): _FEDMR_CIFAR10,
-    ("cifar10", "map"): _MAP_CIFAR,
-    ("cifar100", "fedmr"): _FEDMR_CIFAR100,
-    ("cifar100", "map"): _MAP_CIFAR,
-    ("cinic10", "fedmr"): _FEDMR_CIFAR10,  # not used in FedMR; treated like CIFAR-10
-    ("cinic10", "map"): _MAP_CIFAR,
-    ("digits", "fedmr"): _GREY,  # used in neither paper; 8x8, [0, 1]
-    ("digits", "map"): _GREY,
-    ("fashion-mnist", "fedmr"): _GREY,
-    ("fashion-mnist", "map"): _GREY_32,
-    ("femnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
-    (
-        "femnist",
-        "map",
-    ): _GREY,  # MAP: 28x28, [0, 1]; its authors' horizontal flip harms characters and is left out
-    **{
-        ("femnist-letters", style): _GREY for style in ("fedmr", "map", "map-authors")
-    },  # MpFedcon: 28x28, [0, 1]
-    **{("isic2019", style): _LESIONS for style in ("fedmr", "map", "map-authors")},  # used in FedMR only
-    **{
-        ("tiny-imagenet", style): _TINY for style in ("fedmr", "map", "map-authors")
-    },  # used in neither paper; GLDP does not augment
-    ("mnist", "fedmr"): _GREY,  # not used in FedMR; treated like its other grey set
-    ("mnist", "map"): _GREY_32,
-    ("svhn", "fedmr"): _FEDMR_SVHN,
-    ("svhn", "map"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),  # not used in MAP; scaled like its grey sets
-    **{(name, "map-authors"): _GREY_28 for name in ("fashion-mnist", "mnist")},
-    **{(name, "map-authors"): _MAP_CIFAR for name in ("cifar10", "cifar100", "cinic10")},
-    **{(name, "map-authors"): _GREY for name in ("digits", "femnist")},
-    ("svhn", "map-authors"): Transform(mean=(0.5,) * 3, std=(0.5,) * 3),
-    **{(name, "plain"): _GREY if info.shape[0] == 1 else _COLOUR for name, info in DATASETS.items()},
-}
-
-
 def transform_for(dataset: str, style: str) -> Transform:
-    """Return the transform of a data set in a style.
+    """Return the transform of a data set of the catalogue in a style.
 
     Args:
         dataset: A key of DATASETS.
@@ -254,6 +188,4 @@ def transform_for(dataset: str, style: str) -> Transform:
         UnknownNameError: The data set or the style is unknown.
     """
     name = dataset_name(dataset)
-    if style not in STYLES:
-        raise UnknownNameError("transform style", style, STYLES)
-    return TRANSFORMS[name, style]
+    return transform_in(style, DATASETS[name].transforms, None, name).transform

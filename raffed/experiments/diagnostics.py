@@ -210,7 +210,7 @@ def _dataset(name: str, root: str) -> Finding:
     except ImportError as error:
         state = "broken" if name == "digits" else "note"
         return Finding(name, f"cannot be loaded: {error}", state, "pip install raffed brings what is missing")
-    return Finding(name, f"usable, {len(pool.y_train):,} train, {len(pool.y_test):,} test")
+    return Finding(name, f"usable, {len(pool.y):,} train, {len(pool.y_test):,} test")
 
 
 def _traces(name: str, root: Path) -> bool:

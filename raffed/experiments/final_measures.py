@@ -16,7 +16,7 @@ from raffed.core.messages import Broadcast
 from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
-from raffed.data.transforms import prepare_images
+from raffed.data.transforms import prepare_inputs
 from raffed.results.schema import Row
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import features_of
@@ -30,7 +30,7 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     """
     if not setup.config.federation.asks("memory"):
         return []
-    x = prepare_images(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
+    x = prepare_inputs(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
     session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
     found = footprint(setup.method, broadcast, net.arranged(x), session)
     numbers = {"floats_model": found.model, "floats_training": found.training, "floats_kept": found.kept}
@@ -49,7 +49,7 @@ def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]
     parts = []
     for first in range(0, len(images), EVAL_CHUNK):
         part = slice(first, first + EVAL_CHUNK)
-        x = prepare_images(images[part].copy(), setup.transform, setup.dataset.max_value)
+        x = prepare_inputs(images[part].copy(), setup.transform, setup.dataset.max_value)
         parts.append(features_of(net, state, net.arranged(x), y[part]))
     z = torch.cat(parts)
     order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))

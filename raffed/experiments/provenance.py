@@ -88,7 +88,7 @@ def _classes(setup: Setup) -> dict[str, list[int]]:
 
     Head, tail and missing classes are derived from these numbers.
     """
-    counts = setup.partition.class_counts(setup.dataset.y_train)
+    counts = setup.partition.class_counts(setup.dataset.y)
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
 
 

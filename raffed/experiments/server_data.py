@@ -14,7 +14,7 @@ from raffed.core.messages import Broadcast
 from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.data.server_holdout import draw_server_holdout
-from raffed.data.transforms import prepare_images
+from raffed.data.transforms import prepare_inputs
 from raffed.results.schema import Row
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.scoring import ModelScorer
@@ -28,7 +28,7 @@ def public_images(setup: Setup, count: int) -> Tensor | None:
     """
     if not count:
         return None
-    return prepare_images(
+    return prepare_inputs(
         setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value
     )
 
@@ -48,9 +48,9 @@ def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | Non
     if not per_class:
         return None
     data = setup.dataset
-    chosen = draw_server_holdout(data.y_train, data.num_classes, per_class, setup.config.seed)
-    images = prepare_images(data.x_train[chosen], setup.transform, data.max_value)
-    return images, torch.from_numpy(data.y_train[chosen])
+    chosen = draw_server_holdout(data.y, data.num_classes, per_class, setup.config.seed)
+    images = prepare_inputs(data.x[chosen], setup.transform, data.max_value)
+    return images, torch.from_numpy(data.y[chosen])
 
 
 class CleanScore:

@@ -19,10 +19,11 @@ from raffed.methods import build_method
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
-    from raffed.data.datasets import Dataset
+    from raffed.data.dataset import Dataset
+    from raffed.data.files import InputArray
     from raffed.data.partition import Partition
+    from raffed.data.preparation import Transform
     from raffed.data.splits import Split
-    from raffed.data.transforms import Transform
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,13 @@ class Setup:
 
     @property
     def transform(self) -> Transform:
-        from raffed.data.transforms import transform_for
-
-        return transform_for(self.dataset.name, _style(self.config))
+        """How the inputs are prepared."""
+        return self.dataset.transform_in(_style(self.config)).transform
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        channels, height, width = self.dataset.x_train.shape[1:]
-        return self.transform.prepared_shape((channels, height, width))
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one prepared input: (channels, height, width) for images."""
+        return self.transform.prepared_shape(self.dataset.input_shape)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -85,12 +85,12 @@ class Setup:
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
         return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
 
-    def test_set(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The images and labels of the global test set. They are copied if they are the local test parts."""
+    def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
+        """The inputs and labels of the global test set. They are copied if they are the local test parts."""
         if len(self.dataset.y_test):
             return self.dataset.x_test, self.dataset.y_test
         _, rows = self.scored_rows["test"]
-        return self.dataset.x_train[rows], self.dataset.y_train[rows]
+        return self.dataset.x[rows], self.dataset.y[rows]
 
 
 def method_of(config: RunConfig) -> Method:
@@ -118,7 +118,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     Raises:
         UsageError: Something in the configuration is invalid.
     """
-    from raffed.data.datasets import fewer, load_dataset
+    from raffed.data.dataset import fewer
+    from raffed.data.datasets import load_dataset
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
@@ -133,23 +134,23 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         config.data.samples,
         config.seed,
     )
-    labels, classes = dataset.y_train, dataset.num_classes
+    labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
     request = (
         split,
         labels,
         classes,
-        dataset.groups,
+        dataset.clients,
         config.seed,
         config.data.local_test,
         dataset.y_test,
-        dataset.test_groups,
+        dataset.test_clients,
     )
     partition = partition_beside(own, *request)
     setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    if setup.dataset.x_train.shape[1:] != DATASETS[dataset.name].shape:
+    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     return setup
 
@@ -166,17 +167,14 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     name = dataset_name(config.data.dataset)
     info, data, clients = DATASETS[name], config.data, split.clients
     transform = transform_for(name, _style(config))
-    if len(transform.mean) != info.shape[0]:
-        raise UsageError(
-            f"{name}: images of {info.shape[0]} channels, and a transform for {len(transform.mean)}"
-        )
+    transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
             f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
         )
     if data.samples > info.num_train > 0:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}, which has {info.num_train} training images"
+            f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
         )
     if (split.classes or 0) > info.num_classes:
         raise UsageError(
@@ -224,7 +222,7 @@ def check_model(setup: Setup) -> None:
     _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
 
 
-def _check_network(config: RunConfig, shape: tuple[int, int, int], classes: int) -> None:
+def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
     from raffed.models import build
 
     build(config.model.name, shape, classes, 0, **config.model.args)

@@ -30,7 +30,7 @@ from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
-from raffed.data.transforms import augment_by, augment_draws, prepare_images
+from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
@@ -127,7 +127,8 @@ class ClientWorker:
             for client in sorted(self._home):
                 if self._kept_bytes < DATA_BYTES // 2:
                     self._client(client)
-        x, y = torch.zeros(2, *self.setup.input_shape), torch.zeros(2, dtype=torch.int64)
+        x = prepare_inputs(self.setup.dataset.x[:1], self.transform, self.setup.dataset.max_value)
+        x, y = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(2, dtype=torch.int64)
         self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
         f = self.net.forward(x.to(self.device), y.to(self.device))
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
@@ -304,12 +305,10 @@ class ClientWorker:
         return True
 
     def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Return prepared images and labels from the training pool or the benchmark's test set."""
+        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
         dataset = self.setup.dataset
-        images, labels = (
-            (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x_train, dataset.y_train)
-        )
-        x = prepare_images(images[index], self.transform, dataset.max_value)
+        inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
+        x = prepare_inputs(inputs[index], self.transform, dataset.max_value)
         return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
 
     def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:

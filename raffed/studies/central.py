@@ -84,7 +84,7 @@ def load_pool(
     rng = seeds.rng(work.seed, "split")
     parts = []
     for images, labels, most in (
-        (found.x_train, found.y_train, per_class),
+        (found.x, found.y, per_class),
         (found.x_test, found.y_test, tests),
     ):
         kept = _at_most(labels, found.num_classes, most, rng)

@@ -114,9 +114,9 @@ def _end_with_parent() -> None:
 def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
     """Return `count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
     data = load_dataset(name, work.root, False)
-    chosen = chosen_images(torch.from_numpy(data.y_train), count, work.seed)
-    x = prepare_images(data.x_train[chosen], transform_for(name, "plain"), data.max_value)
-    return x, [int(label) for label in data.y_train[chosen]], data.num_classes
+    chosen = chosen_images(torch.from_numpy(data.y), count, work.seed)
+    x = prepare_images(data.x[chosen], transform_for(name, "plain"), data.max_value)
+    return x, [int(label) for label in data.y[chosen]], data.num_classes
 
 
 def write(

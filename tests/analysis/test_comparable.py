@@ -25,7 +25,7 @@ from raffed.analysis.sweeps import Sweep, tuning_sheet
 from raffed.analysis.table import as_markdown
 
 from raffed.config.run import RunConfig
-from raffed.data.transforms import TRANSFORMS
+from raffed.data.catalogue import DATASETS
 
 WriteRun = Callable[..., Path]
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
@@ -340,11 +340,10 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
     """`p10c2` and `file:` of one partition have other styles, and where these are one transform the runs
     may be compared.
     """
-    for dataset in {name for name, _ in TRANSFORMS}:
+    for dataset, info in DATASETS.items():
         styles: dict[Any, list[str]] = {}
-        for (name, style), transform in TRANSFORMS.items():
-            if name == dataset:
-                styles.setdefault(transform, []).append(style)
+        for style, transform in info.transforms.items():
+            styles.setdefault(transform, []).append(style)
         known = [set(one) for one in styles.values() if len(one) > 1]
         said = [set(one.split()) for one in ALIKE.get(dataset, ())]
         assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset

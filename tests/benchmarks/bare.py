@@ -23,8 +23,8 @@ from tests.benchmarks.workloads import initial_net
 def client_tensors(setup: Setup, client: int) -> tuple[Tensor, Tensor]:
     """A client's prepared images [n, C, H, W] and labels [n]."""
     dataset, part = setup.dataset, setup.partition.train[client]
-    return prepare_images(dataset.x_train[part], setup.transform, dataset.max_value), torch.from_numpy(
-        dataset.y_train[part]
+    return prepare_images(dataset.x[part], setup.transform, dataset.max_value), torch.from_numpy(
+        dataset.y[part]
     )
 
 

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
-from raffed.data.datasets import Dataset
+from raffed.data.dataset import Dataset
 from raffed.data.partition import Partition
 from raffed.runtime.setup import Setup
 
@@ -57,7 +57,7 @@ def synthetic(
     n = clients * SAMPLES
     x = rng.integers(0, 255, (n, 1, side, side), dtype=np.uint8)
     y = rng.integers(0, classes, n)
-    dataset = Dataset("digits" if side == 8 else "femnist", x, y, x[:100], y[:100], classes, None, 255)
+    dataset = Dataset(x, y, x[:100], y[:100], name="noise", num_classes=classes)
     own = tuple(np.arange(k * SAMPLES, (k + 1) * SAMPLES) for k in range(clients))
     none = tuple(np.zeros(0, dtype=np.int64) for _ in range(clients))
     made = RunConfig(

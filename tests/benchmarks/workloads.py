@@ -8,7 +8,7 @@ is plain SGD. W5 is for bf16.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import nn
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core import seeds
-from raffed.data.datasets import Dataset
+from raffed.data.dataset import Dataset
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split
 from raffed.models import MODELS, ModelInfo, build
@@ -171,6 +171,6 @@ def workload(name: str) -> Workload:
 def _all_digits(setup: Setup) -> tuple[Any, Dataset]:
     """All 1,797 digits as training data, 17 or 18 a client, as in the peer benchmark."""
     old = setup.dataset
-    x, y = np.concatenate([old.x_train, old.x_test]), np.concatenate([old.y_train, old.y_test])
-    dataset = Dataset(old.name, x, y, old.x_test, old.y_test, old.num_classes, None, old.max_value)
+    x, y = np.concatenate([old.x, old.x_test]), np.concatenate([old.y, old.y_test])
+    dataset = replace(old, x=x, y=y)
     return make_partition(parse_split("iid:100"), y, old.num_classes, None, 0, 0.0), dataset

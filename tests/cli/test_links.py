@@ -210,9 +210,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     from raffed.data.partition import Partition, make_partition, parse_split
     from raffed.runtime.record_codec import load_record
 
-    made: Partition = make_partition(
-        parse_split("iid:2"), datasets.load_dataset("digits").y_train, 10, None, 0
-    )
+    made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y, 10, None, 0)
     writers: dict[str, Callable[[Path], object]] = {
         "a.json": lambda path: write_json(path, {}),
         "b.npz": made.save,

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.data.datasets import Dataset, load_dataset
+from raffed.data.dataset import Dataset
+from raffed.data.datasets import load_dataset
 
 _MARKS = {
     "cifar10": "cifar-10-batches-py/data_batch_1",

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from raffed.data import datasets
-from raffed.data.datasets import DATASETS, DataFile, Dataset, fewer, load_dataset
+from raffed.data.dataset import Dataset, fewer
+from raffed.data.datasets import DATASETS, DataFile, load_dataset
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 
@@ -50,19 +51,19 @@ def test_digits_are_divided_into_1442_and_355_with_the_same_fifth_of_every_class
     from sklearn.datasets import load_digits
 
     totals = np.bincount(load_digits().target)
-    assert digits.x_train.shape == (1442, 1, 8, 8)
+    assert digits.x.shape == (1442, 1, 8, 8)
     assert digits.x_test.shape == (355, 1, 8, 8)
-    assert digits.x_train.dtype == np.uint8
-    assert digits.y_train.dtype == np.int64
+    assert digits.x.dtype == np.uint8
+    assert digits.y.dtype == np.int64
     np.testing.assert_array_equal(np.bincount(digits.y_test), totals // 5)
-    np.testing.assert_array_equal(np.bincount(digits.y_train), totals - totals // 5)
-    assert digits.x_train.max() == digits.max_value == 16
+    np.testing.assert_array_equal(np.bincount(digits.y), totals - totals // 5)
+    assert digits.x.max() == digits.max_value == 16
 
 
 def test_digits_train_and_test_together_are_the_1797_images(digits: Dataset) -> None:
     from sklearn.datasets import load_digits
 
-    ours = np.concatenate([digits.x_train, digits.x_test]).reshape(-1, 64)
+    ours = np.concatenate([digits.x, digits.x_test]).reshape(-1, 64)
     theirs = load_digits().data.astype(np.uint8)
     np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
 
@@ -153,11 +154,11 @@ def test_mnist_layout_is_read_unpacked_or_packed(
     arrays, files = small_mnist(tmp_path, packed)
     monkeypatch.setitem(DATASETS, "mnist", dataclasses.replace(DATASETS["mnist"], files=files))
     got = load_dataset("mnist", tmp_path)
-    np.testing.assert_array_equal(got.x_train[:, 0], arrays[0])
-    np.testing.assert_array_equal(got.y_train, arrays[1])
+    np.testing.assert_array_equal(got.x[:, 0], arrays[0])
+    np.testing.assert_array_equal(got.y, arrays[1])
     np.testing.assert_array_equal(got.x_test[:, 0], arrays[2])
     np.testing.assert_array_equal(got.y_test, arrays[3])
-    assert got.x_train.flags.writeable
+    assert got.x.flags.writeable
 
 
 def test_a_stale_processed_file_of_old_torchvision_is_not_read(
@@ -168,7 +169,7 @@ def test_a_stale_processed_file_of_old_torchvision_is_not_read(
     (tmp_path / "MNIST" / "processed").mkdir()
     for name in ("training.pt", "test.pt"):
         (tmp_path / "MNIST" / "processed" / name).write_bytes(b"anything")
-    assert load_dataset("mnist", tmp_path).y_train.tolist() == arrays[1].tolist()
+    assert load_dataset("mnist", tmp_path).y.tolist() == arrays[1].tolist()
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100", "svhn"])
@@ -229,8 +230,8 @@ def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(
     monkeypatch.setattr(CIFAR100, "test_list", [["test", md5["test"]]])
     monkeypatch.setattr(CIFAR100, "meta", {**CIFAR100.meta, "md5": md5["meta"]})
     got = load_dataset("cifar-100", tmp_path)
-    np.testing.assert_array_equal(np.concatenate([got.x_train, got.x_test]).reshape(6, 3072), data)
-    assert (got.y_train.tolist(), got.y_test.tolist(), got.num_classes) == (labels[:4], labels[4:], 100)
+    np.testing.assert_array_equal(np.concatenate([got.x, got.x_test]).reshape(6, 3072), data)
+    assert (got.y.tolist(), got.y_test.tolist(), got.num_classes) == (labels[:4], labels[4:], 100)
 
 
 def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(
@@ -254,8 +255,8 @@ def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(
     monkeypatch.setitem(DATASETS, "svhn", dataclasses.replace(DATASETS["svhn"], files=tuple(files)))
     monkeypatch.setattr(SVHN, "split_list", splits)
     got = load_dataset("svhn", tmp_path)
-    np.testing.assert_array_equal(np.concatenate([got.x_train, got.x_test]), images.transpose(3, 2, 0, 1))
-    assert (got.y_train.tolist(), got.y_test.tolist()) == ([1, 0, 9], [0, 2])
+    np.testing.assert_array_equal(np.concatenate([got.x, got.x_test]), images.transpose(3, 2, 0, 1))
+    assert (got.y.tolist(), got.y_test.tolist()) == ([1, 0, 9], [0, 2])
 
 
 def test_every_loader_has_an_entry_and_every_entry_a_loader() -> None:
@@ -269,29 +270,26 @@ def test_the_digits_are_scikit_learn_s_own() -> None:
     from sklearn.datasets import load_digits
 
     ours, theirs = load_dataset("digits"), load_digits()
-    pixels = np.concatenate([ours.x_train, ours.x_test]).reshape(-1, 64)
+    pixels = np.concatenate([ours.x, ours.x_test]).reshape(-1, 64)
     assert sorted(map(bytes, pixels)) == sorted(map(bytes, theirs.images.astype(np.uint8).reshape(-1, 64)))
-    assert (
-        np.bincount(np.concatenate([ours.y_train, ours.y_test])).tolist()
-        == np.bincount(theirs.target).tolist()
-    )
+    assert np.bincount(np.concatenate([ours.y, ours.y_test])).tolist() == np.bincount(theirs.target).tolist()
 
 
 def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> None:
     digits = load_dataset("digits")
     few = fewer(digits, 100, seed=3)
-    assert np.bincount(few.y_train).tolist() == [10] * 10
-    places = [int(np.flatnonzero((digits.x_train == image).all(axis=(1, 2, 3)))[0]) for image in few.x_train]
+    assert np.bincount(few.y).tolist() == [10] * 10
+    places = [int(np.flatnonzero((digits.x == image).all(axis=(1, 2, 3)))[0]) for image in few.x]
     assert places == sorted(places)
-    np.testing.assert_array_equal(digits.y_train[places], few.y_train)
+    np.testing.assert_array_equal(digits.y[places], few.y)
     assert few.x_test is digits.x_test
-    assert not np.array_equal(few.x_train, fewer(digits, 100, seed=4).x_train)
+    assert not np.array_equal(few.x, fewer(digits, 100, seed=4).x)
     assert fewer(digits, 0, seed=3) is digits
 
 
 @pytest.mark.parametrize("samples", [5, 101, 10_000])
 def test_a_pool_that_cannot_be_equal_by_class_is_refused_with_what_can(samples: int) -> None:
-    most = 10 * np.bincount(load_dataset("digits").y_train).min()
+    most = 10 * np.bincount(load_dataset("digits").y).min()
     with pytest.raises(
         UsageError, match=f"data.samples = {samples} for digits: wanted a multiple of 10 up to {most}"
     ):

@@ -56,10 +56,10 @@ def test_the_npz_layout_gives_images_labels_and_writers(tmp_path: Path) -> None:
     arrays = npz_arrays()
     write_npz(tmp_path, arrays)
     got = load_dataset("femnist", tmp_path)
-    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"])
-    assert got.y_train.tolist() == [0, 61, 5, 5, 10]
-    assert got.groups is not None
-    assert got.groups.tolist() == [1, 1, 0, 2, 2]
+    np.testing.assert_array_equal(got.x[:, 0], arrays["images"])
+    assert got.y.tolist() == [0, 61, 5, 5, 10]
+    assert got.clients is not None
+    assert got.clients.tolist() == [1, 1, 0, 2, 2]
     assert (got.x_test.shape, got.num_classes, got.max_value) == ((0, 1, 28, 28), 62, 255)
 
 
@@ -111,8 +111,8 @@ def test_a_garbled_npz_is_refused_or_read_the_same(
         got = load_dataset("femnist", tmp_path)
     except DataFileError:
         return
-    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"])
-    np.testing.assert_array_equal(got.y_train, arrays["labels"])
+    np.testing.assert_array_equal(got.x[:, 0], arrays["images"])
+    np.testing.assert_array_equal(got.y, arrays["labels"])
 
 
 def test_leaf_json_gives_the_same_whatever_the_order_of_users_and_files(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_leaf_json_gives_the_same_whatever_the_order_of_users_and_files(tmp_path
     write_leaf(two, leaf({"b": [3], "empty": []}), "train/y.json")
     for root in (one, two):
         got = load_dataset("femnist", root)
-        assert got.y_train.tolist() == [1, 2, 3]
-        assert got.groups is not None
-        assert got.groups.tolist() == [0, 0, 1]
-        np.testing.assert_array_equal(got.x_train[:, 0, 14, 14], [1, 2, 3], "value / 255 comes back exactly")
+        assert got.y.tolist() == [1, 2, 3]
+        assert got.clients is not None
+        assert got.clients.tolist() == [0, 0, 1]
+        np.testing.assert_array_equal(got.x[:, 0, 14, 14], [1, 2, 3], "value / 255 comes back exactly")
         assert len(got.x_test) == 0
 
 
@@ -133,7 +133,7 @@ def test_a_leaf_test_folder_becomes_the_test_set(tmp_path: Path) -> None:
     write_leaf(tmp_path, leaf({"a": [1, 2]}), "train/t.json")
     write_leaf(tmp_path, leaf({"a": [7]}), "test/t.json")
     got = load_dataset("femnist", tmp_path)
-    assert (got.y_train.tolist(), got.y_test.tolist()) == ([1, 2], [7])
+    assert (got.y.tolist(), got.y_test.tolist()) == ([1, 2], [7])
 
 
 def broken_leaf() -> dict[str, Any]:
@@ -211,10 +211,10 @@ def test_the_letters_are_a_to_j_numbered_from_0_with_their_writers_numbered_anew
     arrays = npz_arrays(labels=labels, writer=writers)
     write_npz(tmp_path, arrays)
     got = load_dataset("femnist-letters", tmp_path)
-    np.testing.assert_array_equal(got.x_train[:, 0], arrays["images"][[0, 1, 4]])
-    assert (got.y_train.tolist(), got.num_classes) == ([0, 9, 4], 10)
-    assert got.groups is not None
-    assert got.groups.tolist() == [0, 1, 0]
+    np.testing.assert_array_equal(got.x[:, 0], arrays["images"][[0, 1, 4]])
+    assert (got.y.tolist(), got.num_classes) == ([0, 9, 4], 10)
+    assert got.clients is not None
+    assert got.clients.tolist() == [0, 1, 0]
 
 
 def test_femnist_without_a_letter_from_a_to_j_is_refused_as_letters(tmp_path: Path) -> None:
@@ -234,16 +234,16 @@ def test_leaf_s_own_tree_is_found_and_its_test_rows_are_the_writers_own(tmp_path
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(leaf(users)))
     got = load_dataset("femnist", tmp_path)
-    assert got.groups is not None
-    assert got.test_groups is not None
-    assert (got.y_train.tolist(), got.groups.tolist()) == ([1, 2, 3], [0, 0, 1])
-    assert (got.y_test.tolist(), got.test_groups.tolist()) == ([5, 4, 6], [0, 1, -1])
-    request = parse_split("natural"), got.y_train, 62, got.groups, 0
-    own = make_partition(*request, None, got.y_test, got.test_groups)
+    assert got.clients is not None
+    assert got.test_clients is not None
+    assert (got.y.tolist(), got.clients.tolist()) == ([1, 2, 3], [0, 0, 1])
+    assert (got.y_test.tolist(), got.test_clients.tolist()) == ([5, 4, 6], [0, 1, -1])
+    request = parse_split("natural"), got.y, 62, got.clients, 0
+    own = make_partition(*request, None, got.y_test, got.test_clients)
     assert own.test_pool == "test"
     assert [part.tolist() for part in own.test] == [[0], [1]]
     assert sorted(own.train[0].tolist()) == [0, 1]
-    cut = make_partition(*request, 0.0, got.y_test, got.test_groups)
+    cut = make_partition(*request, 0.0, got.y_test, got.test_clients)
     assert [part.tolist() for part in cut.test] == [[], []]
 
 
@@ -252,4 +252,4 @@ def test_leaf_s_all_data_is_the_pool_where_nothing_was_divided(tmp_path: Path) -
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(leaf({"a": [1, 2]})))
     got = load_dataset("femnist", tmp_path)
-    assert (got.y_train.tolist(), len(got.y_test), got.test_groups) == ([1, 2], 0, None)
+    assert (got.y.tolist(), len(got.y_test), got.test_clients) == ([1, 2], 0, None)

@@ -67,11 +67,11 @@ def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_p
     got, names = load_dataset("cinic-10", tmp_path), DATASETS["cinic10"].class_names
     assert names == tuple(sorted(names))
     wanted = [cinic[f"CINIC-10/train/{label}/{file}"] for label in names for file in ("a.png", "b.png")]
-    np.testing.assert_array_equal(got.x_train, np.stack(wanted).transpose(0, 3, 1, 2))
-    assert got.y_train.tolist() == [c for c in range(10) for _ in range(2)]
+    np.testing.assert_array_equal(got.x, np.stack(wanted).transpose(0, 3, 1, 2))
+    assert got.y.tolist() == [c for c in range(10) for _ in range(2)]
     assert got.y_test.tolist() == list(range(10))
     np.testing.assert_array_equal(got.x_test[3].transpose(1, 2, 0), cinic["CINIC-10/test/cat/t.png"])
-    assert (got.x_train.dtype, got.y_train.dtype, got.groups) == (np.uint8, np.int64, None)
+    assert (got.x.dtype, got.y.dtype, got.clients) == (np.uint8, np.int64, None)
 
 
 def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_validation_part(
@@ -79,11 +79,11 @@ def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_valida
 ) -> None:
     got = load_dataset("tiny-imagenet", tmp_path)
     order = sorted(WNIDS)
-    assert got.y_train.tolist() == [0, 0, 1, 1, 2, 2]
+    assert got.y.tolist() == [0, 0, 1, 1, 2, 2]
     assert got.y_test.tolist() == [0, 1, 2]
     for label, wnid in enumerate(order):
         first = tiny[f"tiny-imagenet-200/train/{wnid}/images/{wnid}_0.JPEG"]
-        np.testing.assert_array_equal(got.x_train[2 * label].transpose(1, 2, 0), first)
+        np.testing.assert_array_equal(got.x[2 * label].transpose(1, 2, 0), first)
         np.testing.assert_array_equal(
             got.x_test[label].transpose(1, 2, 0),
             tiny[f"tiny-imagenet-200/val/images/val_{WNIDS.index(wnid)}.JPEG"],
@@ -94,7 +94,7 @@ def test_a_grey_image_is_read_as_three_equal_channels(tiny: Images, tmp_path: Pa
     """Some images of Tiny-ImageNet are stored in grey."""
     grey = picture(64, 7)[..., 0]
     save(tmp_path / "tiny-imagenet-200/train/n01/images/n01_0.JPEG", grey)
-    got = load_dataset("tiny-imagenet", tmp_path).x_train[0]
+    got = load_dataset("tiny-imagenet", tmp_path).x[0]
     np.testing.assert_array_equal(got, np.stack([grey] * 3))
 
 

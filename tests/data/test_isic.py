@@ -81,17 +81,17 @@ def test_images_labels_and_centres_come_in_the_table_s_order(
 ) -> None:
     (tmp_path / "ISIC2019" / "train_test_split").rename(tmp_path / "ISIC2019" / name)
     got = load_dataset("isic", tmp_path)
-    assert got.x_train.shape == (3, 3, 224, 224)
-    assert (got.y_train.tolist(), got.y_test.tolist(), got.num_classes) == ([0, 7, 1], [2], 8)
-    assert got.groups is not None
-    assert got.groups.tolist() == [1, 0, 1]
-    np.testing.assert_array_equal(got.x_train[0].transpose(1, 2, 0), small["ISIC_3"][37:261])
-    np.testing.assert_array_equal(got.x_train[1].transpose(1, 2, 0), small["ISIC_1"][:, 34:258])
+    assert got.x.shape == (3, 3, 224, 224)
+    assert (got.y.tolist(), got.y_test.tolist(), got.num_classes) == ([0, 7, 1], [2], 8)
+    assert got.clients is not None
+    assert got.clients.tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(got.x[0].transpose(1, 2, 0), small["ISIC_3"][37:261])
+    np.testing.assert_array_equal(got.x[1].transpose(1, 2, 0), small["ISIC_1"][:, 34:258])
 
 
 def test_the_natural_split_has_a_client_for_each_centre(small: dict[str, np.ndarray], tmp_path: Path) -> None:
     got = load_dataset("isic2019", tmp_path)
-    p = make_partition(parse_split("natural"), got.y_train, 8, got.groups, 0, local_test=0.0)
+    p = make_partition(parse_split("natural"), got.y, 8, got.clients, 0, local_test=0.0)
     assert [sorted(part.tolist()) for part in p.train] == [[1], [0, 2]]
 
 
@@ -107,7 +107,7 @@ def test_images_as_published_are_preprocessed_as_in_flamby(
     for image, *_ in ROWS:
         uniform = np.full((448, 600, 3), (30, 60, 60), dtype=np.uint8)
         Image.fromarray(uniform).save(folder / "ISIC_2019_Training_Input" / f"{image}.jpg", format="PNG")
-    got = load_dataset("isic2019", tmp_path).x_train
+    got = load_dataset("isic2019", tmp_path).x
     assert got.shape == (3, 3, 224, 224)
     assert got.min() >= int(90 / np.sqrt(3)) - 1
     assert got.max() <= int(90 / np.sqrt(3)) + 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.data.datasets import Dataset
+from raffed.data.dataset import Dataset
 from raffed.data.partition import (
     BRINGS_TESTS,
     DEFAULT_LOCAL_TEST,
@@ -223,12 +223,12 @@ def test_the_hash_is_of_roles_lengths_and_indices_and_not_of_the_recipe() -> Non
 @pytest.mark.realdata
 def test_femnist_has_a_client_for_each_of_240_writers(real: Callable[[str], Dataset]) -> None:
     data = real("femnist")
-    p = make_partition(parse_split("natural"), data.y_train, 62, data.groups, seed=0)
-    assert data.groups is not None
+    p = make_partition(parse_split("natural"), data.y, 62, data.clients, seed=0)
+    assert data.clients is not None
     assert p.num_clients == 240
     for client, (train, test) in enumerate(zip(p.train, p.test, strict=True)):
         own = np.concatenate([train, test])
-        assert set(data.groups[own].tolist()) == {client}
+        assert set(data.clients[own].tolist()) == {client}
         assert len(test) == len(own) // 5
     assert p.recipe["leftovers"] == 0
 
@@ -237,11 +237,11 @@ def test_femnist_has_a_client_for_each_of_240_writers(real: Callable[[str], Data
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
 def test_maps_split_of_real_data_satisfies_s1_s2_s3_and_s6(name: str, real: Callable[[str], Dataset]) -> None:
     data = real(name)
-    p = make_partition(parse_split("incomplete:100"), data.y_train, 10, None, seed=0)
+    p = make_partition(parse_split("incomplete:100"), data.y, 10, None, seed=0)
     everything = np.concatenate([*p.train, *p.test])
-    assert len(np.unique(everything)) == len(everything) <= len(data.y_train)
-    assert len(data.y_train) - len(everything) <= 70
-    held = [np.unique(data.y_train[np.concatenate(both)]) for both in zip(p.train, p.test, strict=True)]
+    assert len(np.unique(everything)) == len(everything) <= len(data.y)
+    assert len(data.y) - len(everything) <= 70
+    held = [np.unique(data.y[np.concatenate(both)]) for both in zip(p.train, p.test, strict=True)]
     assert all(2 <= len(classes) <= 10 for classes in held)
     assert len(np.unique(np.concatenate(held))) == 10
     for train, test in zip(p.train, p.test, strict=True):

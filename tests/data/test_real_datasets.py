@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.data.datasets import DATASETS, Dataset, load_dataset
+from raffed.data.dataset import Dataset
+from raffed.data.datasets import DATASETS, load_dataset
 from raffed.errors import DataFileError
 
 
@@ -18,11 +19,11 @@ from raffed.errors import DataFileError
 @pytest.mark.parametrize(("name", "most"), [("fashion-mnist", 6000), ("cifar10", 5000)])
 def test_the_real_sets_have_the_published_sizes(name: str, most: int, real: Callable[[str], Dataset]) -> None:
     got, info = real(name), DATASETS[name]
-    assert got.x_train.shape == (info.num_train, *info.shape)
+    assert got.x.shape == (info.num_train, *info.shape)
     assert got.x_test.shape == (info.num_test, *info.shape)
-    np.testing.assert_array_equal(np.bincount(got.y_train), [most] * 10)
+    np.testing.assert_array_equal(np.bincount(got.y), [most] * 10)
     np.testing.assert_array_equal(np.bincount(got.y_test), [1000] * 10)
-    assert got.x_train.flags.c_contiguous
+    assert got.x.flags.c_contiguous
 
 
 @pytest.mark.realdata
@@ -52,11 +53,11 @@ def test_a_truncated_real_label_file_is_refused(tmp_path: Path, real_root: Calla
 @pytest.mark.realdata
 def test_real_femnist_has_the_writers_and_sizes_of_its_description(real: Callable[[str], Dataset]) -> None:
     got = real("femnist")
-    assert got.x_train.shape == (54558, 1, 28, 28)
+    assert got.x.shape == (54558, 1, 28, 28)
     assert got.x_test.shape == (0, 1, 28, 28)
     assert got.y_test.shape == (0,)
-    sizes = np.bincount(got.groups)
+    sizes = np.bincount(got.clients)
     assert (len(sizes), sizes.min(), sizes.max()) == (240, 19, 426)
-    per_class = np.bincount(got.y_train)
+    per_class = np.bincount(got.y)
     assert (len(per_class), per_class.min(), per_class.max()) == (62, 147, 2969)
-    assert np.median(got.x_train[:, 0, 0, 0]) == 255, "the background is white"
+    assert np.median(got.x[:, 0, 0, 0]) == 255, "the background is white"

@@ -19,7 +19,7 @@ from raffed.runtime.setup import prepare_run
 @pytest.fixture(scope="module")
 def whole() -> Partition:
     data = load_dataset("digits")
-    return make_partition(parse_split("p10c2"), data.y_train, 10, None, seed=3, local_test=0.2)
+    return make_partition(parse_split("p10c2"), data.y, 10, None, seed=3, local_test=0.2)
 
 
 def test_every_client_gives_a_share_of_its_training_samples_and_of_nothing_else(whole: Partition) -> None:

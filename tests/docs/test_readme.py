@@ -38,7 +38,7 @@ def test_the_division_that_readme_writes_is_one_that_a_run_takes(
     stored = np.load("parity.npz")
     assert [name for name in stored.files if f"`{name}`" not in text] == []
     parities = [
-        np.unique(load_dataset("digits").y_train[own] % 2).tolist()
+        np.unique(load_dataset("digits").y[own] % 2).tolist()
         for own in np.split(stored["train_indices"], np.cumsum(stored["train_lengths"])[:-1])
     ]
     assert parities == [[0], [1]]

@@ -129,7 +129,7 @@ def check_split(case: str, source: Source) -> None:
     def work() -> None:
         split = parse_split(case)
         if split.scheme != "file":
-            made = make_partition(split, digits.y_train, 10, digits.groups, 0, 0.2, digits.y_test)
+            made = make_partition(split, digits.y, 10, digits.clients, 0, 0.2, digits.y_test)
             assert sum(map(len, made.train)) > 0
 
     refused_or_done(work)
@@ -162,7 +162,7 @@ def _partition() -> tuple[bytes, dict[str, Any]]:
     import io
 
     digits = load_dataset("digits")
-    made = make_partition(parse_split("iid:4"), digits.y_train, 10, digits.groups, 0, 0.2, digits.y_test)
+    made = make_partition(parse_split("iid:4"), digits.y, 10, digits.clients, 0, 0.2, digits.y_test)
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

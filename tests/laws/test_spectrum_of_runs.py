@@ -53,7 +53,7 @@ def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[
     """z [n, 64] of the final weights on the test set or the training pool, and the labels."""
     server = load_server(folder / "final.safetensors")
     data, own = setup.dataset, setup.partition.train[0]
-    images, labels = (data.x_test, data.y_test) if part == "test" else (data.x_train[own], data.y_train[own])
+    images, labels = (data.x_test, data.y_test) if part == "test" else (data.x[own], data.y[own])
     x = transforms.prepare_images(images, setup.transform, setup.dataset.max_value)
     z = make_network(setup).apply(State(server.w, server.b), x)[1]
     return z.double().numpy(), labels

@@ -187,10 +187,7 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
     assert hashes[0] == hashes[1]
     assert len(set(hashes[0])) == 2
     assert not (turned.dataset.y_test == setup.dataset.y_test).all()
-    seen = {
-        tuple(row)
-        for row in np.asarray(setup.dataset.x_train).reshape(len(setup.dataset.y_train), -1).tolist()
-    }
+    seen = {tuple(row) for row in np.asarray(setup.dataset.x).reshape(len(setup.dataset.y), -1).tolist()}
     public = (drawn[0].flatten(1) * setup.dataset.max_value).round().to(torch.int64)
     assert not seen & {tuple(row) for row in public.tolist()}
 

@@ -224,17 +224,17 @@ def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
     from raffed.runtime.setup import prepare_run
 
     setup, plain = prepare_run(whole_run("fedic", labelled=7)), prepare_run(whole_run("fedavg"))
-    own = draw_server_holdout(setup.dataset.y_train, 10, 7, 0)
+    own = draw_server_holdout(setup.dataset.y, 10, 7, 0)
     p = setup.partition
-    assert np.bincount(setup.dataset.y_train[own]).tolist() == [7] * 10
+    assert np.bincount(setup.dataset.y[own]).tolist() == [7] * 10
     assert not np.intersect1d(own, np.concatenate([*p.train, *p.test])).size
-    assert sum(map(len, (*p.train, *p.test))) == len(setup.dataset.y_train) - 70
+    assert sum(map(len, (*p.train, *p.test))) == len(setup.dataset.y) - 70
     labelled = labelled_images(setup, 7)
     assert labelled is not None
     assert labelled[0].shape[0] == 70
     assert labelled[1].bincount().tolist() == [7] * 10
     assert labelled_images(plain, 0) is None
-    request = parse_split("dirichlet:6:0.3"), plain.dataset.y_train, 10, None, 0
+    request = parse_split("dirichlet:6:0.3"), plain.dataset.y, 10, None, 0
     assert plain.partition.sha256() == make_partition(*request).sha256()
 
 

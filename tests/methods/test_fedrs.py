@@ -121,7 +121,7 @@ def test_the_observed_set_comes_from_training_labels_alone() -> None:
         data=Data(split="dirichlet:20:0.1", local_test=0.5), runtime=Runtime(execution="serial")
     )
     host = ClientWorker(prepare_run(config), None)
-    labels, partition, only_tested = host.setup.dataset.y_train, host.setup.partition, 0
+    labels, partition, only_tested = host.setup.dataset.y, host.setup.partition, 0
     for client in range(partition.num_clients):
         counts = host._client(client).class_counts
         trained, tested = (

@@ -22,8 +22,8 @@ def test_after_local_training_missing_proxies_are_longer_with_alpha_0_1_than_wit
     the rows of the five missing classes (push without pull), damping the push by 0.1 shrinks them less.
     """
     digits = load_dataset("digits")
-    x = torch.from_numpy(digits.x_train).float() / 16
-    y = torch.from_numpy(digits.y_train)
+    x = torch.from_numpy(digits.x).float() / 16
+    y = torch.from_numpy(digits.y)
 
     def client(keep: torch.Tensor) -> ClientData:
         return ClientData(x[keep], y[keep], torch.bincount(y[keep], minlength=10))

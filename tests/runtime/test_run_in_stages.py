@@ -138,7 +138,7 @@ def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(
     (_, trained), (pool, tested) = watched.round(0, (2,))
     assert pool == "test"
     assert tested == setup.partition.test[2].tolist()
-    labels, tests = setup.dataset.y_train[trained], setup.dataset.y_test[tested]
+    labels, tests = setup.dataset.y[trained], setup.dataset.y_test[tested]
     assert len(set(labels.tolist())) == 4
     assert set(labels.tolist()) == set(tests.tolist())
 

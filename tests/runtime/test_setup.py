@@ -58,5 +58,5 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
     np.testing.assert_array_equal(np.sort(rows), np.sort(np.concatenate(setup.partition.test)))
     assert not set(rows.tolist()) & {int(i) for part in setup.partition.train for i in part}
     images, labels = without.test_set()
-    np.testing.assert_array_equal(labels, setup.dataset.y_train[rows])
+    np.testing.assert_array_equal(labels, setup.dataset.y[rows])
     assert len(images) == len(labels) > 100

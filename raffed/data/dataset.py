@@ -1,0 +1,209 @@
+"""The record of a data set: inputs of any shape with class labels, as NumPy arrays. Imports no torch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.data import arrays
+from raffed.data.files import InputArray, IntArray
+from raffed.data.preparation import ChosenTransform, Transform, transform_in
+from raffed.data.randomness import stream
+from raffed.errors import UsageError, check_range
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Dataset:
+    """A pool of training samples and, if there is one, a benchmark's test set.
+
+    Inputs have any shape, the same for all samples: images [channels, H, W], rows of a table [F], sequences
+    of numbers of words [L]. Their type says what they are: `uint8` holds pixels, which become [0, 1]; floats
+    are used as they are (stored as float32); other integers number words or categories (stored as int64).
+
+    Args:
+        x: Training inputs [N, ...], with N ≥ 1. Images in uint8 may also be given as [N, H, W].
+        y: Training labels [N], integers from 0 to C - 1, of any integer type.
+        x_test: Test inputs, shaped as `x`. None: the data set has no test set of its own.
+        y_test: Test labels, as `y`.
+        clients: The natural client of every training sample, integers [N] from 0, for the split `natural`.
+            None: nobody knows who made which sample.
+        test_clients: The natural client of every test sample, -1 for none. None: the test set belongs to
+            nobody.
+        class_names: One name for each class, in the order of the labels.
+        name: Name of the data set, used in messages and results.
+        transform: How the inputs are prepared in every style that `transforms` does not have. None: as their
+            type says.
+        source: Where the data come from, for people.
+        num_classes: Number of classes C. 0: as many as there are `class_names`, or else as the labels name.
+        max_value: The value in uint8 that means 1.0, from 1 to 255.
+        transforms: Style of preparation ("plain", "map", "map-authors", "fedmr") → transform.
+
+    Attributes are the arguments, with arrays in the types named above. Without a test set, `x_test` and
+    `y_test` have 0 rows. An array that already has the right type is not copied.
+
+    Raises:
+        UsageError: The arrays do not fit together, or have another type or range.
+
+    Example:
+        >>> import numpy as np
+        >>> table, labels = np.zeros((4, 13), dtype=np.float32), np.array([0, 1, 0, 1])
+        >>> mine = Dataset(table, labels, name="mine")
+        >>> mine.num_classes, mine.input_shape
+        (2, (13,))
+    """
+
+    x: InputArray
+    y: IntArray
+    x_test: InputArray
+    y_test: IntArray
+    clients: IntArray | None
+    test_clients: IntArray | None
+    class_names: tuple[str, ...]
+    name: str
+    transform: Transform | None
+    source: str
+    num_classes: int
+    max_value: int
+    transforms: Mapping[str, Transform]
+
+    def __init__(
+        self,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        x_test: npt.ArrayLike | None = None,
+        y_test: npt.ArrayLike | None = None,
+        clients: npt.ArrayLike | None = None,
+        test_clients: npt.ArrayLike | None = None,
+        class_names: tuple[str, ...] = (),
+        name: str = "",
+        transform: Transform | None = None,
+        source: str = "",
+        num_classes: int = 0,
+        max_value: int = 255,
+        transforms: Mapping[str, Transform] | None = None,
+    ) -> None:
+        label = name or "the data set"
+        check_range(f"{label}: max_value", max_value, 1, 255)
+        if (x_test is None) != (y_test is None):
+            raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
+        x = arrays.inputs(f"{label}: x", x, max_value)
+        if not len(x):
+            raise UsageError(f"{label}: there is no training sample")
+        x_test = (
+            x[:0]
+            if x_test is None or not np.size(x_test)
+            else arrays.inputs(f"{label}: x_test", x_test, max_value)
+        )
+        y = arrays.labels(f"{label}: y", y, len(x))
+        y_test = arrays.labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
+        classes = _class_count(label, num_classes, class_names, y, y_test)
+        _check_alike(label, x, x_test)
+        values = {
+            "x": x,
+            "y": arrays.below(f"{label}: y", y, classes),
+            "x_test": x_test,
+            "y_test": arrays.below(f"{label}: y_test", y_test, classes),
+            "clients": None if clients is None else arrays.owners(f"{label}: clients", clients, len(x)),
+            "test_clients": (
+                None
+                if test_clients is None
+                else arrays.owners(f"{label}: test_clients", test_clients, len(x_test), least=-1)
+            ),
+            "class_names": tuple(class_names),
+            "name": name,
+            "transform": transform,
+            "source": source,
+            "num_classes": classes,
+            "max_value": max_value,
+            "transforms": dict(transforms or {}),
+        }
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one stored input, without the axis of the samples."""
+        return self.x.shape[1:]
+
+    @property
+    def x_train(self) -> InputArray:
+        """Former name of `x`."""
+        return self._renamed("x_train", "x", self.x)
+
+    @property
+    def y_train(self) -> IntArray:
+        """Former name of `y`."""
+        return self._renamed("y_train", "y", self.y)
+
+    @property
+    def groups(self) -> IntArray | None:
+        """Former name of `clients`."""
+        return self._renamed("groups", "clients", self.clients)
+
+    @property
+    def test_groups(self) -> IntArray | None:
+        """Former name of `test_clients`."""
+        return self._renamed("test_groups", "test_clients", self.test_clients)
+
+    def transform_in(self, style: str) -> ChosenTransform:
+        """Return how the inputs are prepared in a style, and a note if the style has no entry of its own.
+
+        Args:
+            style: "plain", "map", "map-authors" or "fedmr".
+        """
+        return transform_in(style, self.transforms, self.transform, self.name or "the data set")
+
+    @staticmethod
+    def _renamed(old: str, new: str, value: V) -> V:
+        warnings.warn(f"Dataset.{old} is called {new} now", DeprecationWarning, stacklevel=3)
+        return value
+
+
+def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
+    """Return the data set with `samples` of its training samples, equally many of every class, in their old
+    order.
+
+    Args:
+        dataset: The data set.
+        samples: Number of training samples to keep, a multiple of the number of classes; 0 keeps all.
+        seed: Decides which samples are kept.
+
+    Raises:
+        UsageError: A class does not have enough samples, or the samples belong to natural clients.
+    """
+    if not samples:
+        return dataset
+    each, rest = divmod(samples, dataset.num_classes)
+    counts = np.bincount(dataset.y, minlength=dataset.num_classes)
+    if rest or not 0 < each <= counts.min() or dataset.clients is not None:
+        most = f"a multiple of {dataset.num_classes} up to {dataset.num_classes * int(counts.min())}"
+        wanted = most if dataset.clients is None else "0, its samples belong to natural clients"
+        raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
+    draws = stream(seed, "samples")
+    chosen = [
+        draws.permutation(np.flatnonzero(dataset.y == label))[:each] for label in range(dataset.num_classes)
+    ]
+    kept = np.sort(np.concatenate(chosen))
+    return replace(dataset, x=dataset.x[kept], y=dataset.y[kept])
+
+
+def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_test: IntArray) -> int:
+    """Return the number of classes C, from the number given, the names or the labels."""
+    check_range(f"{label}: num_classes", given, 0, 2**31)
+    if given and names and len(names) != given:
+        raise UsageError(f"{label}: {len(names)} class_names for num_classes = {given}")
+    return given or len(names) or 1 + max(int(part.max(initial=0)) for part in (y, y_test))
+
+
+def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
+    if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
+        raise UsageError(
+            f"{label}: x_test's inputs are {x_test.dtype} {x_test.shape[1:]}, x's are {x.dtype} {x.shape[1:]}"
+        )

@@ -1,0 +1,154 @@
+"""How inputs are prepared: the records that say so, without the code that does it. Imports no torch.
+
+`raffed/data/transforms.py` carries these records out. A data set has one record for each style in which it is
+known to be prepared (`raffed/data/catalogue.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
+
+STYLES = ("fedmr", "map", "map-authors", "plain")
+_FLAMBY_DRAWS = 10  # random numbers for each image; each hole needs two more
+
+
+@dataclass(frozen=True)
+class FlambyAugment:
+    """Ranges of the changes that FLamby makes to images of skin lesions.
+
+    `scale` is 1 ± that, `rotation_degrees` ± that, `shear_degrees` at most that, and `shift` ± that many
+    pixels, always. `flips` are left-right, up-down or both. `brightness` is ± that, for pixels in [0, 1], and
+    `contrast` a factor 1 ± that. `holes` is the largest number of black squares; the smallest is 1.
+    """
+
+    scale: float = 0.07
+    rotation_degrees: float = 50.0
+    shear_degrees: float = 0.1
+    shift: float = 12.0
+    brightness: float = 0.15
+    contrast: float = 0.1
+    holes: int = 8
+    hole_side: int = 16
+
+    @property
+    def draws(self) -> int:
+        """Random numbers needed for each image."""
+        return _FLAMBY_DRAWS + 2 * self.holes
+
+
+@dataclass(frozen=True)
+class Transform:
+    """How the inputs of a data set are prepared and augmented.
+
+    Inputs of any shape can be left as they are (`AS_IT_IS`: no mean and no std). Everything else that a
+    transform can do is meant for images [n, channels, H, W].
+
+    Attributes:
+        size: Side in pixels after resizing; None keeps the stored size.
+        centre: Side of the central square that is kept after resizing; None keeps all.
+        mean, std: One number for each channel, in units of pixels in [0, 1]. Both empty: inputs are not
+            normalised and need not be images.
+        crop_padding: Pixels of padding before a random crop back to the same size; 0 for no crop.
+        padding_mode: How the padding is filled.
+        flip: Whether images are mirrored left to right with probability 1/2.
+        rotation_degrees: The angle is uniform in ± that; nearest pixel.
+        flamby: FLamby's augmentation, if any.
+
+    Raises:
+        UsageError: A number is out of range, or mean and std do not fit together.
+    """
+
+    size: int | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crop_padding: int = 0
+    padding_mode: str = "zeros"
+    flip: bool = False
+    rotation_degrees: float = 0.0
+    centre: int | None = None
+    flamby: FlambyAugment | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_range("size", self.size, 1, 4096)
+        if self.centre is not None:
+            check_range("centre", self.centre, 1, 4096)
+        check_range("crop_padding", self.crop_padding, 0, 256)
+        check_choice("padding_mode", self.padding_mode, ("zeros", "reflect"))
+        check_range("rotation_degrees", self.rotation_degrees, 0, 180)
+        if len(self.mean) != len(self.std) or min(self.std, default=1.0) <= 0:
+            raise UsageError(f"mean {self.mean} and std {self.std}: wanted one of each per channel, std > 0")
+        if not self.mean and (self.augments or self.size is not None or self.centre is not None):
+            raise UsageError("a transform that changes images needs a mean and a std for each channel")
+
+    @property
+    def augments(self) -> bool:
+        """Whether batches are changed at random in training."""
+        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.flamby is not None
+
+    def prepared_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of one prepared input whose stored shape is `shape`."""
+        if self.size is None and self.centre is None:
+            return tuple(shape)
+        channels, *sides = shape
+        height, width = sides if self.size is None else (self.size, self.size)
+        side = self.centre or max(height, width)
+        return channels, min(side, height), min(side, width)
+
+    def check_fits(self, data: str, shape: tuple[int, ...]) -> None:
+        """Raise a UsageError unless inputs of this shape can be prepared in this way.
+
+        Args:
+            data: The data set's name, for the message.
+            shape: Shape of one stored input, without the axis of the samples.
+        """
+        if not self.mean:
+            return
+        if len(shape) != 3:
+            raise UsageError(
+                f"{data}: the transform is for images (channels, height, width), and one input has the shape "
+                f"{shape}; use a transform without mean and std"
+            )
+        if shape[0] != len(self.mean):
+            raise UsageError(f"{data}: images of {shape[0]} channels, and a transform for {len(self.mean)}")
+
+
+AS_IT_IS = Transform(mean=(), std=())  # floats and numbers of words stay; pixels in uint8 become [0, 1]
+
+
+class ChosenTransform(NamedTuple):
+    """A transform, and a sentence about it where a data set does not have what was asked for (else "")."""
+
+    transform: Transform
+    note: str = ""
+
+
+def transform_in(
+    style: str, transforms: Mapping[str, Transform], own: Transform | None, data: str
+) -> ChosenTransform:
+    """Return how a data set is prepared in a style. There is an answer for every data set and every style.
+
+    Args:
+        style: One of `STYLES`.
+        transforms: The data set's transforms by style.
+        own: The data set's transform for every other style. None: floats and integers stay as they are, and
+            uint8 is divided by its largest value.
+        data: The data set's name, for the note.
+
+    Raises:
+        UnknownNameError: The style does not exist.
+    """
+    if style not in STYLES:
+        raise UnknownNameError("transform style", style, STYLES)
+    if style in transforms:
+        return ChosenTransform(transforms[style])
+    if own is not None:
+        return ChosenTransform(own, f"{data} has no {style} preparation, so its own transform is used")
+    return ChosenTransform(
+        AS_IT_IS,
+        f"{data} has no {style} preparation: floats and integers stay as they are, uint8 becomes [0, 1]",
+    )
