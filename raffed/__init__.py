@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
+    from raffed.data.dataset import Dataset
     from raffed.experiments.run import RunResult, resume, run
 
 __all__ = [
     "Data",
+    "Dataset",
     "Faults",
     "Federation",
     "Local",
@@ -44,6 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Local": "raffed.config.training",
+    "Dataset": "raffed.data.dataset",
     "Faults": "raffed.config.faults",
     "Privacy": "raffed.config.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),

@@ -14,7 +14,7 @@ from typing import Any
 from raffed.cli.options import Flags
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
-from raffed.data.catalogue import dataset_name
+from raffed.data.own_data import checked_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
@@ -132,7 +132,7 @@ def canonical(tables: Tables) -> None:
         tables["method"] = method_name(tables["method"])
     data, model = _table(tables.get("data")), _table(tables.get("model"))
     if isinstance(data.get("dataset"), str):
-        data["dataset"] = dataset_name(data["dataset"])
+        data["dataset"] = checked_name(data["dataset"])
     if isinstance(data.get("split"), str):
         data["split"] = parse_split(data["split"]).text
     if isinstance(model.get("name"), str):

@@ -30,7 +30,8 @@ class Data:
     """Which data a run uses, and how they are divided among the clients.
 
     Attributes:
-        dataset: Name of the data set. `raffed datasets` lists the names.
+        dataset: Name of the data set, a reference such as "csv:table.csv?label=y", or a `raffed.Dataset`.
+            `raffed datasets` lists names and kinds of references.
         split: Name of the rule that divides the data among clients, such as "p10c2". `raffed splits` lists
             the rules.
         root: Folder of the data files. Default None: the folder in the environment variable RAFFED_DATA.
@@ -54,6 +55,11 @@ class Data:
     local_test: float | None = None
     validation: float = 0.0
     samples: int = 0
+
+    def __post_init__(self) -> None:
+        # A data set made in Python puts its arrays into the cache and is referred to by their hash
+        if (refer := getattr(self.dataset, "reference", None)) is not None:
+            object.__setattr__(self, "dataset", refer())
 
 
 @dataclass(frozen=True)

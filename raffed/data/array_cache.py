@@ -23,6 +23,7 @@ from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UsageError
 
 ABOUT = "about.json"
+CACHED = "cache:"  # a reference to an entry is this and its hash
 FOLDER, LIMIT = "RAFFED_CACHE", "RAFFED_CACHE_GB"
 DEFAULT_GB = 20.0
 _TEMP = ".new-"
@@ -114,6 +115,10 @@ class ArrayCache:
                 self._evict(keep=sha256)
             _touch(target)
         return sha256
+
+    def holds(self, sha256: str) -> bool:
+        """Return whether there is such an entry."""
+        return self._is_complete(self._entry(sha256))
 
     def get(self, sha256: str) -> StoredArrays:
         """Return the arrays of an entry, mapped into memory and read-only, after checking their hash.

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
-from raffed.data.catalogue import dataset_name
+from raffed.data.own_data import checked_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
@@ -23,7 +23,7 @@ def check_names(config: RunConfig) -> None:
     """
     if config.method not in METHODS:
         raise UnknownNameError("method", config.method, METHODS)
-    dataset_name(config.data.dataset)
+    checked_name(config.data.dataset)
     parse_split(config.data.split)
     check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:

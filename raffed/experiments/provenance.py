@@ -38,6 +38,7 @@ def new_run(setup: Setup) -> dict[str, Any]:
         "clients": setup.partition.num_clients,
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
+        **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "rounds_done": 0,
         "files": {},
         "segments": [segment],

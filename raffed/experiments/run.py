@@ -261,7 +261,8 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     if not resumed:
         check_free(path, config)
         check_can_be_made(path)
-    setup = prepare_run(config, begun)
+    recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
+    setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
     if not resumed:
         check_new(setup)
     warn(setup)

@@ -121,7 +121,8 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     ]
     # A folder may come from anybody, so nothing is downloaded or written for it
     data = replace(config.data, download=False)
-    setup = prepare_run(replace(config, data=data, runtime=replace(config.runtime, execution="serial")))
+    serial = replace(config, data=data, runtime=replace(config.runtime, execution="serial"))
+    setup = prepare_run(serial, data_sha256=str(about.get("data_sha256", "")))
     split = VerificationCheck(
         "split drawn again", str(about.get("partition_sha256")), setup.partition.sha256()
     )

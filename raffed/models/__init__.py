@@ -25,7 +25,7 @@ from raffed.errors import UsageError, check_choice
 if TYPE_CHECKING:
     from raffed.models.net import Net
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 Factory = Callable[..., "Net"]
 Loader = Callable[[], Factory]
 
@@ -40,6 +40,7 @@ class ModelInfo:
     in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
     source: str
     load: Loader = field(repr=False)
+    inputs: str = "images"  # "images" (channels, height, width), "numbers" of any shape, or "any": also ids
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: object) -> Net:
@@ -125,12 +126,34 @@ def _check_kind(what: str, value: object, default: object) -> None:
 
 
 def _checked_shape(name: str, in_shape: Sequence[int]) -> Shape:
-    if not isinstance(in_shape, (tuple, list)) or len(in_shape) != 3:
+    if not isinstance(in_shape, (tuple, list)) or not in_shape:
         raise UsageError(f"{name}: in_shape = {in_shape!r} is not (channels, height, width)")
-    channels, height, width = (
-        _positive(f"{name}: each side of in_shape {tuple(in_shape)}", n) for n in in_shape
-    )
-    return channels, height, width
+    if len(in_shape) != 3 and MODELS[name].inputs == "images":
+        raise UsageError(
+            f"{name}: in_shape = {in_shape!r} is not (channels, height, width); --model mlp takes numbers "
+            f"of any shape"
+        )
+    return tuple(_positive(f"{name}: each side of in_shape {tuple(in_shape)}", n) for n in in_shape)
+
+
+def check_inputs(name: str, in_shape: Sequence[int], ids: bool) -> None:
+    """Check that a network takes samples of this shape and kind.
+
+    Args:
+        name: A key of MODELS.
+        in_shape: Shape of one sample.
+        ids: Whether samples are integers that number words or categories, instead of numbers.
+
+    Raises:
+        UsageError: It does not.
+    """
+    check_choice("model", name, MODELS)
+    _checked_shape(name, in_shape)
+    if ids and MODELS[name].inputs != "any":
+        raise UsageError(
+            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding, or "
+            f"give x as x.astype('float32') if they are measurements"
+        )
 
 
 def _positive(what: str, value: object) -> int:
@@ -222,6 +245,7 @@ MODELS: dict[str, ModelInfo] = {
             ((1, 8, 8),),
             "raffed, for tests and tiny images",
             _from("mlp", "mlp"),
+            "numbers",
         ),
         ModelInfo(
             "mlp5",
@@ -238,6 +262,7 @@ MODELS: dict[str, ModelInfo] = {
             ((1, 32, 32), (1, 28, 28)),
             _MAP,
             _from("mlp", "mlpnet"),
+            "numbers",
         ),
         ModelInfo(
             "mlpnet_authors",
@@ -246,6 +271,7 @@ MODELS: dict[str, ModelInfo] = {
             ((1, 28, 28), (1, 32, 32)),
             f"{_MAP}, code",
             _from("mlp", "mlpnet_authors"),
+            "numbers",
         ),
         ModelInfo(
             "resnet18",

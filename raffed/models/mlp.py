@@ -16,7 +16,7 @@ from raffed.models.net import Net, init_map
 
 
 def mlp(
-    in_shape: tuple[int, int, int],
+    in_shape: tuple[int, ...],
     num_classes: int,
     *,
     hidden: Sequence[int] = (64, 64),
@@ -27,7 +27,7 @@ def mlp(
     On 1x8x8 with 10 classes it has 8,970 parameters, or 4,810 with `hidden = (64,)`.
 
     Args:
-        in_shape: Channels, height and width.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
         hidden: Widths of the hidden layers; at least one.
         head_bias: Whether the head has a bias.
@@ -42,7 +42,7 @@ def mlp(
 
 
 def mlpnet(
-    in_shape: tuple[int, int, int],
+    in_shape: tuple[int, ...],
     num_classes: int,
     *,
     hidden: Sequence[int] = (512, 512),
@@ -53,7 +53,7 @@ def mlpnet(
     On 1x32x32 with 10 classes it has 792,576 parameters. On 1x28x28 with `head_bias` it has 669,706.
 
     Args:
-        in_shape: Channels, height and width.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
         hidden: Widths of the hidden layers; at least one.
         head_bias: Whether the head has a bias.
@@ -69,13 +69,13 @@ def mlpnet(
     return net
 
 
-def mlpnet_authors(in_shape: tuple[int, int, int], num_classes: int, *, head_bias: bool = False) -> Net:
+def mlpnet_authors(in_shape: tuple[int, ...], num_classes: int, *, head_bias: bool = False) -> Net:
     """Make the MLPNet of the MAP authors' released code: flatten, 1024, 1024, 128 and a head; `init_map`.
 
     On 1x28x28 with 10 classes it has 1,985,920 parameters.
 
     Args:
-        in_shape: Channels, height and width.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
         head_bias: Whether the head has a bias.
 
@@ -86,7 +86,7 @@ def mlpnet_authors(in_shape: tuple[int, int, int], num_classes: int, *, head_bia
 
 
 def _stack(
-    name: str, in_shape: tuple[int, int, int], num_classes: int, hidden: Sequence[int], head_bias: bool
+    name: str, in_shape: tuple[int, ...], num_classes: int, hidden: Sequence[int], head_bias: bool
 ) -> Net:
     sizes = [math.prod(in_shape), *checked_widths(name, hidden)]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1))

@@ -10,6 +10,7 @@ started, seconds                when the run began; how long all its segments to
 versions, hardware, commit      of the process that began the run
 clients, classes                of the partition
 partition_sha256                hash of the partition's lists
+data_sha256                     of data of one's own: hash of the arrays, which names them in the cache
 rounds_done, state, error       how far the run got
 placement, auto                 where the work was done; what `execution = auto` chose
 hashes                          of a finished run: of its weights, client states (`vaults`) and rows
@@ -112,6 +113,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "rounds_done": (_count, "a whole number of 0 or more"),
     "seconds": (_seconds, f"a number from 0 to {LONGEST_SECONDS:g}"),
     "partition_sha256": (_hash, "64 hexadecimal digits"),
+    "data_sha256": (_hash, "64 hexadecimal digits"),
     "versions": (_VERSIONS, "an object of texts"),
     "started": (_name, "a text"),
     "hardware": (_HARDWARE, "an object of texts and whole numbers"),
