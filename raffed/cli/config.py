@@ -14,7 +14,6 @@ from typing import Any
 from raffed.cli.options import Flags
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
-from raffed.data.own_data import checked_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
@@ -132,6 +131,8 @@ def canonical(tables: Tables) -> None:
         tables["method"] = method_name(tables["method"])
     data, model = _table(tables.get("data")), _table(tables.get("model"))
     if isinstance(data.get("dataset"), str):
+        from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
         data["dataset"] = checked_name(data["dataset"])
     if isinstance(data.get("split"), str):
         data["split"] = parse_split(data["split"]).text

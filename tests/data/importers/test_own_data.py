@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -233,5 +234,12 @@ def test_a_function_of_the_users_gives_the_data_and_anything_else_is_refused(
     (tmp_path / "mine.py").unlink()
     assert verify(tmp_path / "run").ok
     (tmp_path / "other.py").write_text("number = 3\n")
-    with pytest.raises(UsageError, match="gives a int; wanted a raffed.Dataset"):
+    with pytest.raises(UsageError, match=r"gives a int; wanted a raffed\.Dataset"):
         raffed.run(config("./other.py:number"), "other")
+
+
+@pytest.mark.slow
+def test_on_ray_with_two_actors_the_result_is_that_of_serial(table: Path, tmp_path: Path) -> None:
+    serial = config(f"csv:{table}?label=target", rounds=2)
+    on_ray = replace(serial, runtime=raffed.Runtime(actors=2))
+    assert raffed.run(on_ray, tmp_path / "ray").hashes == raffed.run(serial, tmp_path / "serial").hashes
