@@ -247,7 +247,9 @@ def _setting(runs: Runs, group: Group) -> dict[str, str]:
             found.pop(
                 "numerics.cohort", None
             )  # chosen by a probe of the machine; it decides on rounding alone
-        found["data.transform"] = _preprocessing(section(section(file, "config"), "data"))
+        found["data.transform"] = _preprocessing(
+            section(section(file, "config"), "data"), file.get("transform")
+        )
         found |= {
             name: str(value)
             for name, value in file.items()
@@ -259,13 +261,13 @@ def _setting(runs: Runs, group: Group) -> dict[str, str]:
     return setting
 
 
-def _preprocessing(data: Mapping[str, object]) -> str:
+def _preprocessing(data: Mapping[str, object], recorded: object) -> str:
     """Return how a run preprocessed its images.
 
-    `auto` is resolved as in raffed/runtime/setup.py. Styles that give the same images of a data set count as
-    one.
+    `recorded` is what run.json says. Runs of earlier versions say nothing, and their `auto` is resolved as
+    these versions did. Styles that give the same images of a data set count as one.
     """
-    style, split = str(data.get("transform") or "auto"), str(data.get("split")).lower()
+    style, split = str(recorded or data.get("transform") or "auto"), str(data.get("split")).lower()
     if style == "auto":
         style = (
             "map"

@@ -187,7 +187,7 @@ def _list_splits() -> None:
     from raffed.cli.tables import show
     from raffed.data.splits import SPLITS
 
-    show(("split", "write", "meaning"), [(info.name, info.syntax, info.meaning) for info in SPLITS])
+    show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in SPLITS.values()])
     typer.echo("raffed splits p10c2 --dataset digits --draw out.png carries one out and draws it.")
 
 

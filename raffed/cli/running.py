@@ -30,6 +30,7 @@ from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
+from raffed.data.splits import style_words
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
@@ -310,8 +311,8 @@ def headline(config: RunConfig, folder: Path) -> str:
     """Return one line about a run."""
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
-        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, seed {config.seed} "
-        f"→ {folder}"
+        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
+        f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
     )
 
 

@@ -108,11 +108,10 @@ def show_result(result: RunResult, brief: bool = False) -> None:
 
 def _no_score(data: dict[str, Any]) -> str:
     """Return why no client's own model was scored, from the run's configuration of its data."""
-    from raffed.data.partition import BRINGS_TESTS, DEFAULT_LOCAL_TEST
     from raffed.data.splits import parse_split
 
-    scheme, share = parse_split(data["split"]).scheme, data["local_test"]
-    if scheme in ("file", *BRINGS_TESTS) or share or (share is None and DEFAULT_LOCAL_TEST.get(scheme)):
+    split, share = parse_split(data["split"]), data["local_test"]
+    if split.brings_tests or share or (share is None and split.default_local_test):
         return "no client with a test part of its own took part in a scored round"
     return "no client has a test part of its own: --local-test 0.2"
 

@@ -37,8 +37,8 @@ class Data:
         root: Folder of the data files. Default None: the folder in the environment variable RAFFED_DATA.
         download: Whether missing data files may be downloaded. Default False.
         transform: Whose preprocessing and augmentation are used: "plain", "map", "map-authors" or "fedmr".
-            "auto" (the default) means "map" for incomplete and Dirichlet splits, "fedmr" for pXcY and iid,
-            and "plain" otherwise.
+            "auto" (the default) means the style of the split: "map" for incomplete and Dirichlet splits,
+            "fedmr" for pXcY and iid, what the file records for file:PATH, and "plain" otherwise.
         local_test: Fraction of each client's samples that is held out as its local test part, in [0, 0.9].
             Default None: 0 for iid and pXcY, and 0.2 otherwise.
         validation: Fraction of each client's training samples that it is scored on and does not train on, in

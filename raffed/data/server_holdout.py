@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from raffed.data.files import IntArray
-from raffed.data.partition import Partition, Recipe, labels_sha256, make_partition
-from raffed.data.partition_file import Lists, repeats
+from raffed.data.partition import Partition, make_partition
+from raffed.data.partition_file import Lists, Recipe, repeats
+from raffed.data.partition_record import labels_sha256
 from raffed.data.randomness import stream
 from raffed.data.splits import Split
 from raffed.errors import UsageError
@@ -46,12 +47,12 @@ def partition_beside(
 ) -> Partition:
     """Apply `make_partition` to the pool without the samples `reserve`. Indices are those of the whole pool.
 
-    A split that was read from a file loses these samples instead. `recipe["reserved"]` is the number of
+    A split that stores its lists loses these samples afterwards. `recipe["reserved"]` is the number of
     samples removed.
     """
     if not len(reserve):
         return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
-    if split.scheme == "file":
+    if split.stores_lists:
         whole = make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
         return _without(whole, reserve)
     rest = np.setdiff1d(np.arange(len(labels)), reserve)

@@ -23,6 +23,8 @@ def warn(setup: Setup) -> None:
             clients,
             federation.participation * clients,
         )
+    if note := setup.dataset.transform_in(setup.style).note:
+        log.warning("%s", note)
     if config.faults.takes_all:
         log.warning(
             "faults: with drop, late or corrupt = 1 no upload ever counts, and the server's model stays as "

@@ -39,6 +39,7 @@ def new_run(setup: Setup) -> dict[str, Any]:
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
+        "transform": setup.style,
         "rounds_done": 0,
         "files": {},
         "segments": [segment],

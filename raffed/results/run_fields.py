@@ -11,6 +11,8 @@ versions, hardware, commit      of the process that began the run
 clients, classes                of the partition
 partition_sha256                hash of the partition's lists
 data_sha256                     of data of one's own: hash of the arrays, which names them in the cache
+transform                       style in which inputs were prepared: what `data.transform = auto` meant;
+                                absent in runs of earlier versions
 rounds_done, state, error       how far the run got
 placement, auto                 where the work was done; what `execution = auto` chose
 hashes                          of a finished run: of its weights, client states (`vaults`) and rows
@@ -114,6 +116,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "seconds": (_seconds, f"a number from 0 to {LONGEST_SECONDS:g}"),
     "partition_sha256": (_hash, "64 hexadecimal digits"),
     "data_sha256": (_hash, "64 hexadecimal digits"),
+    "transform": (_name, "a text"),
     "versions": (_VERSIONS, "an object of texts"),
     "started": (_name, "a text"),
     "hardware": (_HARDWARE, "an object of texts and whole numbers"),

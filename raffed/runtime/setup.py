@@ -47,7 +47,20 @@ class Setup:
     @property
     def transform(self) -> Transform:
         """How the inputs are prepared."""
-        return self.dataset.transform_in(_style(self.config)).transform
+        return self.dataset.transform_in(self.style).transform
+
+    @property
+    def style(self) -> str:
+        """The style of preparation: what was asked for or, for "auto", what the partition records.
+
+        A partition of an earlier version records none; then it is the style of the split's class.
+        """
+        from raffed.data.splits import parse_split, style_in
+
+        asked, split = self.config.data.transform, self.config.data.split
+        if asked != "auto":
+            return asked
+        return style_in(self.partition, split) or parse_split(split).style
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -132,6 +145,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     if checked is not None:
         checked()
     whole, found = load_data(config, data_sha256)
+    if found:
+        split.check_data(whole.name, whole.num_classes)
     dataset = fewer(whole, config.data.samples, config.seed)
     labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
@@ -148,6 +163,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     partition = partition_beside(own, *request)
     held = held_out(partition, config.data.validation, config.seed)
     setup = Setup(config, dataset, held, data_sha256=found)
+    setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
+    setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
@@ -162,14 +179,10 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
         UsageError: Something is invalid.
     """
     from raffed.data.own_data import is_own
-    from raffed.data.partition import Partition
 
-    if split.path is not None:
-        Partition.load(split.path)
-    if split.stages is not None:
-        Stages.check_rounds(split.stages, config.federation.rounds)
-    if split.clients is not None:
-        _check_numbers(config, split.clients)
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
+    if split.client_count is not None:
+        _check_numbers(config, split.client_count)
     _check_gpu(config)
     if not is_own(config.data.dataset):
         _check_published(config, split)
@@ -180,8 +193,9 @@ def _check_published(config: RunConfig, split: Split) -> None:
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
-    info, data, clients = DATASETS[name], config.data, split.clients
-    transform = transform_for(name, _style(config))
+    info, data, clients = DATASETS[name], config.data, split.client_count
+    style = split.style_of_auto().style if data.transform == "auto" else data.transform
+    transform = transform_for(name, style)
     transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
@@ -191,10 +205,7 @@ def _check_published(config: RunConfig, split: Split) -> None:
         raise UsageError(
             f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
         )
-    if (split.classes or 0) > info.num_classes:
-        raise UsageError(
-            f"{split.text}: {split.classes} classes for each client; {name} has {info.num_classes}"
-        )
+    split.check_data(name, info.num_classes)
     if clients is not None and clients > (data.samples or info.num_train) > 0:
         raise UsageError(
             f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each"
@@ -278,12 +289,3 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
         raise UsageError(
             f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
         )
-
-
-def _style(config: RunConfig) -> str:
-    if config.data.transform != "auto":
-        return config.data.transform
-    scheme = config.data.split.lower()
-    if scheme.startswith(("incomplete", "dirichlet")):
-        return "map"
-    return "fedmr" if scheme.startswith(("p", "iid")) else "plain"

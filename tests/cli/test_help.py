@@ -30,7 +30,7 @@ HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
         (["methods"], METHODS),
         (["datasets"], DATASETS),
         (["models"], MODELS),
-        (["splits"], [s.syntax for s in SPLITS]),
+        (["splits"], [s.syntax for s in SPLITS.values()]),
         (["methods", "fedmr"], ["mu1", "0.01"]),
         (["models", "LeNet"], ["--model lenet", MODELS["lenet"].layers]),
         (["datasets", "fmnist"], ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),

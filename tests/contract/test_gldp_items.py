@@ -112,8 +112,8 @@ def test_both_orders_of_stages_are_of_table_4_s_runs_and_differ_in_nothing_else(
 def scored_visits(config: RunConfig) -> dict[int, list[bool]]:
     """Stage → of each of its rounds, in order, whether the participants' models are scored in it."""
     split, federation = parse_split(config.data.split), config.federation
-    none = np.zeros((1, split.stages or 1), dtype=np.int64)
-    stages = Stages(none, none, "outer" if "outer" in split.options else "inner")
+    none = np.zeros((1, split.stage_count), dtype=np.int64)
+    stages = Stages(none, none, "outer" if getattr(split, "outer", False) else "inner")
     found: dict[int, list[bool]] = {stage: [] for stage in range(stages.count)}
     for round in range(federation.rounds):
         asked = (round + 1) % federation.eval_every == 0 or round + 1 > federation.rounds - federation.survey

@@ -15,7 +15,7 @@ from raffed.analysis.reproduction.verdicts import PRINTED, READERS, printed_valu
 
 from raffed import Data, Local, RunConfig
 from raffed.data.catalogue import DATASETS
-from raffed.data.partition import DEFAULT_LOCAL_TEST
+from raffed.data.splits import LogNormalSizes
 from raffed.data.transforms import transform_for
 from raffed.errors import UnknownNameError
 from raffed.experiments.papers.fedmr.items import CHOSEN
@@ -371,7 +371,7 @@ def test_mpfedcon_s_data_and_networks_are_the_sheet_s() -> None:
         style = "map" if column.startswith("CIFAR") else "auto"
         assert run.data.transform == style
         assert style == "auto" or transform_for(run.data.dataset, style).augments
-    assert DEFAULT_LOCAL_TEST["lognormal"] == 0.1
+    assert LogNormalSizes.default_local_test == 0.1
     assert rows["FEMNIST (150,3)"].data.split == "lognormal:150:3"
 
 

@@ -13,14 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raffed.data.dataset import Dataset
-from raffed.data.partition import (
-    BRINGS_TESTS,
-    DEFAULT_LOCAL_TEST,
-    SPLITS,
-    Partition,
-    make_partition,
-    parse_split,
-)
+from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.data.splits import SPLITS
 from raffed.errors import UsageError
 
 ALL = (
@@ -89,7 +83,10 @@ def test_local_test_is_off_by_default_for_iid_and_pxcy_alone() -> None:
     for text in ALL:
         p, _ = made(text)
         assert all(len(part) > 0 for part in p.test) == (not text.startswith(("iid", "p7")))
-    assert set(DEFAULT_LOCAL_TEST) | {"iid", "pXcY", "file", *BRINGS_TESTS} == {info.name for info in SPLITS}
+    usual = {name: one.default_local_test for name, one in SPLITS.items() if not one.brings_tests}
+    fifth = dict.fromkeys(["dirichlet", "dirichlet-client", "incomplete", "natural", "shards"], 0.2)
+    assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **fifth}
+    assert {name for name, one in SPLITS.items() if one.brings_tests} == {"equal", "file", "stages"}
 
 
 @pytest.mark.parametrize("text", ALL)

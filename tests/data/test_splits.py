@@ -6,38 +6,53 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.data.splits import SPLITS, Split, parse_split
+from raffed.data.splits import (
+    SPLITS,
+    ClassesPerClient,
+    Dirichlet,
+    DirichletByClient,
+    Equal,
+    FromFile,
+    Iid,
+    Incomplete,
+    InStages,
+    LogNormalSizes,
+    Natural,
+    Shards,
+    Split,
+    parse_split,
+)
 from raffed.errors import UsageError
 
 
 @pytest.mark.parametrize(
     ("text", "split"),
     [
-        ("iid:10", Split("iid", clients=10)),
-        ("IID:10", Split("iid", clients=10)),
-        ("p10c2", Split("pXcY", clients=10, classes=2)),
-        ("P10C2", Split("pXcY", clients=10, classes=2)),
-        ("P5C2:Duplicates", Split("pXcY", clients=5, classes=2, options=("duplicates",))),
-        (" incomplete:100 ", Split("incomplete", clients=100)),
-        ("dirichlet:100:0.5", Split("dirichlet", clients=100, alpha=0.5)),
-        ("dirichlet-client:100:1.0", Split("dirichlet-client", clients=100, alpha=1.0)),
-        ("Dirichlet:100:1e5", Split("dirichlet", clients=100, alpha=1e5)),
-        ("shards:100:2", Split("shards", clients=100, shards=2)),
-        ("equal:100:5", Split("equal", clients=100, classes=5)),
-        ("EQUAL:100:5:duplicates", Split("equal", clients=100, classes=5, options=("duplicates",))),
-        ("lognormal:150:3", Split("lognormal", clients=150, classes=3)),
-        ("stages:20:4:5:if50", Split("stages", clients=20, classes=4, stages=5, imbalance=50.0)),
+        ("iid:10", Iid(clients=10)),
+        ("IID:10", Iid(clients=10)),
+        ("p10c2", ClassesPerClient(clients=10, classes=2)),
+        ("P10C2", ClassesPerClient(clients=10, classes=2)),
+        ("P5C2:Duplicates", ClassesPerClient(clients=5, classes=2, duplicates=True)),
+        (" incomplete:100 ", Incomplete(clients=100)),
+        ("dirichlet:100:0.5", Dirichlet(clients=100, alpha=0.5)),
+        ("dirichlet-client:100:1.0", DirichletByClient(clients=100, alpha=1.0)),
+        ("Dirichlet:100:1e5", Dirichlet(clients=100, alpha=1e5)),
+        ("shards:100:2", Shards(clients=100, shards=2)),
+        ("equal:100:5", Equal(clients=100, classes=5)),
+        ("EQUAL:100:5:duplicates", Equal(clients=100, classes=5, duplicates=True)),
+        ("lognormal:150:3", LogNormalSizes(clients=150, classes=3)),
+        ("stages:20:4:5:if50", InStages(clients=20, classes=4, stages=5, imbalance=50.0)),
         (
             "Stages:20:4:5:IF1.5:Outer",
-            Split("stages", clients=20, classes=4, stages=5, imbalance=1.5, options=("outer",)),
+            InStages(clients=20, classes=4, stages=5, imbalance=1.5, outer=True),
         ),
         (
             "stages:4:4:5:if50:n500:balanced:sorted_shards",
-            Split("stages", 4, 4, stages=5, imbalance=50.0, n_max=500, options=("sorted_shards", "balanced")),
+            InStages(4, 4, stages=5, imbalance=50.0, n_max=500, algorithm="sorted_shards", balanced=True),
         ),
-        ("natural", Split("natural")),
-        ("natural:5", Split("natural", clients=5)),
-        ("file:/A/b:c.npz", Split("file", path="/A/b:c.npz")),
+        ("natural", Natural()),
+        ("natural:5", Natural(clients=5)),
+        ("file:/A/b:c.npz", FromFile(path="/A/b:c.npz")),
     ],
 )
 def test_a_text_means_one_split(text: str, split: Split) -> None:
@@ -86,15 +101,15 @@ def test_nonsense_is_answered_with_the_syntax(text: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("iid:0", "count = 0"),
-        ("p0c2", "count = 0"),
-        ("p2c0", "count = 0"),
-        ("shards:10:0", "count = 0"),
-        ("iid:2000000", "count = 2000000"),
-        ("stages:20:4:0:if50", "count = 0"),
+        ("iid:0", "clients = 0"),
+        ("p0c2", "clients = 0"),
+        ("p2c0", "classes = 0"),
+        ("shards:10:0", "shards = 0"),
+        ("iid:2000000", "clients = 2000000"),
+        ("stages:20:4:0:if50", "stages = 0"),
         ("stages:20:4:5:if0.5", "imbalance = 0.5"),
         ("stages:20:4:5:ifnan", "imbalance = nan"),
-        ("stages:20:4:5:if50:n0", "count = 0"),
+        ("stages:20:4:5:if50:n0", "n_max = 0"),
         ("dirichlet:10:0", "alpha = 0"),
         ("dirichlet:10:-1", "alpha = -1"),
         ("dirichlet-client:10:nan", "alpha = nan"),
@@ -124,6 +139,5 @@ def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None
 
 
 def test_the_listing_names_every_scheme_once() -> None:
-    names = [info.name for info in SPLITS]
-    assert sorted(names) == sorted(set(names))
-    assert len(names) == 11
+    assert {name: split.name for name, split in SPLITS.items()} == {name: name for name in SPLITS}
+    assert len(SPLITS) == 11

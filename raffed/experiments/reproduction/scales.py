@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from raffed.config.run import Federation, Model, RunConfig
-from raffed.data.partition import BRINGS_TESTS
-from raffed.data.splits import OPTIONS, parse_split
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 SCALES = {
@@ -26,8 +25,6 @@ STUDY_SCALES = {  # the scales of an item that is a study
     "full": "the paper's own settings, where it gives them",
 }
 
-SMALL_STAGES = (5, 4, 3)  # clients, classes and stages that digits has room for
-
 
 @functools.cache
 def known_split(text: str) -> bool:
@@ -43,14 +40,14 @@ def smoke(config: RunConfig) -> RunConfig:
 
     It has at most ten clients and two rounds of one epoch. With stages, every stage is visited twice.
     """
-    federation, split = config.federation, _small(config.data.split)
-    rounds, held_out = 2 * stages_of(split), None if split.partition(":")[0] in BRINGS_TESTS else 0.2
+    federation, split = config.federation, parse_split(config.data.split).shrunk()
+    rounds, held_out = 2 * split.stage_count, None if split.brings_tests else 0.2
     return replace(
         config,
         args={
             name: min(value, 1.0) if name.endswith("epochs") else value for name, value in config.args.items()
         },
-        data=replace(config.data, dataset="digits", split=split, transform="auto", local_test=held_out),
+        data=replace(config.data, dataset="digits", split=split.text, transform="auto", local_test=held_out),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
         federation=shortened(
@@ -67,23 +64,4 @@ def shortened(federation: Federation, rounds: int, **changes: Any) -> Federation
 
 def stages_of(split: str) -> int:
     """Return the number of stages M of a split; 1 without stages."""
-    return parse_split(split).stages or 1 if known_split(split) else 1
-
-
-def _small(split: str) -> str:
-    """Return a split of the same kind for at most ten clients and ten classes."""
-    scheme, _, rest = split.partition(":")
-    if not rest:
-        clients, dot, classes = split[1:].partition("c")
-        return (
-            f"p{min(int(clients), 10)}c{max(2, min(int(classes), 5))}"
-            if dot and clients.isdigit()
-            else "iid:10"
-        )
-    fields = rest.split(":")
-    if scheme == "stages":
-        sizes = (str(min(int(field), most)) for field, most in zip(fields, SMALL_STAGES, strict=False))
-        return ":".join([scheme, *sizes, "if5", *(word for word in fields[4:] if word in OPTIONS)])
-    limits = zip(fields, (10, 5, 5, 5), strict=False)
-    numbers = [str(min(int(field), most)) if field.isdigit() else field for field, most in limits]
-    return ":".join([scheme, *numbers])
+    return parse_split(split).stage_count if known_split(split) else 1

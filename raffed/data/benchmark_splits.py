@@ -1,0 +1,186 @@
+"""Splits whose local test parts come from the benchmark's own test set."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from raffed.config.validation import Choices, Doc, Range
+from raffed.data import schemes, stages
+from raffed.data.files import IntArray
+from raffed.data.label_splits import DUPLICATES, Clients, Count
+from raffed.data.partition_file import Recipe
+from raffed.data.partition_record import Partition
+from raffed.data.randomness import stream
+from raffed.data.split import LabelPool, Split, check_classes, classes_in, unused
+from raffed.errors import UsageError
+
+SMALL_STAGES = {"clients": 5, "classes": 4, "stages": 3}  # what digits has room for
+SMALL_IMBALANCE = 5.0
+
+
+class _WithBenchmarkTests(Split):
+    """A split that divides the benchmark's test set as well."""
+
+    brings_tests = True
+
+    def pools(self, pool: LabelPool, seed: int) -> tuple[list[IntArray], list[IntArray]]:
+        """Return the shuffled training and test indices of every class."""
+        if pool.test_labels is None or len(pool.test_labels) == 0:
+            raise UsageError(
+                f"{self.text}: this data set has no test set of its own to cut local test parts from"
+            )
+        return (
+            schemes.shuffled_classes(pool.labels, pool.num_classes, seed, "class order"),
+            schemes.shuffled_classes(pool.test_labels, pool.num_classes, seed, "test order"),
+        )
+
+
+@dataclass(frozen=True)
+class Equal(_WithBenchmarkTests):
+    """Every client has equally many samples of each of its classes (MpFedcon)."""
+
+    name, syntax = "equal", "equal:CLIENTS:CLASSES[:duplicates]"
+    meaning = "equal counts of CLASSES classes, test parts alike (MpFedcon)"
+
+    clients: Clients
+    classes: Annotated[int, Count, Doc("Number of classes of each client.")]
+    duplicates: Annotated[bool, Doc("Whether a client may get a class twice, as in FedRep's code.")] = False
+
+    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
+        classes = schemes.shuffled_classes(labels, classes_in(labels, num_classes), seed)
+        return self._equal(classes, classes, seed)[0]
+
+    def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
+        """Divide training and test samples by the same sets of classes."""
+        train, test = self._equal(*self.pools(pool, seed), seed)
+        recipe = self.recipe(pool, seed) | unused(train, len(pool.labels))
+        return Partition(tuple(train), tuple(test), pool.num_classes, recipe, "test")
+
+    def _equal(
+        self, train: list[IntArray], test: list[IntArray], seed: int
+    ) -> tuple[list[IntArray], list[IntArray]]:
+        return schemes.equal(train, test, self.clients, self.classes, self.duplicates, seed)
+
+    def check_data(self, data: str, num_classes: int) -> None:
+        check_classes(self.text, self.classes, data, num_classes)
+
+    @property
+    def text(self) -> str:
+        end = f":{DUPLICATES}" if self.duplicates else ""
+        return f"{self.name}:{self.clients}:{self.classes}{end}"
+
+    @classmethod
+    def from_fields(cls, text: str, fields: list[str]) -> Split:
+        if fields[2:] not in ([], [DUPLICATES]) or len(fields) < 2:
+            raise cls.refusal(text)
+        clients, classes = (cls.whole(text, field) for field in fields[:2])
+        return cls.made(text, clients=clients, classes=classes, duplicates=len(fields) > 2)
+
+
+@dataclass(frozen=True)
+class InStages(_WithBenchmarkTests):
+    """GLDP's [N, S, M]: data come in stages, with equal sizes and a long tail over all of them."""
+
+    name = "stages"
+    syntax = "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE[:OPTION...]"
+    meaning = (
+        "CLASSES classes a stage, equal sizes, a global long tail (GLDP); options outer, *_shards, "
+        "balanced, nMAX"
+    )
+    clients: Clients
+    classes: Annotated[int, Count, Doc("Number of classes S of each stage.")]
+    stages: Annotated[int, Count, Doc("Number of stages M.")]
+    imbalance: Annotated[float, Range(1.0, 1e6), Doc("Size of the largest class over that of the smallest.")]
+    n_max: Annotated[int | None, Count, Doc("Size of the largest class; None: what the data allow.")] = None
+    outer: Annotated[bool, Doc("Whether a stage is never visited again.")] = False
+    algorithm: Annotated[str, Choices(*stages.ALGORITHMS), Doc("How classes are handed out.")] = "waterfill"
+    balanced: Annotated[bool, Doc("Whether tests have equally many samples of each class.")] = False
+
+    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
+        """Return the client's lists, with the parts of their stages one after the other."""
+        classes = schemes.shuffled_classes(labels, classes_in(labels, num_classes), seed)
+        return list(self._joined(self._units(classes, seed)[0])[0])
+
+    def partition(self, pool: LabelPool, seed: int, local_test: float | None = None) -> Partition:
+        """Make units of equal size, with test samples in their own mix of classes, and join them to one list
+        per client.
+        """
+        train_classes, test_classes = self.pools(pool, seed)
+        units, stale = self._units(train_classes, seed)
+        tests = self._tests(pool, units, test_classes, stream(seed, "stage tests"))
+        (train, train_lengths), (test, test_lengths) = (self._joined(parts) for parts in (units, tests))
+        recipe: Recipe = self.recipe(pool, seed) | unused(list(train), len(pool.labels)) | {"stale": stale}
+        when = stages.Stages(train_lengths, test_lengths, "outer" if self.outer else "inner")
+        return Partition(train, test, pool.num_classes, recipe, "test", when)
+
+    def _units(self, classes: list[IntArray], seed: int) -> tuple[list[IntArray], int]:
+        return stages.units(
+            classes, self.clients, self.classes, self.stages, self.imbalance, self.n_max, self.algorithm, seed
+        )
+
+    def _tests(
+        self, pool: LabelPool, units: list[IntArray], tests: list[IntArray], rng: np.random.RandomState
+    ) -> list[IntArray]:
+        """Return the test indices of each unit."""
+        counts = [np.bincount(pool.labels[unit], minlength=pool.num_classes) for unit in units]
+        mixes = np.stack(counts).reshape(self.clients, self.stages, -1)
+        size = sum(map(len, tests)) // len(units)
+        mix = "balanced" if self.balanced else "matched"
+        return [part for own in mixes for part in stages.matching_tests(own, tests, size, mix, rng)]
+
+    def _joined(self, units: list[IntArray]) -> tuple[tuple[IntArray, ...], IntArray]:
+        """Return one list per client, and the lengths of its stages, int64 [clients, M]."""
+        count = self.stages
+        lengths = np.array([len(unit) for unit in units], dtype=np.int64).reshape(self.clients, count)
+        ends = range(0, self.clients * count, count)
+        return tuple(np.concatenate(units[first : first + count]) for first in ends), lengths
+
+    def check_data(self, data: str, num_classes: int) -> None:
+        check_classes(self.text, self.classes, data, num_classes)
+
+    def shrunk(self) -> Split:
+        few = {name: min(getattr(self, name), most) for name, most in SMALL_STAGES.items()}
+        return replace(self, imbalance=SMALL_IMBALANCE, n_max=None, **few)
+
+    @property
+    def stage_count(self) -> int:
+        """Number of stages M."""
+        return self.stages
+
+    @property
+    def text(self) -> str:
+        number = f"{self.imbalance:.0f}" if float(self.imbalance).is_integer() else f"{self.imbalance}"
+        usual = self.algorithm == stages.ALGORITHMS[0]
+        words = [
+            *(["outer"] if self.outer else []),
+            *([] if usual else [self.algorithm]),
+            *(["balanced"] if self.balanced else []),
+            *([] if self.n_max is None else [f"n{self.n_max}"]),
+        ]
+        return ":".join(map(str, [self.name, self.clients, self.classes, self.stages, f"if{number}", *words]))
+
+    @classmethod
+    def from_fields(cls, text: str, fields: list[str]) -> Split:
+        words = [word.strip().lower() for word in fields[4:]]
+        sizes = [word for word in words if re.fullmatch(r"n\d{1,9}", word, re.ASCII)]
+        flags = [word for word in ("outer", "balanced") if word in words]
+        ways = [word for word in stages.ALGORITHMS[1:] if word in words]
+        match = re.fullmatch(r"\s*if(.+)", fields[3], re.IGNORECASE) if len(fields) > 3 else None
+        known = len(flags) + len(ways) + len(sizes)
+        once = len(set(words)) == len(words) == known and len(ways) <= 1 and len(sizes) <= 1
+        if match is None or not once:
+            raise cls.refusal(text)
+        counts = dict(zip(SMALL_STAGES, (cls.whole(text, field) for field in fields[:3]), strict=True))
+        return cls.made(
+            text,
+            **counts,
+            imbalance=cls.number(text, match[1]),
+            n_max=cls.whole(text, sizes[0][1:]) if sizes else None,
+            outer="outer" in flags,
+            algorithm=ways[0] if ways else stages.ALGORITHMS[0],
+            balanced="balanced" in flags,
+        )
