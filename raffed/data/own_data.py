@@ -49,6 +49,16 @@ def checked_name(text: str) -> str:
         raise
 
 
+def short_name(text: str) -> str:
+    """Return a few words for a data set, for the name of a folder: `csv:a/wine.csv?label=y` is csv-wine."""
+    if text.startswith(CACHED):
+        return f"arrays-{text.removeprefix(CACHED)[:8]}"
+    found = parse_reference(text)
+    if found is not None:
+        return f"{found.kind}-{Path(found.place).stem}"
+    return text.rpartition(":")[2]
+
+
 def load_own(text: str, sha256: str = "") -> OwnData:
     """Read data of one's own, and put its arrays into the cache.
 

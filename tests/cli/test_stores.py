@@ -69,3 +69,23 @@ def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such folder"):
         said("runs", "list", str(tmp_path / "nowhere"))
+
+
+def test_a_split_goes_to_pfllib_and_comes_back_as_the_same_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "out"
+    text = said("splits", "p10c2", "--local-test", "0.2", "--export", f"pfllib:{place}")
+    assert f"exported: {place}" in text.replace("\n", "")
+    again = said("splits", "natural", "--dataset", f"pfllib:{place}")
+    rows = [
+        [line.split()[:3] for line in one.splitlines() if line.strip()[:1].isdigit()] for one in (text, again)
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 10
+
+
+def test_an_export_without_a_split_is_refused() -> None:
+    with pytest.raises(UsageError, match="need a split"):
+        said("splits", "--export", "csv:a.csv")

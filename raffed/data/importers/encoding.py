@@ -45,7 +45,8 @@ class NumberCode:
     def encode(self, values: Array) -> Floats:
         numbers: Floats = values.astype(np.float64)
         numbers = (numbers - self.mean) / self.std
-        return numbers[:, None]
+        column: Floats = numbers[:, None]
+        return column
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from torch import nn
 import raffed
 from raffed.data.array_cache import ArrayCache
 from raffed.data.dataset import Dataset
-from raffed.data.own_data import checked_name, is_own, load_own
+from raffed.data.own_data import checked_name, is_own, load_own, short_name
 from raffed.data.preparation import Transform
 from raffed.errors import DataFileError, UsageError
 from raffed.experiments.verify import verify
@@ -243,3 +243,17 @@ def test_on_ray_with_two_actors_the_result_is_that_of_serial(table: Path, tmp_pa
     serial = config(f"csv:{table}?label=target", rounds=2)
     on_ray = replace(serial, runtime=raffed.Runtime(actors=2))
     assert raffed.run(on_ray, tmp_path / "ray").hashes == raffed.run(serial, tmp_path / "serial").hashes
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("digits", "digits"),
+        ("csv:a/b/wine.csv?label=y", "csv-wine"),
+        ("folder:./images", "folder-images"),
+        ("cache:0123456789abcdef", "arrays-01234567"),
+        ("mylab.data:load", "load"),
+    ],
+)
+def test_a_folder_of_a_run_is_named_after_its_data_in_a_few_words(text: str, short: str) -> None:
+    assert short_name(text) == short
