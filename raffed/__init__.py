@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
     from raffed.data.dataset import Dataset
-    from raffed.experiments.run import RunResult, resume, run
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import resume, run
 
 __all__ = [
     "Data",
@@ -50,7 +51,8 @@ _HOMES = {
     "Faults": "raffed.config.faults",
     "Privacy": "raffed.config.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
-    **dict.fromkeys(("RunResult", "resume", "run"), "raffed.experiments.run"),
+    "RunResult": "raffed.experiments.result",
+    **dict.fromkeys(("resume", "run"), "raffed.experiments.run"),
 }
 
 

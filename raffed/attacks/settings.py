@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from raffed.errors import UsageError, check_choice, check_range
 
@@ -34,7 +34,7 @@ class Setting:
 
     name: str
     method: str = "fedavg"
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, float | str] = field(default_factory=dict)
     cl: int = 1
     at: int = 1
     head: Literal["sent", "dealt", "random"] = "sent"

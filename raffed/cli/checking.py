@@ -24,7 +24,7 @@ from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.experiments.verify import Certificate, VerificationCheck
+    from raffed.experiments.certificate import Certificate, VerificationCheck
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}

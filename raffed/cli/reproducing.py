@@ -67,6 +67,7 @@ def reproduce(
     """
     from raffed.experiments.reproduction import planner as work
     from raffed.experiments.reproduction.catalogue import find_item
+    from raffed.experiments.reproduction.estimates import estimated
     from raffed.experiments.reproduction.items import SEEDS
     from raffed.experiments.reproduction.released import as_released
     from raffed.experiments.reproduction.scales import SCALES
@@ -84,7 +85,7 @@ def reproduce(
         check_tree(out)
         runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
-        runs = runs if tables else work.estimated(runs, lambda text: typer.echo(visible(text), err=True))
+        runs = runs if tables else estimated(runs, lambda text: typer.echo(visible(text), err=True))
         studies = work.planned_studies(found, scale, out, count, flags.get("data.root"))
         planned = (
             work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)

@@ -43,7 +43,8 @@ from raffed.results.tree import check_run_tree
 from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
-    from raffed.experiments.run import RoundWatcher, RunResult, Stop
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import RoundWatcher, Stop
 
 Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
 File = Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from raffed.experiments.events import RoundEvent
-    from raffed.experiments.run import RunResult
+    from raffed.experiments.result import RunResult
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text
 STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"

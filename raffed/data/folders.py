@@ -70,7 +70,7 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
 
 
 def read_images(
-    paths: Sequence[Path], shape: tuple[int, int, int], bend: Callable[[ByteArray], ByteArray] | None = None
+    paths: Sequence[Path], shape: tuple[int, ...], bend: Callable[[ByteArray], ByteArray] | None = None
 ) -> ByteArray:
     """Read image files as RGB, uint8 [n, 3, H, W]. `bend` maps each image [H, W, 3] to the wanted size.
 
@@ -110,7 +110,7 @@ def read_images(
     return made
 
 
-def _labelled(classes: list[list[Path]], shape: tuple[int, int, int]) -> Part:
+def _labelled(classes: list[list[Path]], shape: tuple[int, ...]) -> Part:
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(paths) for paths in classes])
     return read_images([path for paths in classes for path in paths], shape), labels
 

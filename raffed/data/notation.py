@@ -112,5 +112,6 @@ class TypedRecord:
     @classmethod
     def declared(cls) -> dict[str, Declaration]:
         """Return the parameters by name, in order, as they are declared."""
-        found = declarations(cls)
+        make: Callable[..., Self] = cls
+        found = declarations(make)
         return {field.name: found[field.name] for field in dataclasses.fields(cls)}

@@ -7,12 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+from typing_extensions import NotRequired
 
 from raffed.core.messages import ClientState, ServerState
 from raffed.errors import RunFolderError, check_permitted
 from raffed.experiments.integrity import check_file
-from raffed.results.json_files import JsonFileError, read_json
+from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
 from raffed.runtime.record_codec import digest, load_record, load_server
 from raffed.runtime.vault_store import UNREADABLE, frozen_hashes, frozen_vaults
@@ -20,6 +22,16 @@ from raffed.runtime.vault_store import UNREADABLE, frozen_hashes, frozen_vaults
 VAULTS = "vaults"
 CHECKPOINTS = "checkpoints"
 MISSING = "missing"
+NOT_TEXTS = "its hashes are no texts"
+
+
+class CheckpointState(TypedDict):
+    """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256; an old checkpoint has none."""
+
+    server_sha256: str
+    identity: str
+    round_hashes: list[str]
+    vaults: NotRequired[dict[str, str]]
 
 
 def checkpoints(path: Path) -> list[Path]:
@@ -29,7 +41,7 @@ def checkpoints(path: Path) -> list[Path]:
     )
 
 
-def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
+def checkpoint_state(checkpoint: Path) -> CheckpointState:
     """Return the contents of a checkpoint's state.json.
 
     The fields are server_sha256, identity, round_hashes and, unless it is old, vaults: file → SHA-256.
@@ -39,24 +51,32 @@ def checkpoint_state(checkpoint: Path) -> dict[str, Any]:
     """
     path = checkpoint / STATE_FILE
     try:
-        found: dict[str, Any] = dict(read_json(path))
-        texts = [
-            found["server_sha256"],
-            found["identity"],
-            *found["round_hashes"],
-            *found.get("vaults", {}).values(),
-        ]
-        if not all(isinstance(text, str) for text in texts) or not isinstance(found["round_hashes"], list):
-            raise TypeError("its hashes are no texts")
+        return _typed(read_json(path))
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):
             check_permitted(path, error.__cause__)
         raise RunFolderError(f"{path}: damaged ({error.why}); delete {checkpoint}") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError) as error:
         raise RunFolderError(
             f"{path}: damaged ({type(error).__name__}: {error}); delete {checkpoint}"
         ) from error
-    return found
+
+
+def _typed(found: Mapping[str, Json]) -> CheckpointState:
+    """Return the fields of a state.json, or raise a KeyError or a TypeError."""
+    server, identity = found["server_sha256"], found["identity"]
+    hashes, vaults = found["round_hashes"], found.get("vaults")
+    if not isinstance(server, str) or not isinstance(identity, str) or not isinstance(hashes, list):
+        raise TypeError(NOT_TEXTS)
+    texts = [text for text in hashes if isinstance(text, str)]
+    state: CheckpointState = {"server_sha256": server, "identity": identity, "round_hashes": texts}
+    if vaults is not None:
+        if not isinstance(vaults, dict):
+            raise TypeError(NOT_TEXTS)
+        state["vaults"] = {name: text for name, text in vaults.items() if isinstance(text, str)}
+    if len(texts) < len(hashes) or (isinstance(vaults, dict) and len(state["vaults"]) < len(vaults)):
+        raise TypeError(NOT_TEXTS)
+    return state
 
 
 def state_name(checkpoint: Path) -> str:
@@ -66,7 +86,7 @@ def state_name(checkpoint: Path) -> str:
 
 def read_checkpoint(
     checkpoint: Path, files: Mapping[str, str] | None = None
-) -> tuple[ServerState, dict[str, Any]]:
+) -> tuple[ServerState, CheckpointState]:
     """Return the server's state and the state.json of a checkpoint.
 
     Args:
@@ -89,7 +109,7 @@ def read_checkpoint(
     return server, about
 
 
-def damaged_vaults(checkpoint: Path, about: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def damaged_vaults(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:
     """Return file → (recorded hash, actual hash) for every client state where the two differ.
 
     An old state.json has no hashes of client states. Then those that cannot be read are returned.

@@ -5,30 +5,26 @@ This module does not use Ray; a backend does.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from raffed.core import seeds
-from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
-from raffed.core.aggregation.clip_and_noise import add_noise
-from raffed.core.aggregation.exact_sums import PointSum
-from raffed.core.context import Received, ServerContext
-from raffed.core.divergence import explained
+from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast, ServerState
-from raffed.core.params import Params, State
-from raffed.core.round import evaluated_broadcast, server_init, server_round
-from raffed.errors import UsageError
+from raffed.core.params import State
+from raffed.core.round import evaluated_broadcast, server_init
+from raffed.experiments.aggregation import RoundAggregator
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.final_measures import after_last, before_last
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder
-from raffed.experiments.metric_rows import round_rows, survey_rows, validation_rows
+from raffed.experiments.hashes import weights_sha256
+from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
-from raffed.experiments.server_data import CleanScore, labelled_images, public_images
+from raffed.experiments.server_data import CleanScore
+from raffed.experiments.survey import ClientSurvey
 from raffed.results.schema import Row
 from raffed.runtime.api import Asked, Backend, RoundOrder
 from raffed.runtime.reports import Report, ScoreCounts
@@ -37,16 +33,6 @@ from raffed.runtime.torch_settings import check_unchanged
 from raffed.runtime.worker import make_network, make_spec
 
 log = logging.getLogger(__name__)
-
-
-def weights_sha256(state: State) -> str:
-    """Return the SHA-256 of the named weights and buffers as float32, in the model's order."""
-    total = hashlib.sha256()
-    for params in (state.w, state.b):
-        for name, tensor in params.tensors.items():
-            total.update(name.encode())
-            total.update(tensor.detach().cpu().numpy().tobytes())
-    return total.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -91,14 +77,11 @@ class RoundLoop:
         self.method = setup.method
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim)
-        self._initial = network.initial
-        wanted = self.method.server.required_data()
         self._network = network
-        self._public, self._labelled = (
-            public_images(setup, wanted.images),
-            labelled_images(setup, wanted.labelled),
-        )
-        self._clean = None if self._public is None else CleanScore(setup, network, self._public)
+        self.aggregator = RoundAggregator(setup, network, self.spec)
+        self._survey = ClientSurvey(setup, runtime, network.initial)
+        public = self.aggregator.public
+        self._clean = None if public is None else CleanScore(setup, network, public)
         self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
@@ -182,7 +165,7 @@ class RoundLoop:
         partial, reports = training.asked()
         check_unchanged()
         self._took_part(job.participants, job.round)
-        self.server = self._aggregated(partial, drawn.roster, drawn.sizes, max(job.weights, default=0.0))
+        self.server = self.aggregator.next_server(self.server, partial, drawn)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         judged = whole if drawn.measure else None
         test = self.runtime.evaluate(judged) if judged is not None else None
@@ -218,7 +201,7 @@ class RoundLoop:
             made.append(Row(done, "global", "test", "accuracy_broadcast", tally.accuracy, n=tally.n))
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
         if training.drawn.surveyed:
-            made += self._survey(job, whole)
+            made += self._survey.rows(self.server, self.versions, job, whole)
         if done == self.setup.config.federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)
             made += after_last(self.setup, self._network, whole)
@@ -241,89 +224,6 @@ class RoundLoop:
             drawn.fates,
             drawn.peers,
         )
-
-    def _aggregated(
-        self, partial: PartialSum, roster: RoundParticipants, sizes: list[int], most: float
-    ) -> ServerState:
-        """Return the server's state after a round. `most` is the largest p_i.
-
-        Without any upload to count, the server and its memories stay as they are.
-        """
-        counted = roster.counted
-        if not counted:
-            return self.server.replace(round=self.server.round + 1)
-        fold = UploadAccumulator()
-        fold.merge(partial)
-        mean_w, mean_b, received = fold.finish(self.server)
-        mean_w = self._noisy(mean_w, most)
-        self._check_masked(received, len(counted))
-        samples, seed = sum(sizes[c] for c in counted), self.setup.config.seed
-        own = self._network.differentiable, self._public, self._labelled
-        k = ServerContext(self.spec, self.server.round, len(counted), samples, received, seed, mean_b, *own)
-        with explained(self.method):
-            return server_round(self.method, self.server, mean_w, mean_b, k)
-
-    def _noisy(self, mean: Params, most: float) -> Params:
-        """Add the server's noise to the mean, if the run asks for it.
-
-        Its standard deviation is σ times S · max p_i, the distance by which one client can move the mean.
-        """
-        privacy = self.setup.config.privacy
-        if privacy.clip is None or privacy.noise_at != "server":
-            return mean
-        stream = seeds.generator(self.setup.config.seed, "privacy", self.server.round)
-        return add_noise(mean, privacy.noise * privacy.clip * most, stream)
-
-    def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
-        """Check that every masked message was sent by all participants.
-
-        Masks cancel only over all participants that agreed on them. If one does not send a message, the sum
-        stays masked.
-        """
-        few = {slot: got.count for slot, got in received.items() if got.count != counted}
-        if few and self.setup.config.privacy.masks:
-            raise UsageError(
-                f"privacy.masks: {self.method.name}: of {counted} clients only so many send {few}; use no "
-                f"masks"
-            )
-
-    def _survey(self, last: RoundOrder, whole: Broadcast | None) -> list[Row]:
-        """Score all clients between rounds. `whole` is the server's model if a client needs nothing else."""
-        clients = tuple(range(self.setup.partition.num_clients))
-        versions = tuple(self.versions.get(client, 0) for client in clients)
-        job = RoundOrder(
-            self.server.broadcast(),
-            clients,
-            (0.0,) * len(clients),
-            versions,
-            True,
-            tuple((c,) for c in clients),
-        )
-        oracle = not self.method.has_global
-        found = self.runtime.survey(job, self._oracle(last) if oracle else whole)
-        return survey_rows(self.server.round, found, oracle, [version > 0 for version in versions])
-
-    def _oracle(self, last: RoundOrder) -> Broadcast | None:
-        """Return the server's layers, completed by the mean of the layers that the last participants keep.
-
-        Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
-        buffers stay with the clients, or if no head is used.
-        """
-        split, personal = self.method.split, self.method.personal
-        if (
-            split.personal == "all"
-            or split.buffers == "local"
-            or (personal is not None and personal.predicts)
-        ):
-            return None
-        if not any(last.weights):
-            return None  # no upload was counted
-        versions = (self.server.round,) * len(last.participants)
-        total = PointSum()
-        for part in self.runtime.own_layers(replace(last, versions=versions)):
-            total.merge(part)
-        own = total.value(split.own(self._initial.w))
-        return self.server.replace(w=self.server.w.joined(own, self._initial.w.names)).broadcast()
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
         means = {

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from raffed.data.partition import Partition
 from raffed.errors import RunFolderError, UsageError
+from raffed.results.run_contents import RunContents
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import file_sha256
 from raffed.results.writer import read_metrics, rows_sha256, rows_until
@@ -39,7 +39,7 @@ def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: s
         raise RunFolderError(f"{path / name}: damaged or exchanged ({RUN_FILE} has another hash); {advice}")
 
 
-def check_partition(path: Path, about: Mapping[str, Any], drawn: Partition | None = None) -> list[str]:
+def check_partition(path: Path, about: RunContents, drawn: Partition | None = None) -> list[str]:
     """Check the partition's file of a run that has begun.
 
     Args:
@@ -95,7 +95,7 @@ def check_rows(path: Path, rounds: int) -> None:
         raise RunFolderError(why)
 
 
-def check_finished(path: Path, about: Mapping[str, Any]) -> None:
+def check_finished(path: Path, about: RunContents) -> None:
     """Raise a RunFolderError unless a finished run still has the metric rows that it finished with."""
     check_rows(path, about["rounds_done"])
     if rows_sha256(read_metrics(path)) != about["hashes"]["metrics"]:

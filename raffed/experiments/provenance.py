@@ -8,20 +8,18 @@ import datetime
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
-from raffed.results.segments import Segment
 from raffed.runtime.machine import onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 
 
-def new_run(setup: Setup) -> dict[str, Any]:
+def new_run(setup: Setup) -> RunContents:
     """Return the first contents of run.json, without its state."""
     now = datetime.datetime.now(datetime.timezone.utc)
     identity = setup.config.identity()
@@ -59,10 +57,11 @@ def new_segment(done: int) -> Segment:
     }
 
 
-def gpus(placement: Mapping[str, Any]) -> str:
+def gpus(placement: Noted) -> str:
     """Return the names of the GPUs that a run uses; empty if it uses none."""
-    places = [placement, *placement.get("places", [])]
-    return ", ".join(sorted({place["gpu"] for place in places if place.get("gpu")}))
+    places = placement.get("places")
+    every = [placement, *(places if isinstance(places, list) else [])]
+    return ", ".join(sorted({str(place["gpu"]) for place in every if place.get("gpu")}))
 
 
 def hardware() -> dict[str, str | int | None]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,9 @@ from raffed.config.run import RunConfig
 from raffed.config.run import Runtime as Placed
 from raffed.experiments.cautions import warn
 from raffed.experiments.checks import check_names
-from raffed.experiments.folder_place import of_folder, written
-from raffed.results.lock import check_can_be_made, check_unused, held, this_process
+from raffed.experiments.folder_place import written
+from raffed.experiments.result import RunResult, result_of
+from raffed.results.lock import check_can_be_made, check_unused, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
@@ -24,12 +25,7 @@ from raffed.runtime.json_logs import configure, of_run
 from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     from raffed.experiments.events import RoundEvent
-    from raffed.experiments.folder import RunFolder
-    from raffed.runtime.api import Backend
     from raffed.runtime.setup import Setup
 
 log = logging.getLogger(__name__)
@@ -38,62 +34,6 @@ Stop = Callable[[], bool]
 Ready = Callable[[], "Setup"]
 Begun = Callable[[], None]
 Chosen = Callable[[str, str], None]  # receives what `execution = auto` chose, and the options that repeat it
-
-
-@dataclass(frozen=True, repr=False)
-class RunResult:
-    """The outcome of a run.
-
-    Attributes:
-        folder: The run's folder. None if the run had no `out`, or if its results are at a URL.
-        state: "finished", "stopped" or "failed", as in run.json.
-        hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
-            seconds. Empty unless `state` is "finished".
-        metrics: All metric rows as a pyarrow table in long form. The docstring of `raffed.results.schema`
-            lists them.
-    """
-
-    folder: Path | None
-    state: str
-    hashes: dict[str, str]
-    metrics: pa.Table
-
-    def __repr__(self) -> str:
-        where = "" if self.folder is None else f", {str(self.folder)!r}"
-        accuracies = f"accuracy={self.accuracy:.4g}, personalization={self.personalization:.4g}"
-        return f"RunResult({self.state}, {accuracies}{where})"
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy of the global model on the global test set after the last evaluated round.
-
-        Returns:
-            A fraction in [0, 1]; NaN if there was no evaluation.
-        """
-        return self._last("global", "test")
-
-    @property
-    def personalization(self) -> float:
-        """Mean accuracy of the personalised models after the last evaluated round.
-
-        Each participant of that round is scored on its own local test part, and the mean is unweighted.
-
-        Returns:
-            A fraction in [0, 1]; NaN if the clients have no local test parts.
-        """
-        return self._last("personal", "local_test")
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
-        frame: pd.DataFrame = self.metrics.to_pandas()
-        return frame
-
-    def _last(self, model: str, split: str) -> float:
-        rows = self.to_pandas()
-        kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == "accuracy")
-        kept &= rows["client"].isna() & rows["class"].isna()
-        values = rows[kept].sort_values("round")["value"]
-        return float(values.iloc[-1]) if len(values) else float("nan")
 
 
 def run(
@@ -135,7 +75,7 @@ def run(
         here = path.absolute()  # absolute, because the process may change its working folder during the run
         _execute(config, here, False, watch, stop, chosen, begun)
         with written(here):
-            return _result(here, None if out is None or is_url(out) else path)
+            return result_of(here, None if out is None or is_url(out) else path)
 
 
 def resume(
@@ -196,12 +136,12 @@ def _resumed(
         check_finished(path, about)
         if begun is not None:
             begun()
-        return _result(path, told)
+        return result_of(path, told)
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen, begun)
     with written(path):
-        return _result(path, told)
+        return result_of(path, told)
 
 
 def _execute(
@@ -293,6 +233,7 @@ def _serial(
     check_switches()
     setup = ready()
     from raffed.experiments.checkpoint import VAULTS
+    from raffed.experiments.conduct import conduct_at
     from raffed.runtime.serial import SerialBackend
 
     yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / VAULTS), stop)
@@ -307,6 +248,7 @@ def _on_ray(
         setup = ready()  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import VAULTS
+        from raffed.experiments.conduct import conduct_at
         from raffed.experiments.endings import end_early, mark_interrupted
         from raffed.runtime.ray_backend.endings import lost
         from raffed.runtime.ray_backend.launch import launched
@@ -324,72 +266,3 @@ def _on_ray(
 
 def _never() -> bool:
     return False
-
-
-def conduct_at(
-    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
-) -> Iterator[RoundEvent]:
-    """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
-
-    The folder is locked for this process meanwhile. `who` names the command if it runs in another process.
-    """
-    from raffed.experiments.folder import RunFolder
-
-    with closing(runtime), held(path, who), written(path):
-        folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-        of_run(read_run(path)["run_id"])
-        yield from conduct(setup, folder, runtime, stop)
-
-
-def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
-    """Execute the rounds on a backend and write into run.json how they ended."""
-    from raffed.errors import RaffedError, RunFolderError
-    from raffed.experiments.federation import RoundLoop, weights_sha256
-
-    try:
-        with written(folder.path):
-            folder.note(
-                placement=runtime.placement(),
-                **({} if setup.choice is None else {"auto": dict(setup.choice)}),
-            )
-            federation = RoundLoop(setup, runtime, folder)
-            yield from federation.rounds(stop)
-            if federation.server.round == setup.config.federation.rounds:
-                digests = runtime.vault_digests(federation.versions)
-                folder.note(placement=runtime.placement())
-                folder.finish(
-                    federation.server, weights_sha256(federation.state), digests, federation.round_hashes
-                )
-            else:
-                folder.end("stopped", None)
-    except (KeyboardInterrupt, GeneratorExit):
-        _ended(folder, "stopped", "interrupted")
-        raise
-    except RaffedError as error:
-        _ended(folder, "failed", str(error))
-        if isinstance(error, RunFolderError):  # not a refused request: the run had begun and could not go on
-            raise RaffedError(str(error)) from error
-        raise
-    except BaseException as error:
-        _ended(folder, "failed", f"{type(error).__name__}: {error}")
-        raise
-
-
-def _ended(folder: RunFolder, state: str, error: str) -> None:
-    """Write down how a run ended. If that fails too, only log it, so that the first error is reported."""
-    try:
-        folder.end(state, error)
-    except OSError as second:
-        level = logging.INFO if of_folder(second) else logging.WARNING
-        log.log(level, "%s: its state could not be put down: %s", folder.path, second)
-
-
-def _result(path: Path, told: Path | None) -> RunResult:
-    """Return the result of the run in a folder.
-
-    `told` is the folder as the caller named it, or None if the folder is not kept.
-    """
-    from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
-
-    about = read_run(path)
-    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))

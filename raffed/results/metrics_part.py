@@ -134,13 +134,13 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     )
 
 
-def write_part(path: Path, table: pa.Table, run: Mapping[str, object]) -> None:
+def write_part(path: Path, table: pa.Table, run: Mapping[str, str | int]) -> None:
     """Write rows as Parquet. `run` holds the values that are equal in all of them."""
     about = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _RUN_KEY: json.dumps(run, sort_keys=True).encode()}
     pq.write_table(table.replace_schema_metadata(about), path, compression="zstd", write_page_checksum=True)
 
 
-def table_of(rows: list[Row], run: Mapping[str, object]) -> pa.Table:
+def table_of(rows: list[Row], run: Mapping[str, str | int]) -> pa.Table:
     """Return rows as a table in SCHEMA. `run` holds the values that are equal in all of them."""
     columns: dict[str, list[object]] = {name: [value] * len(rows) for name, value in run.items()}
     for name, values in zip(Row._fields, zip(*rows, strict=True), strict=True):

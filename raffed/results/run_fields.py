@@ -28,10 +28,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import TypeGuard
 
-from raffed.errors import RunFolderError
 from raffed.results.json_files import Json
+from raffed.results.run_contents import RunContents
 
 RUN_SCHEMA = 2  # the newest version that this raffed writes and reads
 STATES = ("running", "stopped", "failed", "finished")
@@ -149,15 +149,18 @@ _SINCE_2 = ("files", "segments")
 _ADVICE = "the file was edited or damaged: put back a copy of it"
 
 
-def check_run(path: Path, found: Mapping[str, Json]) -> None:
-    """Raise a one-line RunFolderError unless `found`, read from `path`, is what a run writes into
-    run.json.
-    """
+def is_run(found: Mapping[str, Json]) -> TypeGuard[RunContents]:
+    """Return whether `found` is what a run writes into run.json."""
+    return not problem(found)
+
+
+def problem(found: Mapping[str, Json]) -> str:
+    """Return why `found` is not what a run writes into run.json, and what to do; empty if it is."""
     schema = found.get("schema", RUN_SCHEMA)
     if isinstance(schema, int) and not isinstance(schema, bool) and not 1 <= schema <= RUN_SCHEMA:
-        raise RunFolderError(
-            f"{path}: schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version "
-            f"that wrote it"
+        return (
+            f"schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version that "
+            f"wrote it"
         )
     why = (
         _unknown(found)
@@ -166,8 +169,7 @@ def check_run(path: Path, found: Mapping[str, Json]) -> None:
         or _unfinished(found)
         or _gap(found)
     )
-    if why:
-        raise RunFolderError(f"{path}: {why}; {_ADVICE}")
+    return f"{why}; {_ADVICE}" if why else ""
 
 
 def _unknown(found: Mapping[str, Json]) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 from raffed.errors import RunFolderError, check_permitted
 from raffed.results.atomic import write_text
-from raffed.results.json_files import JsonFileError, NoJsonFileError, read_json
-from raffed.results.run_fields import check_run
+from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
+from raffed.results.run_contents import RunContents
+from raffed.results.run_fields import is_run, problem
 
 RUN_FILE = "run.json"
 
@@ -30,27 +31,36 @@ def write_json(path: Path, obj: Mapping[str, Any]) -> None:
     write_text(path, text)
 
 
-def read_run(run_dir: Path, name: str = RUN_FILE) -> dict[str, Any]:
-    """Return the contents of `run_dir`/run.json, completely checked, or of another JSON file there.
+def read_run(run_dir: Path) -> RunContents:
+    """Return the contents of `run_dir`/run.json, completely checked.
 
     Raises:
         RunFolderError: The file does not exist, does not hold a JSON object, or is not a run.json that a run
             writes (results/run_fields.py). The message is one line that begins with the file's name.
     """
-    path = run_dir / name
+    found = read_object(run_dir, RUN_FILE)
+    if is_run(found):
+        return found
+    raise RunFolderError(f"{run_dir / RUN_FILE}: {problem(found)}")
+
+
+def read_object(folder: Path, name: str) -> dict[str, Json]:
+    """Return the JSON object in a file of a folder that raffed made.
+
+    Raises:
+        RunFolderError: The file does not exist, or does not hold a JSON object.
+    """
+    path = folder / name
     try:
-        found: dict[str, Any] = dict(read_json(path))
+        return read_json(path)
     except NoJsonFileError as error:
         raise RunFolderError(
-            f"{run_dir}: no {name} here; name a folder that `raffed run --out` made"
+            f"{folder}: no {name} here; name a folder that `raffed run --out` made"
         ) from error
     except JsonFileError as error:
         if isinstance(error.__cause__, OSError):
             check_permitted(path, error.__cause__)
         raise RunFolderError(f"{error}; put back a copy of it, or start the run in a new folder") from error
-    if name == RUN_FILE:
-        check_run(path, found)
-    return found
 
 
 def versions() -> dict[str, str]:

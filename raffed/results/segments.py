@@ -6,11 +6,11 @@ A segment says what computed its rounds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from raffed.results.run_contents import RunContents, Segment
 
 log = logging.getLogger(__name__)
-Segment = dict[str, Any]
 DECIDE = (
     "machine",
     "processor",
@@ -20,16 +20,19 @@ DECIDE = (
 )  # the parts of the hardware that may change bits
 
 
-def segments_of(about: Mapping[str, Any]) -> list[Segment]:
+def segments_of(about: RunContents) -> list[Segment]:
     """Return the segments in run.json. A run of a version without segments is one segment."""
     if "segments" in about:
         return list(about["segments"])
-    began = {
+    only: Segment = {
+        "from": 1,
+        "to": about["rounds_done"],
         "started": about.get("started", "unknown"),
         "versions": about["versions"],
         "hardware": about.get("hardware", {}),
+        "said": [],
     }
-    return [{"from": 1, "to": about["rounds_done"], **began, "said": []}]
+    return [only]
 
 
 def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
@@ -39,8 +42,15 @@ def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
     them.
     """
     *earlier, last = segments
-    whole = [*earlier, {**last, "to": max(last["to"], done)}]
-    return [{**one, "to": min(one["to"], done)} for one in whole if one["from"] <= min(one["to"], done)]
+    whole = [*earlier, _ending(last, max(last["to"], done))]
+    return [_ending(one, min(one["to"], done)) for one in whole if one["from"] <= min(one["to"], done)]
+
+
+def _ending(segment: Segment, to: int) -> Segment:
+    """Return a copy of a segment with another last round."""
+    changed = segment.copy()
+    changed["to"] = to
+    return changed
 
 
 def difference(before: Segment, after: Segment) -> str:
@@ -57,14 +67,14 @@ def difference(before: Segment, after: Segment) -> str:
     )
 
 
-def said_in(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def said_in(about: RunContents) -> list[tuple[str, str]]:
     """Return the warnings about a run's folder from each time that the run was resumed: when, and
     the line.
     """
     return [(one["started"], text) for one in segments_of(about) for text in one["said"]]
 
 
-def warn_anew(about: Mapping[str, Any], told: list[tuple[str, str]]) -> None:
+def warn_anew(about: RunContents, told: list[tuple[str, str]]) -> None:
     """Log the warnings about the folder that are not in `told` yet, and add them there."""
     for one in said_in(about):
         if one not in told:

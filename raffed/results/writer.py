@@ -60,7 +60,7 @@ class MetricsWriter:
     ) -> None:
         self._record: Record = record or (lambda hashes: None)
         self.folder = Path(folder) / METRICS_FOLDER
-        self._run: dict[str, object] = {
+        self._run: dict[str, str | int] = {
             "run_id": run_id,
             "method": method,
             "dataset": dataset,

@@ -4,9 +4,8 @@ federation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,13 +101,20 @@ def _at_most(
     return np.sort(np.concatenate(drawn))
 
 
-def network(work: Work, model: str, pool: Pool, *, torch_init: bool = False, **args: Any) -> Network:
+def network(
+    work: Work,
+    model: str,
+    pool: Pool,
+    args: Mapping[str, bool | list[int]] | None = None,
+    *,
+    torch_init: bool = False,
+) -> Network:
     """Return the network with the initial weights of a federation with this seed.
 
-    With `torch_init`, it has PyTorch's own initialisation instead.
+    With `torch_init`, it has PyTorch's own initialisation instead. `args` are the network's arguments.
     """
     seed = seeds.seed(work.seed, "weights")
-    module = build(model, pool.shape, pool.classes, seed, **args)
+    module = build(model, pool.shape, pool.classes, seed, **(args or {}))
     if torch_init:
         with seeds.forked(seed):
             for layer in module.modules():

@@ -10,7 +10,7 @@ the ReLU became 0 and stayed there.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raffed.config.training import Local
 from raffed.studies import Work
@@ -49,7 +49,7 @@ def run(work: Work) -> None:
     chosen = SETTINGS[work.scale]
     own = local(chosen.epochs)
     pool = load_pool(work, chosen.dataset, "map", per_class=chosen.per_class, tests=chosen.tests)
-    settings: dict[str, Any] = {
+    settings = {
         **chosen._asdict(),
         "model": "lenet_2d",
         "lr": own.lr,
@@ -69,7 +69,7 @@ def run(work: Work) -> None:
 def panel(record: Recorder, work: Work, pool: Pool, own: Local, name: str, relu: bool, count: int) -> None:
     """Train one network and record its panel."""
     observed, missing = range(count), range(count, pool.classes)
-    net = network(work, "lenet_2d", pool, torch_init=True, relu=relu)
+    net = network(work, "lenet_2d", pool, {"relu": relu}, torch_init=True)
     state = train(net, pool.data(pool.of(observed)), own, work.seed, pool.transform)
     index = pool.of(observed, test=True)
     y = pool.y_test[index]

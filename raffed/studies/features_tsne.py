@@ -13,7 +13,8 @@ Proxy scale has 16 channels, 10 rounds and 200 images of each class. Smoke scale
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class FeaturesTSNESettings(NamedTuple):
     """
 
     dataset: str
-    network: dict[str, Any]
+    network: Mapping[str, list[int]]
     split: str
     rounds: int
     per_class: int | None
@@ -73,7 +74,7 @@ def run(work: Work) -> None:
         augmented=chosen.augmented,
     )
     parts = divided(pool, chosen.split, work.seed)
-    net = network(work, "cnn5", pool, **chosen.network)
+    net = network(work, "cnn5", pool, chosen.network)
     shares = np.linspace(0, 1, len(METHODS) + 2)
     with Recorder(
         work,

@@ -18,10 +18,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,12 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from raffed.results.atomic import replacing
+from raffed.results.run_contents import Noted
 from raffed.results.runfile import versions, write_json
 from raffed.studies import STUDY_FILE, Work
 
+Reals: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+Values: TypeAlias = tuple[str | float | list[float], ...]
 _TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int32()
 SCHEMAS: dict[str, pa.Schema] = {
     "values": pa.schema({"panel": _TEXT, "series": _TEXT, "x": _REAL, "metric": _TEXT, "value": _REAL}),
@@ -58,10 +61,10 @@ class Recorder:
     ...     record.value("relu, 8 classes", "observed", epoch, "proxy norm", 1.5)
     """
 
-    def __init__(self, work: Work, settings: Mapping[str, Any]) -> None:
+    def __init__(self, work: Work, settings: Noted) -> None:
         self._folder, self._began = work.folder, time.monotonic()
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
-        self._about: dict[str, Any] = {
+        self._rows: dict[str, list[Values]] = {name: [] for name in SCHEMAS}
+        self._about: Noted = {
             "schema": 1,
             "name": work.study,
             "scale": work.scale,
@@ -100,12 +103,12 @@ class Recorder:
         """Record one number; NaN means that there is none."""
         self._rows["values"].append((panel, series, float(x), metric, float(value)))
 
-    def points(self, panel: str, kind: str, labels: Iterable[int], places: NDArray[np.floating[Any]]) -> None:
+    def points(self, panel: str, kind: str, labels: Iterable[int], places: Reals) -> None:
         """Record points of the plane, places [n, 2], with the class of each."""
         for label, (x, y) in zip(labels, places.tolist(), strict=True):
             self._rows["points"].append((panel, kind, int(label), x, y))
 
-    def image(self, panel: str, row: str, column: str, pixels: NDArray[np.floating[Any]]) -> None:
+    def image(self, panel: str, row: str, column: str, pixels: Reals) -> None:
         """Record a picture [channels, height, width] at a place of a grid."""
         channels, height, width = pixels.shape
         flat = pixels.astype(np.float32).ravel().tolist()
@@ -114,8 +117,8 @@ class Recorder:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.parquet"
 
-    def _write(self, **changes: Any) -> None:
-        self._about |= changes
+    def _write(self, **changes: str | dict[str, str]) -> None:
+        self._about = {**self._about, **changes}
         write_json(self._folder / STUDY_FILE, {**self._about, "seconds": time.monotonic() - self._began})
 
 
@@ -144,7 +147,7 @@ def rows_sha256(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def _table(rows: Sequence[Values], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True)
     return pa.table(
         [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema

@@ -88,7 +88,7 @@ class Demo:
     ) -> None:
         self.record, self.pool, self.name = record, pool, name
         self.parts = parts(pool.y, OWNED, work.seed, LOCAL_TEST)
-        self.net = network(work, "lenet_2d", pool, torch_init=True, relu=False)
+        self.net = network(work, "lenet_2d", pool, {"relu": False}, torch_init=True)
         data = [pool.data(train) for train, _ in self.parts]
         self.federation = OpenFederation(method, self.net, data, own, work.seed, plan, pool.transform)
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.experiments.run import conduct_at
+from raffed.experiments.conduct import conduct_at
 from raffed.runtime.ray_backend.launch import launched
 from raffed.runtime.ray_backend.session import RaySession
 from raffed.runtime.setup import prepare_run

@@ -100,7 +100,7 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
-    from raffed.experiments.run import conduct_at
+    from raffed.experiments.conduct import conduct_at
     from raffed.runtime.ray_backend.launch import launched
     from raffed.runtime.ray_backend.session import RaySession
     from tests.benchmarks.memory import sampled

@@ -13,14 +13,13 @@ import raffed
 from raffed.config.run import RunConfig
 from raffed.errors import NumericsError
 from raffed.experiments.reproduction.catalogue import find_item
+from raffed.experiments.reproduction.estimates import Speed, seconds_left
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.items import MEASURES
 from raffed.experiments.reproduction.planner import (
     PlannedRun,
-    Speed,
     execute_runs,
     planned_runs,
-    seconds_left,
     state,
     within_budget,
 )
@@ -159,7 +158,7 @@ def test_tables_of_what_is_finished_run_and_probe_nothing(
     reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "raffed.experiments.reproduction.planner._probed", lambda config: pytest.fail("probed")
+        "raffed.experiments.reproduction.estimates._probed", lambda config: pytest.fail("probed")
     )
     done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
     assert done.code == 0, done.err

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raffed.experiments.verify import sampled, verify
+from raffed.experiments.verify import verify
+from raffed.experiments.verify_rounds import sampled
 from raffed.results import read_run
 from tests.cli.conftest import Cli
 from tests.forging import edited, resealed

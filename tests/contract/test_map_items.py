@@ -11,8 +11,8 @@ from raffed.analysis.reproduction.verdicts import printed_value, printed_values
 
 from raffed.errors import UsageError
 from raffed.experiments.papers.map.claims import EXCEPTIONS
-from raffed.experiments.papers.map.items import UNIFORM
 from raffed.experiments.papers.map.released import PRESETS, SETTINGS
+from raffed.experiments.papers.map.settings import UNIFORM
 from raffed.experiments.reproduction.catalogue import find_item, items
 from raffed.experiments.reproduction.items import Claim, Item
 from raffed.experiments.reproduction.released import as_released

@@ -18,8 +18,8 @@ from raffed.data.catalogue import DATASETS
 from raffed.data.splits import LogNormalSizes
 from raffed.data.transforms import transform_for
 from raffed.errors import UnknownNameError
-from raffed.experiments.papers.fedmr.items import CHOSEN
-from raffed.experiments.papers.fedmr.items import METHODS as FEDMR_METHODS
+from raffed.experiments.papers.fedmr.settings import CHOSEN
+from raffed.experiments.papers.fedmr.settings import METHODS as FEDMR_METHODS
 from raffed.experiments.reproduction.catalogue import PAPERS, chosen, find_item, items
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.items import MEASURES, Item, lacking

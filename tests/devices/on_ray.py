@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.runtime_env import RuntimeEnv
 
-from raffed.experiments.run import conduct_at
+from raffed.experiments.conduct import conduct_at
 from raffed.results.runfile import read_run
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.ray_backend import client_actor, driver

@@ -21,9 +21,10 @@ from analysis.runs.load import load_runs
 from raffed.cli import main
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.record import Record, fields_of, stored_name
+from raffed.experiments.certificate import Certificate
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.folder import run_config
-from raffed.experiments.verify import UNHASHED, Certificate, verify
+from raffed.experiments.verify import UNHASHED, verify
 from raffed.methods import build_method
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics

@@ -14,7 +14,7 @@ from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.faults import ParticipantFault
 from raffed.core.aggregation.fault_injection import damaged, draw_faults, is_refused
 from raffed.errors import UsageError
-from raffed.experiments.run import RunResult
+from raffed.experiments.result import RunResult
 from raffed.methods import build_method
 from tests.tiny import PLAIN, Tiny
 

@@ -52,7 +52,7 @@ def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_
     images, labels = setup.test_set()
     net = make_network(setup)
     x = torch.from_numpy(np.asarray(images)).float() / setup.dataset.max_value
-    public = rounds._public
+    public = rounds.aggregator.public
     assert public is not None
     seen = {tuple(row.tolist()) for row in public.flatten(1)}
     outside = [i for i in range(len(x)) if tuple(x[i].flatten().tolist()) not in seen]

@@ -181,8 +181,8 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
             rounds = Rounds(one, SerialBackend(one), RunFolder(Path(folder) / "run", one))
             list(rounds.next(2))
             hashes.append(rounds.round_hashes)
-            assert rounds._public is not None
-            drawn.append(rounds._public)
+            assert rounds.aggregator.public is not None
+            drawn.append(rounds.aggregator.public)
     assert torch.equal(*drawn)
     assert hashes[0] == hashes[1]
     assert len(set(hashes[0])) == 2

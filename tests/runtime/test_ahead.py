@@ -16,7 +16,7 @@ from raffed.core.messages import Broadcast, ClientState
 from raffed.core.params import Params
 from raffed.errors import ActorsLostError, RunFolderError
 from raffed.experiments.checkpoint import checkpoints
-from raffed.experiments.run import conduct_at
+from raffed.experiments.conduct import conduct_at
 from raffed.results.writer import read_metrics
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.serial import SerialBackend

@@ -21,8 +21,8 @@ import raffed
 from raffed.cli import main
 from raffed.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
+from raffed.experiments.conduct import conduct_at
 from raffed.experiments.folder import RunFolder
-from raffed.experiments.run import conduct_at
 from raffed.results.runfile import read_run
 from raffed.runtime import vault_store
 from raffed.runtime.machine import processor

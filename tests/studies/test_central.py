@@ -12,7 +12,7 @@ from raffed.config.run import Data, Federation, Model, RunConfig, Runtime
 from raffed.config.training import Local
 from raffed.core.training.network import Network
 from raffed.data.transforms import Transform
-from raffed.experiments.federation import weights_sha256
+from raffed.experiments.hashes import weights_sha256
 from raffed.experiments.run import run
 from raffed.methods import build_method
 from raffed.runtime.setup import prepare_run

@@ -56,7 +56,7 @@ class CategoryCode:
     categories: Array
 
     def encode(self, values: Array) -> Floats:
-        return (values[:, None] == self.categories[None, :]).astype(np.float64)
+        return np.equal(values[:, None], self.categories[None, :]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
 from raffed.errors import UnknownNameError
 from raffed.experiments.reproduction.items import Cell, Item
 
+Argument: TypeAlias = float | str  # of a method, in an item
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
 
 
@@ -66,7 +67,7 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def run_of(
-    method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Any
+    method: str, dataset: str, split: str, model: str, local: Local, federation: Federation, **args: Argument
 ) -> RunConfig:
     """Return the configuration of a run. `args` are the method's arguments."""
     return RunConfig(method, args, Data(dataset, split), Model(model), local, federation)

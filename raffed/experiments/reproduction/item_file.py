@@ -9,15 +9,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item
 from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 from raffed.results.lock import make_folder
+from raffed.results.run_contents import Noted
 from raffed.results.runfile import write_json
 
 ITEM_FILE = "item.json"
+Place: TypeAlias = tuple[str, str]  # row and column
+Folders: TypeAlias = dict[Place, dict[str, list[str]]]  # place → setting → folders of finished runs
 
 
 def item_folder(item: Item, scale: str, out: Path) -> Path:
@@ -34,32 +37,9 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     found = [job for job in planned if isinstance(job, PlannedRun)]
     studies = [job for job in planned if isinstance(job, PlannedStudy)]
     make_folder(folder)
-    runs: dict[tuple[str, str], dict[str, list[str]]] = {}  # setting → folders
-    for job in found:
-        for cell in job.cells:
-            of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
-            of += [os.path.relpath(job.folder, folder)] if job.done else []
-    kept = {(cell.row, cell.column): cell for job in found for cell in job.cells}
-    cells = [
-        {
-            "row": row,
-            "column": column,
-            "printed": dict(cell.printed),
-            "runs": list(chain(*runs[row, column].values())),
-            **({"measure": cell.measure} if cell.measure else {}),
-            **({} if cell.target else {"target": False}),
-            **({"settings": _settings(runs[row, column])} if cell.setting else {}),
-        }
-        for (row, column), cell in kept.items()
-    ]
-    columns = {column for _, column in kept}
+    cells = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    columns = {column for _, column in cells}
     averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
-    left_out = sorted(
-        {f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells}
-    )
-    left_out += [
-        f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
-    ]
     about = {
         "schema": 1,
         "paper": item.paper,
@@ -68,29 +48,63 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "measure": item.measure,
         "scale": scale,
         "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
-        "unit": _unit(item, kept.values()),
+        "unit": _unit(item, cells.values()),
         "tolerance": item.tolerance,
         "baseline": item.baseline,
         "note": item.note,
-        "cells": cells,
+        "cells": _cells(cells, _folders(found, folder)),
         "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
-        "claims": _claims(item, scale, kept.keys(), {one.column: of for one, of in averages}),
+        "claims": _claims(item, scale, cells.keys(), {one.column: of for one, of in averages}),
         "picture": item.picture,
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
-        "left_out": left_out,
+        "left_out": _left_out(found, studies),
     }
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
 
 
-def _settings(found: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+def _folders(found: Iterable[PlannedRun], folder: Path) -> Folders:
+    """Return the folders of the finished runs behind every cell, relative to `folder`."""
+    runs: Folders = {}
+    for job in found:
+        for cell in job.cells:
+            of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
+            of += [os.path.relpath(job.folder, folder)] if job.done else []
+    return runs
+
+
+def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
+    """Return the cells as item.json holds them. What is not special is left out."""
+    return [
+        {
+            "row": place[0],
+            "column": place[1],
+            "printed": dict(cell.printed),
+            "runs": list(chain(*runs[place].values())),
+            **({"measure": cell.measure} if cell.measure else {}),
+            **({} if cell.target else {"target": False}),
+            **({"settings": _settings(runs[place])} if cell.setting else {}),
+        }
+        for place, cell in kept.items()
+    ]
+
+
+def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
+    """Return what was not done, and why."""
+    runs = {f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells}
+    return sorted(runs) + [
+        f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
+    ]
+
+
+def _settings(found: Mapping[str, list[str]]) -> list[Noted]:
     return [{"setting": setting, "runs": runs} for setting, runs in found.items()]
 
 
 def _claims(
-    item: Item, scale: str, kept: Collection[tuple[str, str]], averages: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
+    item: Item, scale: str, kept: Collection[Place], averages: Mapping[str, Sequence[str]]
+) -> list[Noted]:
     """Return the claims whose cells were all asked for. Those about sizes are kept at the paper's own scale
     only.
 

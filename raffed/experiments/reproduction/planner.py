@@ -9,25 +9,22 @@ OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs 
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from raffed.config.run import Federation, RunConfig, Runtime
+from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
-from raffed.experiments.reproduction.scales import SCALES, stages_of
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.experiments.reproduction.scales import SCALES
+from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
-START_SECONDS = 12.0  # duration of a run's start, before its first round
 DIVERGED = "diverged"
-PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +64,6 @@ class PlannedStudy(Planned):
 P = TypeVar("P", bound=Planned)
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Seconds that a local training step and a global evaluation take in one process on this machine."""
-
-    step: float
-    evaluation: float
-
-
 def planned_runs(
     item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
 ) -> list[PlannedRun]:
@@ -105,7 +94,7 @@ def run_name(config: RunConfig) -> str:
 def state_of(folder: Path) -> str:
     """Return the state in run.json or study.json; "" if there is none."""
     name = next((name for name in (RUN_FILE, STUDY_FILE) if (folder / name).exists()), None)
-    return str(read_run(folder, name).get("state")) if name else ""
+    return str(read_object(folder, name).get("state")) if name else ""
 
 
 def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
@@ -146,86 +135,6 @@ def _unreadable(names: Iterable[str], root: str | None) -> str:
         except UsageError as error:
             return " ".join(str(error).split())
     return ""
-
-
-def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
-    """Return the jobs with the seconds they may still take, from a probe of each data set and network.
-
-    A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
-    so methods with additional passes take longer.
-    """
-    speeds: dict[tuple[Any, ...], Speed | str] = {}
-    made = []
-    for job in found:
-        if job.left_out or job.done:
-            made.append(job)
-            continue
-        data, local = job.config.data, job.config.local
-        key = (
-            data.dataset,
-            data.split,
-            data.transform,
-            job.config.model.name,
-            local.batch_size,
-            job.config.runtime.gpu_fraction,
-        )
-        if key not in speeds:
-            tell(f"probing {data.dataset}, {data.split}, {job.config.model.name}")
-            speeds[key] = _probed(job.config)
-        speed = speeds[key]
-        if isinstance(speed, str):
-            made.append(replace(job, left_out=speed))
-        else:
-            made.append(replace(job, seconds=seconds_left(job, speed)))
-    return made
-
-
-def seconds_left(job: PlannedRun, speed: Speed) -> float:
-    """Estimate the seconds that a run still takes.
-
-    The estimate is T·(participants · mean steps · s per step + evaluations · s), divided by the number of
-    actors, plus the time to start. A survey counts as one evaluation, because all clients' test parts
-    together are about as large as the global test set.
-    """
-    from raffed.runtime.setup import prepare_run
-
-    config = job.config
-    sizes = prepare_run(config).sizes_at(0)  # all stages have the same sizes
-    federation = config.federation
-    together = federation.participants(len(sizes))
-    steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
-    evaluations = (
-        -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
-    ) / federation.rounds
-    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
-    side_by_side = (
-        1
-        if config.runtime.execution == "serial"
-        else min(config.runtime.actors or os.cpu_count() or 1, together)
-    )
-    a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
-    return (federation.rounds - done) * a_round + START_SECONDS * (config.runtime.execution != "serial")
-
-
-def _probed(config: RunConfig) -> Speed | str:
-    """Return the speed of a network on its data here, or why it cannot be run."""
-    from raffed.experiments.run import run
-    from raffed.runtime.setup import prepare_run
-
-    local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
-    runtime = Runtime(
-        execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
-    )
-    federation = Federation(rounds=stages_of(config.data.split))
-    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
-    try:
-        one = 1 / prepare_run(small).partition.num_clients  # a round
-        rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()
-    except UsageError as error:
-        return " ".join(str(error).split())
-    timed = rows[rows["seconds"].notna()]
-    server, client = (timed[timed["model"] == model]["seconds"].iloc[0] for model in ("global", "local"))
-    return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))
 
 
 def finished(found: Sequence[P]) -> list[P]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Federation, Model, RunConfig
 from raffed.data.splits import parse_split
@@ -57,9 +56,10 @@ def smoke(config: RunConfig) -> RunConfig:
     )
 
 
-def shortened(federation: Federation, rounds: int, **changes: Any) -> Federation:
+def shortened(federation: Federation, rounds: int, eval_every: int | None = None) -> Federation:
     """Return the same federation for fewer rounds. A survey is not longer than the run."""
-    return replace(federation, rounds=rounds, survey=min(federation.survey, rounds), **changes)
+    every = federation.eval_every if eval_every is None else eval_every
+    return replace(federation, rounds=rounds, survey=min(federation.survey, rounds), eval_every=every)
 
 
 def stages_of(split: str) -> int:

@@ -137,7 +137,7 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict
     """A run on a pool of odd actors; its run.json."""
     import ray
 
-    from raffed.experiments.run import conduct_at
+    from raffed.experiments.conduct import conduct_at
     from raffed.runtime.placement import Resources, make_plan
     from raffed.runtime.ray_backend.actor_pool import RayPool
     from raffed.runtime.setup import prepare_run

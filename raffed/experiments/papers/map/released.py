@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from raffed.config.run import Model, RunConfig
+from raffed.experiments.reproduction.catalogue import Argument
 
 WARM_UP = 5
 SMALL_BATCH = 32  # batch size on Fashion-MNIST
 NETS = {"mlpnet": Model("mlpnet_authors"), "lenet": Model("lenet_authors")}  # other networks are the paper's
 BY_SAMPLES = ("fedrs", "fedphp", "map")
 UNCLIPPED = ("pfedme", "perfedavg")  # local solvers, which that code does not clip
-SETTINGS: dict[str, tuple[dict[str, Any], ...]] = {
+SETTINGS: dict[str, tuple[Mapping[str, Argument], ...]] = {
     "fedprox": ({"mu": 1e-4}, {"mu": 1e-3}, {"mu": 1e-2}),
     "fedmmd": ({"lam": 1e-3}, {"lam": 1e-2}, {"lam": 1e-1}),
     "scaffold": ({"server_lr": 0.5}, {"server_lr": 0.75}, {"server_lr": 0.9}),
@@ -101,7 +101,7 @@ MODES = {
 def released(config: RunConfig) -> Mapping[str, RunConfig]:
     """Return the runs of the released code behind a cell of Tables I and II: the setting's name → its run."""
     method, rate = config.method, config.local.lr
-    always: dict[str, Any] = {"preset": "authors"} if method in PRESETS else {}
+    always: dict[str, Argument] = {"preset": "authors"} if method in PRESETS else {}
     always |= {"mode": MODES[method]} if method in MODES else {}
     always |= {"personal_lr": rate} if method == "pfedme" else {}
     clip = None if method in UNCLIPPED else 100.0
@@ -120,5 +120,5 @@ def released(config: RunConfig) -> Mapping[str, RunConfig]:
     return {_said(one): replace(run, args={**config.args, **always, **one}) for one in found}
 
 
-def _said(settings: Mapping[str, Any]) -> str:
+def _said(settings: Mapping[str, Argument]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in settings.items()) or "defaults"

@@ -1,0 +1,138 @@
+"""Write the checkpoints of a run that is being executed, and find the one from which it continues."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from raffed.core.messages import ServerState
+from raffed.errors import RunFolderError
+from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
+from raffed.experiments.run_record import RunRecord
+from raffed.results.atomic import sync_folder, sync_tree
+from raffed.results.remote import STATE_FILE
+from raffed.results.runfile import write_json
+from raffed.results.tree import file_sha256
+from raffed.results.writer import MetricsWriter, rows_until
+from raffed.runtime.record_codec import digest, save_record
+from raffed.runtime.setup import Setup
+from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
+
+
+class CheckpointStore:
+    """The checkpoints in a run's folder.
+
+    `resumed` is the server's state from which the run continues, or None if it begins. `round_hashes` holds
+    the hashes of the rounds until then.
+    """
+
+    def __init__(self, setup: Setup, record: RunRecord) -> None:
+        self._setup, self._record, self._path = setup, record, record.path
+        self.resumed: ServerState | None = None
+        self.round_hashes: list[str] = []
+        self._saved = -1
+        self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+
+    @property
+    def rounds_done(self) -> int:
+        return self.resumed.round if self.resumed else 0
+
+    @property
+    def vaults(self) -> Path:
+        return self._path / VAULTS
+
+    def save(
+        self,
+        server: ServerState,
+        round_hashes: list[str],
+        versions: Mapping[int, int],
+        writer: MetricsWriter,
+    ) -> None:
+        """Write the collected rows, then a checkpoint, completely or not at all, and remove the oldest.
+
+        `versions` maps a client to the number of rounds done when it last took part.
+        """
+        self._record.check_place()
+        folder = self._path / CHECKPOINTS
+        target, part = folder / f"round-{server.round:06d}", folder / ".part"
+        shutil.rmtree(part, ignore_errors=True)
+        with writer.flushing() as rows, _removed_on_failure(part):
+            folder.mkdir(exist_ok=True)
+            hashes = self._write(part, server, round_hashes, versions)
+            self._record.add_files({**rows, state_name(target): file_sha256(part / STATE_FILE)})
+        shutil.rmtree(target, ignore_errors=True)
+        part.replace(target)
+        sync_folder(folder)
+        self._saved, self._vault_hashes = server.round, hashes
+        for old in checkpoints(self._path)[: -self._setup.config.runtime.keep_checkpoints]:
+            shutil.rmtree(old)
+        self._record.write({"rounds_done": server.round})
+
+    def _write(
+        self, part: Path, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]
+    ) -> dict[str, str]:
+        """Write a checkpoint to the folder `part` and return the hashes of its client states."""
+        part.mkdir()
+        save_record(server, part / "server.safetensors")
+        kept = versions if self._setup.method.keeps_state else {}
+        hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
+        about = {
+            "round": server.round,
+            "server_sha256": digest(server),
+            "round_hashes": round_hashes,
+            "vaults": hashes,
+            "identity": self._setup.config.identity(),
+        }
+        write_json(part / STATE_FILE, about)
+        sync_tree(part)
+        return hashes
+
+    def lacks(self, server: ServerState) -> bool:
+        """Return whether the server has completed rounds after the last checkpoint."""
+        return server.round > max(self._saved, 0)
+
+    def restore(self, *, with_rows: bool) -> list[str]:
+        """Read the last sound checkpoint and return warnings about damaged ones. Nothing is changed.
+
+        `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
+        """
+        _ = self._setup.method  # importing it registers the records that a checkpoint may name
+        found, unread, said = checkpoints(self._path), None, list[str]()
+        until, why = rows_until(self._path) if found and with_rows else (0, "")
+        for checkpoint in reversed(found):
+            try:
+                server, about = read_checkpoint(checkpoint, self._record.contents.get("files"))
+                if with_rows and server.round > until:
+                    raise RunFolderError(why)
+            except RunFolderError as error:
+                said.append(f"{error}. Going on from the checkpoint before it")
+                unread = error
+                continue
+            if about["identity"] != self._record.contents["identity"]:
+                raise RunFolderError(f"{checkpoint}: a checkpoint of another run; put back the run's own")
+            self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
+            self._vault_hashes = about.get("vaults", {})
+            return said
+        if unread is not None:  # starting again without being asked could cost days
+            again = f"once {self._path / CHECKPOINTS} is deleted, `raffed resume {self._path}` begins again"
+            raise RunFolderError(f"{unread}. There is no whole checkpoint before it: {again}") from unread
+        return said
+
+    def thaw(self) -> None:
+        """Put the client states of the checkpoint that was restored where the clients read them."""
+        if self.resumed is None:
+            shutil.rmtree(self.vaults, ignore_errors=True)
+        else:
+            thaw_vaults(self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / VAULTS, self.vaults)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(part: Path) -> Iterator[None]:
+    """Remove a folder if the block fails: on a full disk its space is needed."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise

@@ -1,0 +1,82 @@
+"""Execute the rounds of a run on a backend, and record how they end.
+
+This happens in the process of the command, or in the driver actor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from raffed.errors import RaffedError, RunFolderError
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.federation import RoundLoop
+from raffed.experiments.folder import RunFolder
+from raffed.experiments.folder_place import of_folder, written
+from raffed.experiments.hashes import weights_sha256
+from raffed.results.lock import held
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.runtime.api import Backend
+from raffed.runtime.json_logs import of_run
+from raffed.runtime.setup import Setup
+
+log = logging.getLogger(__name__)
+Stop = Callable[[], bool]
+
+
+def conduct_at(
+    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
+) -> Iterator[RoundEvent]:
+    """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
+
+    The folder is locked for this process meanwhile. `who` names the command if it runs in another process.
+    """
+    with closing(runtime), held(path, who), written(path):
+        folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
+        of_run(read_run(path)["run_id"])
+        yield from conduct(setup, folder, runtime, stop)
+
+
+def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
+    """Execute the rounds on a backend and write into run.json how they ended."""
+    try:
+        with written(folder.path):
+            folder.note_placement(runtime.placement())
+            if setup.choice is not None:
+                folder.note_choice(setup.choice)
+            loop = RoundLoop(setup, runtime, folder)
+            yield from loop.rounds(stop)
+            _close(loop)
+    except (KeyboardInterrupt, GeneratorExit):
+        _ended(folder, "stopped", "interrupted")
+        raise
+    except RaffedError as error:
+        _ended(folder, "failed", str(error))
+        if isinstance(error, RunFolderError):  # not a refused request: the run had begun and could not go on
+            raise RaffedError(str(error)) from error
+        raise
+    except BaseException as error:
+        _ended(folder, "failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _close(loop: RoundLoop) -> None:
+    """Write into run.json that the run is finished, or that it was stopped."""
+    folder, backend = loop.folder, loop.runtime
+    if loop.server.round < loop.setup.config.federation.rounds:
+        folder.end("stopped", None)
+        return
+    digests = backend.vault_digests(loop.versions)
+    folder.note_placement(backend.placement())
+    folder.finish(loop.server, weights_sha256(loop.state), digests, loop.round_hashes)
+
+
+def _ended(folder: RunFolder, state: str, error: str) -> None:
+    """Write down how a run ended. If that fails too, only log it, so that the first error is reported."""
+    try:
+        folder.end(state, error)
+    except OSError as second:
+        level = logging.INFO if of_folder(second) else logging.WARNING
+        log.log(level, "%s: its state could not be put down: %s", folder.path, second)

@@ -1,0 +1,114 @@
+"""Estimate how long the runs of an item take, from a few steps on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from raffed.config.run import Federation, RunConfig, Runtime
+from raffed.errors import UsageError
+from raffed.experiments.reproduction.planner import PlannedRun
+from raffed.experiments.reproduction.scales import stages_of
+from raffed.results.runfile import RUN_FILE, read_run
+
+START_SECONDS = 12.0  # duration of a run's start, before its first round
+PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that a local training step and a global evaluation take in one process on this machine."""
+
+    step: float
+    evaluation: float
+
+
+class _Probed(NamedTuple):
+    """What decides the speed of a step. Runs that agree in it share a probe."""
+
+    dataset: str
+    split: str
+    transform: str
+    model: str
+    batch_size: int
+    gpu_fraction: float
+
+    @staticmethod
+    def of(config: RunConfig) -> _Probed:
+        data, gpu = config.data, config.runtime.gpu_fraction
+        place = data.dataset, data.split, data.transform
+        return _Probed(*place, config.model.name, config.local.batch_size, gpu)
+
+
+def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
+    """Return the jobs with the seconds they may still take, from a probe of each data set and network.
+
+    A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
+    so methods with additional passes take longer.
+    """
+    speeds: dict[_Probed, Speed | str] = {}
+    made = []
+    for job in found:
+        if job.left_out or job.done:
+            made.append(job)
+            continue
+        key = _Probed.of(job.config)
+        if key not in speeds:
+            tell(f"probing {key.dataset}, {key.split}, {key.model}")
+            speeds[key] = _probed(job.config)
+        speed = speeds[key]
+        if isinstance(speed, str):
+            made.append(replace(job, left_out=speed))
+        else:
+            made.append(replace(job, seconds=seconds_left(job, speed)))
+    return made
+
+
+def seconds_left(job: PlannedRun, speed: Speed) -> float:
+    """Estimate the seconds that a run still takes.
+
+    The estimate is T·(participants · mean steps · s per step + evaluations · s), divided by the number of
+    actors, plus the time to start. A survey counts as one evaluation, because all clients' test parts
+    together are about as large as the global test set.
+    """
+    from raffed.runtime.setup import prepare_run
+
+    config = job.config
+    sizes = prepare_run(config).sizes_at(0)  # all stages have the same sizes
+    federation = config.federation
+    together = federation.participants(len(sizes))
+    steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
+    evaluations = (
+        -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
+    ) / federation.rounds
+    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
+    side_by_side = (
+        1
+        if config.runtime.execution == "serial"
+        else min(config.runtime.actors or os.cpu_count() or 1, together)
+    )
+    a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
+    return (federation.rounds - done) * a_round + START_SECONDS * (config.runtime.execution != "serial")
+
+
+def _probed(config: RunConfig) -> Speed | str:
+    """Return the speed of a network on its data here, or why it cannot be run."""
+    from raffed.experiments.run import run
+    from raffed.runtime.setup import prepare_run
+
+    local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
+    runtime = Runtime(
+        execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
+    )
+    federation = Federation(rounds=stages_of(config.data.split))
+    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
+    try:
+        one = 1 / prepare_run(small).partition.num_clients  # a round
+        rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()
+    except UsageError as error:
+        return " ".join(str(error).split())
+    timed = rows[rows["seconds"].notna()]
+    server, client = (timed[timed["model"] == model]["seconds"].iloc[0] for model in ("global", "local"))
+    return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))

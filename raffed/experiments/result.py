@@ -1,0 +1,80 @@
+"""The outcome of a run, read from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.results.runfile import read_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """The outcome of a run.
+
+    Attributes:
+        folder: The run's folder. None if the run had no `out`, or if its results are at a URL.
+        state: "finished", "stopped" or "failed", as in run.json.
+        hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
+            seconds. Empty unless `state` is "finished".
+        metrics: All metric rows as a pyarrow table in long form. The docstring of `raffed.results.schema`
+            lists them.
+    """
+
+    folder: Path | None
+    state: str
+    hashes: dict[str, str]
+    metrics: pa.Table
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f", {str(self.folder)!r}"
+        accuracies = f"accuracy={self.accuracy:.4g}, personalization={self.personalization:.4g}"
+        return f"RunResult({self.state}, {accuracies}{where})"
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the global model on the global test set after the last evaluated round.
+
+        Returns:
+            A fraction in [0, 1]; NaN if there was no evaluation.
+        """
+        return self._last("global", "test")
+
+    @property
+    def personalization(self) -> float:
+        """Mean accuracy of the personalised models after the last evaluated round.
+
+        Each participant of that round is scored on its own local test part, and the mean is unweighted.
+
+        Returns:
+            A fraction in [0, 1]; NaN if the clients have no local test parts.
+        """
+        return self._last("personal", "local_test")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
+        frame: pd.DataFrame = self.metrics.to_pandas()
+        return frame
+
+    def _last(self, model: str, split: str) -> float:
+        rows = self.to_pandas()
+        kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == "accuracy")
+        kept &= rows["client"].isna() & rows["class"].isna()
+        values = rows[kept].sort_values("round")["value"]
+        return float(values.iloc[-1]) if len(values) else float("nan")
+
+
+def result_of(path: Path, told: Path | None) -> RunResult:
+    """Return the result of the run in a folder.
+
+    `told` is the folder as the caller named it, or None if the folder is not kept.
+    """
+    from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
+
+    about = read_run(path)
+    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))

@@ -1,0 +1,57 @@
+"""The survey after a round: score the models of all clients, also of those that did not take part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from raffed.core.aggregation.exact_sums import PointSum
+from raffed.core.messages import Broadcast, ServerState
+from raffed.core.params import State
+from raffed.experiments.metric_rows import survey_rows
+from raffed.results.schema import Row
+from raffed.runtime.api import Backend, RoundOrder
+from raffed.runtime.setup import Setup
+
+
+class ClientSurvey:
+    """Scores all clients of a run between rounds. `initial` is the model with all its layers."""
+
+    def __init__(self, setup: Setup, backend: Backend, initial: State) -> None:
+        self._setup, self._backend, self._initial = setup, backend, initial
+
+    def rows(
+        self, server: ServerState, versions: Mapping[int, int], last: RoundOrder, whole: Broadcast | None
+    ) -> list[Row]:
+        """Return the rows about all clients.
+
+        Args:
+            server: The server's state after the round.
+            versions: Client → number of rounds done when it last took part.
+            last: The order of the round.
+            whole: The server's model, or None if the method has no global model.
+        """
+        clients = tuple(range(self._setup.partition.num_clients))
+        kept = tuple(versions.get(client, 0) for client in clients)
+        stacks, weights = tuple((client,) for client in clients), (0.0,) * len(clients)
+        order = RoundOrder(server.broadcast(), clients, weights, kept, True, stacks)
+        oracle = not self._setup.method.has_global
+        found = self._backend.survey(order, self._oracle(server, last) if oracle else whole)
+        return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
+
+    def _oracle(self, server: ServerState, last: RoundOrder) -> Broadcast | None:
+        """Return the server's layers, completed by the mean of the layers that the last participants keep.
+
+        Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
+        buffers stay with the clients, if no head is used, or if no upload was counted.
+        """
+        split, personal = self._setup.method.split, self._setup.method.personal
+        headless = personal is not None and personal.predicts
+        if split.personal == "all" or split.buffers == "local" or headless or not any(last.weights):
+            return None
+        versions = (server.round,) * len(last.participants)
+        total = PointSum()
+        for part in self._backend.own_layers(replace(last, versions=versions)):
+            total.merge(part)
+        own = total.value(split.own(self._initial.w))
+        return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
