@@ -82,8 +82,8 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
 def _setup(config: RunConfig, data_sha256: str) -> Setup:
     """Return the setup of a run that is executed again, serially.
 
-    A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays of
-    one's own that left the cache: they go there again if their hash is `data_sha256`.
+    A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays
+    of one's own that left the cache: they go there again if their hash is `data_sha256`.
     """
     data, runtime = replace(config.data, download=False), replace(config.runtime, execution="serial")
     return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
