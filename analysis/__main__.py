@@ -8,8 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from raffed.results.storage import named
+from raffed.results.visible import visible
+
 from .metrics.summary import summary, to_text
-from .render.cells import for_terminal
+from .packed.files import DamagedRecordsError, unpacked
 from .report import unhashed, write_loaded
 from .runs.load import NoRunsError, read_runs
 from .sweeps import damaged_sweeps, find_sweeps, trials_of
@@ -30,19 +33,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a log file under Windows lacks characters of a table
             stream.reconfigure(errors="backslashreplace")
     arguments = parser.parse_args(argv)
-    runs, sweeps = read_runs(arguments.runs), find_sweeps(arguments.runs)
+    try:
+        with unpacked(arguments.runs) as places:
+            return _report(places, arguments.out)
+    except DamagedRecordsError as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+
+
+def _report(places: Sequence[Path], out: Path) -> int:
+    runs, sweeps = read_runs(places), find_sweeps(places)
     lost = damaged_sweeps(sweeps)
     for name, reason in {**runs.unreadable, **lost}.items():
-        print(for_terminal(f"left out {name}: {reason}"), file=sys.stderr)
+        print(visible(f"left out {named(name)}: {reason}"), file=sys.stderr)
     if runs.unhashed:
-        print(for_terminal(unhashed(runs)), file=sys.stderr)
+        print(visible(unhashed(runs)), file=sys.stderr)
     try:
-        report = write_loaded(runs, arguments.out, sweeps=sweeps)
+        report = write_loaded(runs, out, sweeps=sweeps)
     except NoRunsError as error:
-        print(for_terminal(str(error)), file=sys.stderr)
+        print(visible(str(error)), file=sys.stderr)
         return 2
     print(to_text(summary(runs.without(trials_of(runs, sweeps)))))
-    print(for_terminal(f"report: {report}"))
+    print(visible(f"report: {report}"))
     return 1 if lost else 0
 
 

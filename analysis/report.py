@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
+from raffed.results.storage import named
+
 from .figures.curves import PANELS, class_heat_map, curves, panel_figure, tasks
 from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
@@ -207,7 +209,7 @@ def _run(runs: Runs, name: str) -> Markup:
         for key, value in file.items()
         if not isinstance(value, dict) and value is not None and key != "segments"
     }
-    done = {"folder": row["folder"], "rounds with metrics": f"{row['rounds_done']:.0f}"}
+    done = {"folder": named(str(row["folder"])), "rounds with metrics": f"{row['rounds_done']:.0f}"}
     blocks = [block("Run", {**done, **plain})]
     blocks += [block(heading, flatten(section(file, part))) for part, heading in PARTS.items()]
     segments = [one for one in _list(file.get("segments")) if isinstance(one, Mapping)]

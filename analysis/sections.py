@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from .figures.curves import in_the_dark, looks, svg
-from .figures.plots import PlotPoint, gains, rank_diagram, scatter, setting_map
+from .figures.curves import looks
+from .figures.plots import PlotPoint, gains, rank_diagram, scatter
+from .figures.setting_plots import setting_map
+from .figures.theme import in_the_dark, svg
 from .metrics.classes import class_sheet
 from .metrics.compare import comparison_sheet, ranking
 from .metrics.gains import client_gains

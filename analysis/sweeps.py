@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,6 +18,7 @@ from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_
 from .metrics.intervals import t_interval
 from .metrics.measures import measures
 from .runs.comparable import judge
+from .runs.files import JsonObject
 from .runs.groups import Group
 from .runs.load import Runs, read_runs, section
 from .table import TextTable, without_blank
@@ -39,7 +40,7 @@ class Sweep(NamedTuple):
     """
 
     folder: Path
-    about: Mapping[str, Any]
+    about: JsonObject
     damage: str = ""
 
     @property
@@ -47,7 +48,7 @@ class Sweep(NamedTuple):
         return str(section(self.about, "request").get("protocol"))
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> JsonObject:
         return section(self.about, "methods")
 
 
@@ -168,7 +169,7 @@ def _score_title(sweep: Sweep) -> str:
     return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({select}) %"
 
 
-def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> list[str]:
+def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
     trials, cost = about.get("trials") or [], section(about, "cost")
     chosen = about.get("chosen") or {}
     failed = sum(trial.get("state") == "failed" for trial in trials)
@@ -187,12 +188,12 @@ def _line(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> li
     ]
 
 
-def _final_scores(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> pd.DataFrame:
+def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> pd.DataFrame:
     """Return the two last accuracies of a method's final runs, one row for each run."""
     return measures(runs).loc[_final_names(sweep, method, about, runs), ["accuracy_last", "personal_last"]]
 
 
-def _final_names(sweep: Sweep, method: str, about: Mapping[str, Any], runs: Runs) -> list[str]:
+def _final_names(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
     """Return the final runs of a method. With the papers' protocol this is the chosen trial."""
     wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
     if sweep.protocol == "paper" and about.get("chosen"):
@@ -207,7 +208,7 @@ def settings_text(settings: object) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
 
 
-def _percent(values: Sequence[Any] | pd.Series[Any]) -> str:
+def _percent(values: Iterable[float | None]) -> str:
     known = [float(value) for value in values if value is not None and not math.isnan(value)]
     if not known:
         return "–"
@@ -216,7 +217,7 @@ def _percent(values: Sequence[Any] | pd.Series[Any]) -> str:
     return f"{100 * mean:.2f}" if math.isnan(half) else f"{100 * mean:.2f} ± {100 * half:.2f}"
 
 
-def trials_frame(about: Mapping[str, Any]) -> pd.DataFrame:
+def trials_frame(about: JsonObject) -> pd.DataFrame:
     """Return one row for each trial with a score: its settings as columns, and `score` as a fraction."""
     trials = [trial for trial in about.get("trials") or [] if trial.get("score") is not None]
     return pd.DataFrame([{**section(trial, "settings"), "score": trial["score"]} for trial in trials])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from .render.cells import for_latex, for_markdown, for_terminal
+from raffed.results.visible import visible
+
+from .render.cells import for_latex, for_markdown
 
 
 class TextTable(NamedTuple):
@@ -38,7 +40,7 @@ def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
 
 def as_text(sheet: TextTable) -> str:
     """Align the columns with spaces: words to the left, numbers to the right."""
-    shown = [list(map(for_terminal, line)) for line in [sheet.titles, *sheet.lines]]
+    shown = [list(map(visible, line)) for line in [sheet.titles, *sheet.lines]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
     aligned = (

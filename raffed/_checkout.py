@@ -11,10 +11,10 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 NAMES = ("analysis", "cluster", "tune_spaces")
 
@@ -30,6 +30,11 @@ class _SameModule(Loader):
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just replaced it by the short name's specification
         module.__spec__ = self._spec
+
+    def get_code(self, name: str) -> CodeType | None:
+        """Return the code that `python -m NAME` executes."""
+        spec = importlib.util.find_spec(f"raffed.{name}")
+        return spec.loader.get_code(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
 
 
 class CheckoutFinder(MetaPathFinder):

@@ -21,9 +21,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal, get_args
-
-Preset = Literal["original", "authors"]
 
 
 class RaffedError(Exception):
@@ -155,18 +152,3 @@ def check_permitted(path: object, error: Exception) -> None:
         raise RunFolderError(
             f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)"
         ) from error
-
-
-def by_authors(preset: str) -> bool:
-    """Return whether a method should compute as MAP's released code does.
-
-    Args:
-        preset: "authors" for the released code, "original" for the algorithm as first published.
-
-    Returns:
-        True for "authors", False for "original".
-
-    Raises:
-        UnknownNameError: `preset` is any other name.
-    """
-    return check_choice("preset", preset, get_args(Preset)) == "authors"

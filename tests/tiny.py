@@ -22,13 +22,14 @@ from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
 from raffed.core.messages import Broadcast, ClientState, ServerState
 from raffed.core.method import Method
-from raffed.core.params import Params, State, brought_back
+from raffed.core.params import Params, State
 from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
+from raffed.core.transfer import brought_back
 from raffed.methods import METHODS
 from raffed.models.net import Net
 
@@ -198,7 +199,7 @@ def bare_context(**changes: Any) -> Context:
         "features": None,
         "reestimate": lambda state: state,
     }
-    return Context(**{**usual, **changes})
+    return Context(**{"mine": None, "server": None, **usual, **changes})
 
 
 def server_context(**changes: Any) -> ServerContext:

@@ -15,13 +15,14 @@ import importlib.util
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
+from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 LARGEST_GRID = 100_000  # settings, every one of which is checked before the first is tried
-Space = dict[str, Any]
-GridPoint = dict[str, Any]
+Space: TypeAlias = Mapping[str, Value]
+GridPoint: TypeAlias = dict[str, Value]
 
 
 def has_space(method: str) -> bool:
@@ -52,7 +53,7 @@ def load_space(method: str) -> Space:
     return dict(found)
 
 
-def values(space: Mapping[str, Any], keyword: str) -> list[Any]:
+def values(space: Space, keyword: str) -> list[Value]:
     """The values of one axis of a grid: a list, or what `ray.tune.grid_search` makes of one. Others are a
     UsageError.
     """
@@ -64,7 +65,7 @@ def values(space: Mapping[str, Any], keyword: str) -> list[Any]:
     return list(axis)
 
 
-def points(space: Mapping[str, Any]) -> list[GridPoint]:
+def points(space: Space) -> list[GridPoint]:
     """Every setting of a grid, the last keyword changing fastest; one empty setting for an empty space."""
     axes = [values(space, keyword) for keyword in space]
     size = math.prod(len(axis) for axis in axes)  # `map` is the module of a method here

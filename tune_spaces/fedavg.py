@@ -4,6 +4,4 @@ local.lr=0.01,0.03,0.1`.
 
 from __future__ import annotations
 
-from typing import Any
-
-SPACE: dict[str, Any] = {}
+SPACE: dict[str, list[float]] = {}

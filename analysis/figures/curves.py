@@ -1,60 +1,24 @@
-"""Draw accuracy against the round, and accuracy per class.
-
-A method has the same colour and marker in every figure. The colours are those of Okabe and Ito, which
-colour-blind readers can distinguish; after the last colour the markers change. Figures are drawn without
-pyplot, so this module needs no display and changes no global state.
-"""
+"""Draw accuracy against the round, and accuracy per class. A method looks the same in every figure."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..render.cells import for_terminal
+from raffed.results.score_metrics import PERSONAL_ACCURACY, TEST_ACCURACY
+
 from ..runs.comparable import marked
 from ..runs.groups import Group, groups
-from ..runs.load import Runs, by_run
-
-MARKERS = "osD^vPX*<>ph"
-
-
-class Theme(NamedTuple):
-    """The colours of a figure on a light or a dark background."""
-
-    paper: str
-    ink: str
-    grid: str
-    colours: tuple[str, ...]
-    more: tuple[str, ...]  # Further colours, for classes, of which ten must be distinguishable.
-
-
-LIGHT = Theme(
-    "#ffffff",
-    "#1c2127",
-    "#e3e6ea",
-    ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6470"),
-    ("#6a3d9a", "#8a1c1c", "#8fbc1e"),
-)
-DARK = Theme(
-    "#161a1f",
-    "#e4e7eb",
-    "#2d333b",
-    ("#4c9fe0", "#f0813a", "#2fc497", "#e39cc6", "#f5b942", "#9bd6fa", "#a9b2bd"),
-    ("#a584dd", "#cf5b5b", "#c3e35a"),
-)
+from ..runs.load import Runs, by_run, rows_of
+from .theme import LIGHT, Theme, dress, look, percent, place, short, spread, style
 
 
 class Curve(NamedTuple):
@@ -68,7 +32,7 @@ class Curve(NamedTuple):
     high: npt.NDArray[np.float64]
 
 
-PANELS = {"Aggregation accuracy": ("global", "test"), "Personalization accuracy": ("personal", "local_test")}
+PANELS = {"Aggregation accuracy": TEST_ACCURACY, "Personalization accuracy": PERSONAL_ACCURACY}
 
 
 def tasks(runs: Runs) -> dict[tuple[str, str], list[Group]]:
@@ -107,16 +71,6 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Place axes, in inches.
-
-    Fixed margins save time, because matplotlib's automatic layouts draw everything twice.
-    """
-    whole = figure.get_size_inches()
-    axes: Axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
-    return axes
-
-
 def _beside(shown: Sequence[Curve]) -> float:
     """Return the inches that the names of the lines need to the right of a panel."""
     return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in shown), default=0)
@@ -135,7 +89,7 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
 
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """Return the curves of a panel. A method keeps its look in all tasks and panels."""
-    matrix = runs.matrix(*PANELS[panel])
+    matrix = runs.matrix(PANELS[panel])
     found = (
         _curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task]
     )
@@ -182,62 +136,24 @@ def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
         axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
 
 
-def dress(axes: Axes, theme: Theme, *, grid: bool) -> None:
-    # Ticks are made when they are first drawn, outside `style`, so the axes must know how they look.
-    axes.tick_params(length=0, colors=theme.ink)
-    if grid:
-        axes.grid(visible=True, color=theme.grid, linewidth=0.8)
-
-
-def look(style: int, theme: Theme) -> tuple[str, str, str]:
-    colours = len(theme.colours)
-    return (
-        theme.colours[style % colours],
-        MARKERS[style % len(MARKERS)],
-        "--" if style // colours % 2 else "-",
-    )
-
-
-def class_look(label: int, theme: Theme) -> tuple[str, str]:
-    """Return the colour and the marker of a class. There are ten of each."""
-    colours = theme.colours + theme.more
-    return colours[label % len(colours)], MARKERS[label % len(colours)]
-
-
 def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
     """Write each name beside the end of its line. Names whose lines end close together are moved apart."""
     low, high = axes.get_ylim()
     ends = [float((curve.mean[-1] - low) / (high - low)) for curve in found]
     gap = min(0.068, 1.0 / len(found))
-    for curve, end, place in zip(found, ends, spread(ends, gap), strict=True):
+    for curve, end, height in zip(found, ends, spread(ends, gap), strict=True):
         colour, marker, _ = look(curve.style, theme)
-        beside = axes.plot([1.005, 1.03], [end, place], linewidth=0.8, color=colour, transform=axes.transAxes)
+        beside = axes.plot(
+            [1.005, 1.03], [end, height], linewidth=0.8, color=colour, transform=axes.transAxes
+        )
         beside += axes.plot(
-            [1.045], [place], marker=marker, markersize=5, color=colour, transform=axes.transAxes
+            [1.045], [height], marker=marker, markersize=5, color=colour, transform=axes.transAxes
         )
         for line in beside:
             line.set_clip_on(False)
         size = 9 if gap > 0.06 else 7
-        axes.text(1.065, place, short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
+        axes.text(1.065, height, short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
     axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
-
-
-def spread(ends: Sequence[float], gap: float) -> list[float]:
-    """Return places near `ends`, in the same order and at least `gap` apart.
-
-    They lie within [0, 1] if they fit there.
-    """
-    order = sorted(range(len(ends)), key=ends.__getitem__)
-    places = [0.0] * len(ends)
-    floor = 0.0
-    for i in order:
-        places[i] = floor = max(ends[i], floor)
-        floor += gap
-    ceiling = 1.0
-    for i in reversed(order):
-        places[i] = min(places[i], ceiling)
-        ceiling = places[i] - gap
-    return places
 
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
@@ -257,13 +173,7 @@ def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
 
 def _last_classes(runs: Runs) -> pd.DataFrame:
     rows = runs.metrics
-    kept = (
-        rows["class"].notna()
-        & (rows["model"] == "global")
-        & (rows["split"] == "test")
-        & (rows["metric"] == "accuracy")
-    )
-    rows = rows[kept]
+    rows = rows[rows_of(rows, TEST_ACCURACY) & rows["class"].notna()]
     return rows[rows["round"] == by_run(rows)["round"].transform("max")]
 
 
@@ -309,60 +219,3 @@ def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
         axes.text(
             j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4"
         )
-
-
-def plain_decades(axis: Axis) -> None:
-    """Label a logarithmic axis with powers of ten as plain numbers, without labels between them.
-
-    matplotlib would write them in TeX, which these figures do not interpret.
-    """
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def svg(figure: Figure) -> str:
-    """Return the figure as SVG text, reproducible byte for byte."""
-    with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    # Hundredths of a point are enough for coordinates; what is written stays as it is.
-    return re.sub(r"<[^<>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), buffer.getvalue())
-
-
-def in_the_dark(drawing: str) -> str:
-    """Return the SVG of a figure drawn with LIGHT, in the colours of DARK."""
-    pairs = zip(
-        (*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True
-    )
-    dark = dict(pairs)
-    return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
-
-
-@contextmanager
-def style(theme: Theme) -> Iterator[None]:
-    settings: Any = {
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.titleweight": "bold",
-        "text.parse_math": False,
-        "figure.facecolor": theme.paper,
-        "axes.facecolor": theme.paper,
-        "savefig.facecolor": theme.paper,
-        "text.color": theme.ink,
-        "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.grid,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-    }
-    with mpl.rc_context(settings):
-        yield
-
-
-def percent(value: float, _: object) -> str:
-    return f"{100 * value:g} %"
-
-
-def short(text: str, length: int) -> str:
-    shown = for_terminal(text)
-    return shown if len(shown) <= length else shown[: length - 1] + "…"

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .curves import LIGHT, Theme, dress, look, percent, place, short, style
+from .theme import LIGHT, Theme, dress, look, percent, place, short, style
 
 WIDE, HIGH = 3.0, 2.5  # inches of a small panel with its margins
 BARS = 0.8  # share of a group's width that its bars take

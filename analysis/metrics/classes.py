@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from raffed.results.score_metrics import TEST_ACCURACY
+
 from ..runs.comparable import marked
 from ..runs.groups import Group
-from ..runs.load import Runs
+from ..runs.load import Runs, rows_of
 from ..table import TextTable
 from .intervals import t_interval
 
@@ -40,13 +42,7 @@ def class_curves(runs: Runs, run: str) -> pd.DataFrame:
 def _class_rows(runs: Runs) -> dict[str, tuple[ClassCurve, ClassCurve, ClassCurve]]:
     """Map each run to rounds, classes and test accuracies of its global model, sorted by round and class."""
     rows = runs.metrics
-    kept = (
-        rows["class"].notna()
-        & (rows["model"] == "global")
-        & (rows["split"] == "test")
-        & (rows["metric"] == "accuracy")
-    )
-    rows = rows[kept]
+    rows = rows[rows_of(rows, TEST_ACCURACY) & rows["class"].notna()]
     names, codes = rows["run"].cat.categories, rows["run"].cat.codes.to_numpy()
     columns = [rows[name].to_numpy(np.float64) for name in ("round", "class", "value")]
     order = np.lexsort((columns[1], columns[0], codes))

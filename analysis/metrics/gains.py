@@ -7,19 +7,23 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from raffed.results.metric import Metric
+from raffed.results.score_metrics import PERSONAL_ACCURACY
+
 from ..runs.load import Runs
 
 
 def client_gains(
-    runs: Runs, names: Iterable[str], baseline: Iterable[str], metric: str = "accuracy"
+    runs: Runs, names: Iterable[str], baseline: Iterable[str], metric: Metric = PERSONAL_ACCURACY
 ) -> list[list[float]]:
     """Subtract the baseline's last score from that of each client, for runs with the same seed and split.
 
-    The result has one list for each seed; gains are fractions. The metric is `accuracy`, measured after local
-    training when the client last took part, or `accuracy_between`, measured on all clients between rounds.
+    The result has one list for each seed; gains are fractions. The metric is that of the personal
+    models after local training, when the client last took part, or `PERSONAL_BETWEEN`, which is measured on
+    all clients between rounds.
     """
     seeds, splits = runs.runs["seed"], runs.runs["partition_sha256"]
-    scores = runs.once(("client scores", metric), lambda: _last(runs, metric))
+    scores = runs.once(("client scores", metric.name), lambda: _last(runs, metric.name))
     others = list(baseline)
     found: list[list[float]] = []
     for name in names:

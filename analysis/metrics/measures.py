@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from raffed.results import other_metrics as others
+from raffed.results import score_metrics as scores
+
 from ..runs.load import Runs, by_run
 from .classes import class_curves
 from .stages import a_glo, a_loc, at_stage, lately, recent
@@ -43,9 +46,9 @@ def measures(runs: Runs) -> pd.DataFrame:
 
 
 def _measures(runs: Runs) -> pd.DataFrame:
-    accuracy, personal = runs.series("global", "test"), runs.series("personal", "local_test")
-    between = runs.series("personal", "local_test", "accuracy_between")
-    rounds = by_run(runs.series("global", "train", "loss"))
+    accuracy, personal = runs.series(scores.TEST_ACCURACY), runs.series(scores.PERSONAL_ACCURACY)
+    between = runs.series(scores.PERSONAL_BETWEEN)
+    rounds = by_run(runs.series(others.TRAINING_LOSS))
     columns = {
         "accuracy_last": recent(accuracy, 1),
         "accuracy_best": by_run(accuracy)["value"].max(),
@@ -54,8 +57,8 @@ def _measures(runs: Runs) -> pd.DataFrame:
         **_balanced(runs),
         "personal_last": recent(personal, 1),
         "personal_mean10": recent(personal, LAST_ROUNDS),
-        "personal_observed": recent(runs.series("personal", "local_test", "accuracy_observed"), 1),
-        "personal_f1": recent(runs.series("personal", "local_test", "macro_f1"), 1),
+        "personal_observed": recent(runs.series(scores.PERSONAL_OBSERVED), 1),
+        "personal_f1": recent(runs.series(scores.PERSONAL_F1), 1),
         "between_last": recent(between, 1),
         "between_mean10": recent(between, LAST_ROUNDS),
         "a_loc": a_loc(runs)["value"],
@@ -91,8 +94,8 @@ def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
     `a_sel_drop` is the decline of the clients' models since the first stage.
     """
     own, whole = (
-        runs.series("personal", "local_test"),
-        runs.series("global", "local_test", "accuracy_between"),
+        runs.series(scores.PERSONAL_ACCURACY),
+        runs.series(scores.GLOBAL_BETWEEN),
     )
     last = {
         name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))
@@ -107,13 +110,13 @@ def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
     how many million numbers a client holds.
     """
     rows = {
-        "eigenvalue_variance": ("global", "test", "eigenvalue_variance"),
-        "eigenvalue_variance_class": ("global", "test", "eigenvalue_variance_class"),
-        "eigenvalue_variance_client": ("local", "train", "eigenvalue_variance"),
-        "eigenvalue_variance_raw": ("global", "test", "eigenvalue_variance_raw"),
-        **{name: ("local", "train", name) for name in ("floats_model", "floats_training", "floats_kept")},
+        "eigenvalue_variance": others.SPECTRUM_BATCHES,
+        "eigenvalue_variance_class": others.SPECTRUM_CLASSES,
+        "eigenvalue_variance_client": others.SPECTRUM_CLIENTS,
+        "eigenvalue_variance_raw": others.SPECTRUM_RAW,
+        **{one.name: one for one in (others.FLOATS_MODEL, others.FLOATS_TRAINING, others.FLOATS_KEPT)},
     }
-    found = {name: recent(runs.series(*where), 1) for name, where in rows.items()}
+    found = {name: recent(runs.series(metric), 1) for name, metric in rows.items()}
     return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}
 
 

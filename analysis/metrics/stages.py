@@ -13,14 +13,16 @@ import re
 import numpy as np
 import pandas as pd
 
+from raffed.results import score_metrics as scores
+
 from ..runs.load import Runs, by_run
 
 VISITS = 10
 PLANNED = "config.federation.rounds"
 GLOBAL_READINGS = {  # what stands in for "the global model", by falling preference
-    "global": ("global", "accuracy_between"),
-    "oracle": ("global", "accuracy_oracle"),
-    "own": ("personal", "accuracy_between"),
+    "global": scores.GLOBAL_BETWEEN,
+    "oracle": scores.ORACLE_BETWEEN,
+    "own": scores.PERSONAL_BETWEEN,
 }
 
 
@@ -64,7 +66,7 @@ def a_loc(runs: Runs) -> pd.DataFrame:
     after local training and before aggregation. Only scores of the final stage are on X_i, so a client that
     was never trained there is not measured.
     """
-    rows = at_stage(runs, runs.scores[runs.scores["metric"] == "accuracy"])
+    rows = at_stage(runs, runs.scores[runs.scores["metric"] == scores.PERSONAL_ACCURACY.name])
     values = by_run(rows)["value"]
     return pd.DataFrame({"value": values.mean(), "clients": values.count()})
 
@@ -77,8 +79,8 @@ def a_glo(runs: Runs) -> pd.DataFrame:
     if a method answers with a client's own prototypes or model.
     """
     made: dict[str, tuple[float, str]] = {}
-    for reading, (model, metric) in GLOBAL_READINGS.items():
-        for run, value in lately(runs, at_stage(runs, runs.series(model, "local_test", metric))).items():
+    for reading, metric in GLOBAL_READINGS.items():
+        for run, value in lately(runs, at_stage(runs, runs.series(metric))).items():
             made.setdefault(str(run), (value, reading))
     frame = pd.DataFrame.from_dict(made, orient="index", columns=["value", "reading"])
     return frame.astype({"value": float})
@@ -108,11 +110,7 @@ def a_sel(runs: Runs, whole: bool = False) -> pd.DataFrame:
     the global model after aggregation, for methods whose clients have no model of their own. It is then a
     mean over all clients, because a survey measures all of them.
     """
-    rows = (
-        runs.series("global", "local_test", "accuracy_between")
-        if whole
-        else runs.series("personal", "local_test")
-    )
+    rows = runs.series(scores.GLOBAL_BETWEEN if whole else scores.PERSONAL_ACCURACY)
     last = int(stage_counts(runs).max()) if len(runs.runs) else 0
     found = {stage: lately(runs, at_stage(runs, rows, stage)) for stage in range(last)}
     return pd.DataFrame({stage: values for stage, values in found.items() if len(values)}).reindex(
@@ -125,10 +123,10 @@ def forgetting(runs: Runs) -> pd.Series[float]:
 
     F_i follows from the accuracies of the client's own model when it last was in each stage.
     """
-    rows = runs.scores[runs.scores["metric"].str.startswith("accuracy_stage")]
+    rows = runs.scores[runs.scores["metric"].str.startswith(scores.STAGE_ACCURACY.name)]
     found = {}
     for run, mine in by_run(rows):
-        tested = mine["metric"].str.removeprefix("accuracy_stage").astype(int)
+        tested = mine["metric"].str.removeprefix(scores.STAGE_ACCURACY.name).astype(int)
         mine = mine.assign(tested=tested, stage=mine["stage"].fillna(0).astype(int))
         count = int(stage_counts(runs)[str(run)])
         each = [stage_forgetting(_square(one, count)) for _, one in mine.groupby("client")]

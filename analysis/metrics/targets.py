@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from raffed.results.other_metrics import TRAINING_LOSS
+from raffed.results.score_metrics import TEST_ACCURACY
+
 from ..runs.comparable import differences
 from ..runs.groups import Group
 from ..runs.load import Runs, named
@@ -30,7 +33,7 @@ def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     """
     if len(members) < 2:
         return None
-    matrix, sent = runs.matrix("global", "test"), runs.once("bytes by round", lambda: _bytes(runs))
+    matrix, sent = runs.matrix(TEST_ACCURACY), runs.once("bytes by round", lambda: _bytes(runs))
     baseline = next((group for group in members if group.label.split()[0] == BASELINE), members[0])
     seeds = {str(name): seed for name, seed in runs.runs["seed"].items()}
     targets = {seeds[name]: float(matrix[name].max()) for name in baseline.used if name in matrix}
@@ -62,7 +65,7 @@ def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
 
 def _bytes(runs: Runs) -> pd.DataFrame:
     """Return round x run: the bytes of all participants in both directions."""
-    rows = runs.series("global", "train", "loss")
+    rows = runs.series(TRAINING_LOSS)
     rows = rows.assign(bytes=rows["bytes_up"].fillna(0) + rows["bytes_down"].fillna(0))
     frame: pd.DataFrame = named(rows).pivot_table(index="round", columns="run", values="bytes", observed=True)
     return frame

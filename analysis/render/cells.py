@@ -12,6 +12,8 @@ import re
 
 from markupsafe import Markup
 
+from raffed.results.visible import visible, visible_lines
+
 _LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -34,14 +36,6 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
 
 
-def for_terminal(text: str) -> str:
-    r"""Write each character that a terminal would obey, hide or reorder as its code, such as `\x1b`.
-
-    The function in raffed/results/visible.py does the same.
-    """
-    return "".join(letter if letter.isprintable() else _code(letter) for letter in text)
-
-
 def for_csv(text: str) -> str:
     """Return a cell that no spreadsheet computes: an apostrophe precedes what looks like a formula.
 
@@ -50,7 +44,7 @@ def for_csv(text: str) -> str:
     if _NUMBER.fullmatch(text):
         return text
     # Some spreadsheets split cells at these characters.
-    plain = re.sub(rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", for_terminal(text))
+    plain = re.sub(rf"([;|])(?=[{re.escape(_FORMULA)}])", r"\1 ", visible(text))
     return f"'{plain}" if text.lstrip()[:1] in tuple(_FORMULA) or text[:1] in ("\t", "\r", "\n") else plain
 
 
@@ -63,12 +57,12 @@ def for_html(value: object) -> str:
     text = value if isinstance(value, Markup) else str(value)
     if isinstance(text, Markup) or text.isprintable():
         return text
-    return "".join(letter if letter in "\n\t" else for_terminal(letter) for letter in text)
+    return visible_lines(text)
 
 
 def for_markdown(text: str) -> str:
     """Return a cell of a GitHub table in which nothing is read as Markdown, HTML or a link."""
-    plain = html.escape(for_terminal(" ".join(text.split())), quote=False)
+    plain = html.escape(visible(" ".join(text.split())), quote=False)
     return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", plain).replace("://", ":\\//").replace("www.", "www\\.")
 
 
@@ -77,17 +71,6 @@ def for_latex(text: str) -> str:
 
     LaTeX reads a bracket or a star after `\\` as an option of that line break, so braces protect both.
     """
-    plain = for_terminal(" ".join(text.split()))
+    plain = visible(" ".join(text.split()))
     escaped = "".join(_LATEX.get(letter, letter) for letter in plain)
     return f"{{{escaped[0]}}}{escaped[1:]}" if escaped[:1] in ("[", "*") and escaped else escaped
-
-
-def _code(letter: str) -> str:
-    number = ord(letter)
-    return (
-        f"\\x{number:02x}"
-        if number < 0x100
-        else f"\\u{number:04x}"
-        if number < 0x10000
-        else f"\\U{number:08x}"
-    )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..metrics.intervals import t_interval
 from ..runs.load import Runs
 from ..table import TextTable
+from .cell_values import values_of
 from .item_runs import Reproduction
-from .verdicts import values_of
 
 
 class Judged(NamedTuple):
@@ -76,13 +76,14 @@ def judged(item: Reproduction, runs: Runs) -> list[Judged]:
     return found
 
 
-def _sums(item: Reproduction, terms: Sequence[Any], runs: Runs) -> dict[int, float]:
+def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> dict[int, float]:
     """Map each seed that all cells have to Σ factor · value.
 
     A term is a factor, a row, a column, and optionally a measure.
     """
     cells = [
-        (factor, values_of(item, (row, column), runs, *measure)) for factor, row, column, *measure in terms
+        (float(factor), values_of(item, (str(row), str(column)), runs, *map(str, measure)))
+        for factor, row, column, *measure in terms
     ]
     seeds = set.intersection(*(set(values) for _, values in cells)) if cells else set()
     return {seed: sum(factor * values[seed] for factor, values in cells) for seed in seeds}

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pandas as pd
-
+from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
+from .cell_values import values_of
 from .item_runs import Reproduction
-from .verdicts import printed_places, printed_value, printed_values, shown, values_of
+from .printed import printed_column, printed_places, printed_value, printed_values
+from .verdicts import shown
 
 Scores = Mapping[str, Mapping[int, float]]  # of a column: row → seed → value
 Place = tuple[str, str]  # row, column
@@ -123,7 +124,7 @@ def _told(item: Reproduction, places: Mapping[Place, Mapping[str, str]]) -> dict
     return found
 
 
-def _whole(average: Mapping[str, Any]) -> bool:
+def _whole(average: JsonObject) -> bool:
     return bool(len(average["of"]) == average.get("whole", len(average["of"])))
 
 
@@ -146,12 +147,6 @@ def _printed_column(paper: str, where: Mapping[str, str]) -> dict[str, float]:
     """Map each method to its printed value, for everything that is printed in the same place as a row."""
     if not where:
         return {}
-    frame = printed_values(paper)
-    for name, value in where.items():
-        frame = frame if name == "method" else frame[frame[name] == value]
-    values = pd.to_numeric(frame["value"], errors="coerce")
-    return {
-        str(method): float(value)
-        for method, value in zip(frame["method"], values, strict=True)
-        if not math.isnan(value)
-    }
+    return printed_column(
+        paper, frozenset((name, value) for name, value in where.items() if name != "method")
+    )

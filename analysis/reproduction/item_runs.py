@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..metrics.measures import measures
 from ..runs.comparable import PREFIX, classes, differences
-from ..runs.files import read_object
+from ..runs.files import JsonObject, read_object
 from ..runs.groups import Group
 from ..runs.load import Runs
 
@@ -21,7 +21,7 @@ class Reproduction(NamedTuple):
     """The contents of an item.json, and its folder."""
 
     folder: Path
-    about: Mapping[str, Any]
+    about: JsonObject
 
     @property
     def title(self) -> str:
@@ -43,12 +43,12 @@ def run_folders(item: Reproduction) -> list[Path]:
     return sorted((item.folder / name).resolve() for name in names)
 
 
-def measure_of(item: Reproduction, cell: Mapping[str, Any]) -> str:
+def measure_of(item: Reproduction, cell: JsonObject) -> str:
     """Return the measure of a cell: its own if its row has one, else the item's."""
     return str(cell.get("measure") or item.about["measure"])
 
 
-def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> list[str]:
+def cell_names(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> list[str]:
     """Return the loaded runs behind a cell.
 
     If the cell was tried with several settings, these are the runs of the best one. The measure that decides
@@ -60,7 +60,7 @@ def cell_names(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure:
     return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
 
 
-def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = "") -> str:
+def best_setting(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> str:
     """Return the setting with the highest mean of the measure.
 
     The first one is returned if several are equal, or if no setting has a run.
@@ -73,9 +73,7 @@ def best_setting(item: Reproduction, cell: Mapping[str, Any], runs: Runs, measur
     return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
 
 
-def setting_means(
-    item: Reproduction, cell: Mapping[str, Any], runs: Runs, measure: str = ""
-) -> dict[str, float]:
+def setting_means(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> dict[str, float]:
     """Map each setting to the mean of the measure, an accuracy in per cent; NaN without runs.
 
     The mean is over the seeds that all settings with runs share. If they share none, only the settings with
@@ -138,7 +136,7 @@ def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
     return [list(one.values()) for one in found.values()]
 
 
-def stray_of(item: Reproduction, cell: Mapping[str, Any], runs: Runs) -> str:
+def stray_of(item: Reproduction, cell: JsonObject, runs: Runs) -> str:
     """Return why runs behind a cell are left out; empty if none is."""
     left = strays(item, runs)
     return "; ".join(dict.fromkeys(left[name] for name in _loaded(item, cell["runs"], runs) if name in left))
@@ -152,6 +150,7 @@ def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
 def _loaded(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
     wanted = {str((item.folder / run).resolve()) for run in folders}
     places = runs.once(
-        "places", lambda: {str(Path(folder).resolve()): name for name, folder in runs.runs["folder"].items()}
+        "places",
+        lambda: {str(Path(folder).resolve()): str(name) for name, folder in runs.runs["folder"].items()},
     )
     return [places[folder] for folder in sorted(wanted) if folder in places]

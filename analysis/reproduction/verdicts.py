@@ -7,66 +7,20 @@ compared. Smoke runs get no verdict. A printed number that is not to be reproduc
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pandas as pd
 
-from ..metrics.gains import client_gains
 from ..metrics.intervals import t_interval
-from ..metrics.measures import LAST_ROUNDS, measures
 from ..metrics.stages import a_glo, a_loc
-from ..metrics.targets import first_reaching
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
+from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
+from .printed import printed_places, printed_value
 
-PRINTED = {
-    "fedmr": "fedmr.csv",
-    "map": "map.csv",
-    "gldp": "gldp-mpfedcon.csv",
-    "mpfedcon": "gldp-mpfedcon.csv",
-}
-NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
-READERS = (
-    "accuracy_last",
-    "accuracy_best",
-    "accuracy_mean10",
-    "accuracy_mean",
-    "balanced_last",
-    "balanced_best",
-    "personal_last",
-    "personal_mean10",
-    "between_last",
-    "between_mean10",
-    "losing_last",
-    "gaining_last",
-    "a_loc",
-    "a_glo",
-    "a_sel",
-    "a_sel_global",
-    "a_sel_drop",
-    "floats_up",
-    "eigenvalue_variance",
-    "eigenvalue_variance_class",
-    "eigenvalue_variance_client",
-    "eigenvalue_variance_raw",
-    "rounds_to_baseline",
-    "personal_rounds_to_baseline",
-)
-ROUNDS = {  # what counts rounds: of which accuracy
-    "rounds_to_baseline": ("global", "test", "accuracy"),
-    "personal_rounds_to_baseline": ("personal", "local_test", "accuracy_between"),
-}
-SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way they moved
-DIGITS = {
-    "floats_up": 3,
-    **dict.fromkeys(ROUNDS, 0),
-    **{name: 1 for name in READERS if name.startswith("eigenvalue")},
-}
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
@@ -98,44 +52,6 @@ class Line(NamedTuple):
         return sum(self.ours) / len(self.ours) if self.ours else math.nan
 
 
-@functools.lru_cache(maxsize=4)
-def printed_values(paper: str) -> pd.DataFrame:
-    """Return the paper's numbers as text, one row for each value."""
-    frame = pd.read_csv(
-        Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False
-    )
-    return frame[frame["paper"] == NAMES[paper]]
-
-
-def printed_value(paper: str, where: Mapping[str, str]) -> float:
-    """Return the one number that the paper prints for these values of the columns.
-
-    The result is NaN if there is none, or if it is not a number.
-    """
-    if not where:
-        return math.nan
-    frame = printed_values(paper)
-    for column, value in where.items():
-        frame = frame[frame[column] == value]
-    try:
-        return float(frame["value"].item())
-    except ValueError:
-        return math.nan
-
-
-def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str]]:
-    """Map (row, column) to the place where the paper prints the cell or the row's average.
-
-    Others are empty.
-    """
-    places = {(cell["row"], cell["column"]): cell["printed"] for cell in item.about["cells"]}
-    rows = dict.fromkeys(row for row, _ in places)
-    for average in item.about["averages"]:
-        where = average["printed"]
-        places |= {(row, average["column"]): {**where, "method": row} if where else {} for row in rows}
-    return places
-
-
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     """Return one line for each cell, and one for each cell of a column of averages."""
     paper, baseline = item.about["paper"], item.about["baseline"]
@@ -155,82 +71,6 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
         lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains, target))
     return lines
-
-
-def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """Return the values of a cell by seed, also for a cell of a column of averages.
-
-    An average is the mean over its columns, for the seeds that all of them have.
-    """
-    row, column = key
-    average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
-    if average is None:
-        return cell_values(item, key, runs, measure)
-    seeds = [cell_values(item, (row, one), runs, measure) for one in average["of"]]
-    common = set.intersection(*map(set, seeds)) if seeds else set()
-    return {seed: sum(one[seed] for one in seeds) / len(seeds) for seed in sorted(common)}
-
-
-def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
-    """Map each seed to the measure of a cell's run, in the unit that the paper prints.
-
-    The measure is the cell's own, or the one that is named. The result is empty if there is no such cell.
-    """
-    cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
-    names = cell_names(item, cells[key], runs, measure) if key in cells else []
-    if not names:
-        return {}
-    measure = measure or measure_of(item, cells[key])
-    if measure in ROUNDS or measure in SIGNS:
-        against = cells.get((item.about["baseline"], key[1]))
-        baseline = cell_names(item, against, runs) if against else []
-        return (
-            _rounds_to(runs, names, baseline, measure)
-            if measure in ROUNDS
-            else _moved(runs, names, baseline, SIGNS[measure])
-        )
-    found = measures(runs).loc[names, measure] * (1 if measure in DIGITS else 100)
-    seeds = runs.runs.loc[names, "seed"]
-    return {
-        int(seed): float(value)
-        for seed, value in sorted(zip(seeds, found, strict=True))
-        if not math.isnan(value)
-    }
-
-
-def _rounds_to(runs: Runs, names: Sequence[str], baseline: Sequence[str], measure: str) -> dict[int, float]:
-    """Map each seed to the first round whose accuracy reaches the baseline's; infinite if none does.
-
-    The baseline's accuracy is its best one on the test set, or between rounds the mean of its last ten
-    (MpFedcon). The baseline's own number is all its rounds, by the papers' definition.
-    """
-    matrix, best = runs.matrix(*ROUNDS[measure]), measure == "rounds_to_baseline"
-    seeds = {str(name): int(seed) for name, seed in runs.runs["seed"].items()}
-    curves = {seeds[name]: matrix[name].dropna() for name in baseline if name in matrix}
-    found = {}
-    for name in names:
-        seed = seeds[name]
-        if seed in curves and name in matrix:
-            curve = curves[seed]
-            target = float(curve.max() if best else curve.iloc[-LAST_ROUNDS:].mean())
-            reached = first_reaching(matrix[name], target)
-            found[seed] = (
-                float(curve.index[-1]) if name in baseline else (math.inf if math.isnan(reached) else reached)
-            )
-    return dict(sorted(found.items()))
-
-
-def _moved(runs: Runs, names: Sequence[str], baseline: Sequence[str], sign: int) -> dict[int, float]:
-    """Map each seed to the percentage of clients whose score moved against the baseline.
-
-    A client counts if its last score between rounds is above (sign 1) or below (sign −1) that of the same
-    client in the baseline's run of the same seed.
-    """
-    found = {}
-    for name in names:
-        for gains in client_gains(runs, [name], baseline, "accuracy_between"):
-            found[int(runs.runs["seed"][name])] = 100 * sum(sign * gain > 0 for gain in gains) / len(gains)
-    return dict(sorted(found.items()))
 
 
 def verdict(line: Line, scale: str, tolerance: float) -> str:

@@ -12,6 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from raffed.results.other_metrics import CLIENT_LOSS
+from raffed.results.score_metrics import PERSONAL_ACCURACY
+
 RowMask = npt.NDArray[np.bool_]
 SCORES = ("client", "stage", "metric", "round", "value")
 
@@ -23,8 +26,8 @@ def last_scores(rows: pa.Table) -> pd.DataFrame:
     """
     kept = (
         ~np.asarray(rows["client"].is_null())
-        & is_word(rows["model"], "personal")
-        & is_word(rows["split"], "local_test")
+        & is_word(rows["model"], PERSONAL_ACCURACY.model)
+        & is_word(rows["split"], PERSONAL_ACCURACY.split)
     )
     frame: pd.DataFrame = rows.select(list(SCORES)).filter(pa.array(kept)).to_pandas()
     frame["stage"] = frame["stage"].astype(float)
@@ -36,7 +39,7 @@ def last_scores(rows: pa.Table) -> pd.DataFrame:
 
 def last_accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return client, round and value of each client's last accuracy, whatever its stage."""
-    found = scores.loc[scores["metric"] == "accuracy", ["client", "round", "value"]]
+    found = scores.loc[scores["metric"] == PERSONAL_ACCURACY.name, ["client", "round", "value"]]
     return (
         found.sort_values("round", kind="stable").drop_duplicates("client", keep="last").sort_values("client")
     )
@@ -49,8 +52,8 @@ def local_seconds(rows: pa.Table) -> tuple[float, float]:
     """
     kept = (
         ~np.asarray(rows["client"].is_null())
-        & is_word(rows["model"], "local")
-        & is_word(rows["metric"], "loss")
+        & is_word(rows["model"], CLIENT_LOSS.model)
+        & is_word(rows["metric"], CLIENT_LOSS.name)
     )
     found = rows.select(["round", "seconds", "n"]).filter(pa.array(kept)).to_pandas()
     found = found[found["round"] > 1].dropna()

@@ -7,31 +7,16 @@ else differs, it is named, and no difference is tested.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from .conditions import PARTITION_NAMES, conditions, tuned_fields
 from .groups import Group, experiment, groups
-from .load import Runs, flatten, section
+from .load import Runs, flatten
 
 PREFIX = "not comparable: "
 MARK = " ≠"
 UNLIKE = "≠: not comparable with the others; the table says why."
-# These decide what is measured, not what is trained.
-_MEASURED = {
-    "federation.survey",
-    "federation.measures",
-    "federation.eval_every",
-}
-_PARTITION = {"data.split", "data.local_test"}  # names of what the partition's hash decides
-# Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
-ALIKE = {
-    **dict.fromkeys(("digits", "femnist", "femnist-letters"), ("fedmr map map-authors plain",)),
-    **dict.fromkeys(("mnist", "fashion-mnist"), ("fedmr plain",)),
-    **dict.fromkeys(("cifar10", "cifar100", "cinic10", "svhn"), ("map map-authors",)),
-    **dict.fromkeys(("isic2019", "tiny-imagenet"), ("fedmr map map-authors",)),
-}
 
 
 class Differing(NamedTuple):
@@ -54,8 +39,8 @@ def differences(
     purpose.
     """
     found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
-    a, b = _setting(runs, one), _setting(runs, other)
-    chosen = declared | (_tuned(runs, one) & _tuned(runs, other))
+    a, b = conditions(runs, one), conditions(runs, other)
+    chosen = declared | (tuned_fields(runs, one) & tuned_fields(runs, other))
     for name in sorted(a.keys() | b.keys()):
         if a.get(name, "none") != b.get(name, "none") and name not in chosen:
             found.append(Differing(_words(name), a.get(name, "none"), b.get(name, "none")))
@@ -72,7 +57,7 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     elif one.partition != other.partition:
         found.append(f"the partition has two names ({one.partition} / {other.partition}) and is the same")
     a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
-    for name in sorted(_tuned(runs, one) & _tuned(runs, other)):
+    for name in sorted(tuned_fields(runs, one) & tuned_fields(runs, other)):
         if a.get(name) != b.get(name):
             values = f"{a.get(name, 'none')} / {b.get(name, 'none')}"
             found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
@@ -208,7 +193,10 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
     if pairs and all(all(pair) for pair in pairs):
         return []  # The partitions are equal in all seeds, whatever their names are.
     a, b = (
-        {name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none")) for name in _PARTITION}
+        {
+            name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none"))
+            for name in PARTITION_NAMES
+        }
         for group in (one, other)
     )
     known = (set(partition_hashes(runs, one).values()) - {""}) & (
@@ -229,84 +217,6 @@ def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
             "the number of rounds done", *("–".join(map(str, dict.fromkeys((n[0], n[-1])))) for n in (a, b))
         )
     ]
-
-
-def _setting(runs: Runs, group: Group) -> dict[str, str]:
-    """Return everything that must be equal, as texts by their names in the configuration."""
-
-    def made() -> dict[str, str]:
-        file = runs.files[group.used[0]]
-        config = flatten(experiment(file))
-        aside = {"method", *_MEASURED, *_PARTITION}
-        found = {
-            name: str(value)
-            for name, value in config.items()
-            if name not in aside and not name.startswith(("args.", "method_args."))
-        }
-        if "auto" in file:
-            found.pop(
-                "numerics.cohort", None
-            )  # chosen by a probe of the machine; it decides on rounding alone
-        found["data.transform"] = _preprocessing(
-            section(section(file, "config"), "data"), file.get("transform")
-        )
-        found |= {
-            name: str(value)
-            for name, value in file.items()
-            if name.startswith(("data_", "dataset_")) and "sha256" in name
-        }
-        return found
-
-    setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
-    return setting
-
-
-def _preprocessing(data: Mapping[str, object], recorded: object) -> str:
-    """Return how a run preprocessed its images.
-
-    `recorded` is what run.json says. Runs of earlier versions say nothing, and their `auto` is resolved as
-    these versions did. Styles that give the same images of a data set count as one.
-    """
-    style, split = str(recorded or data.get("transform") or "auto"), str(data.get("split")).lower()
-    if style == "auto":
-        style = (
-            "map"
-            if split.startswith(("incomplete", "dirichlet"))
-            else "fedmr"
-            if split.startswith(("p", "iid"))
-            else "plain"
-        )
-    alike = ALIKE.get(str(data.get("dataset")), ())
-    return next((one for one in alike if style in one.split()), style)
-
-
-def _tuned(runs: Runs, group: Group) -> frozenset[str]:
-    """Return the fields of local training that a sweep chose for each method separately.
-
-    They belong to the method, as its arguments do.
-    """
-
-    def made() -> frozenset[str]:
-        folder = Path(str(runs.runs.at[group.used[0], "folder"])).resolve()
-        sweeps = (above / "sweep.json" for above in folder.parents[:3])
-        return next((_searched(sweep) for sweep in sweeps if sweep.is_file()), frozenset())
-
-    tuned: frozenset[str] = runs.once(("tuned", group.used[0]), made)
-    return tuned
-
-
-def _searched(path: Path) -> frozenset[str]:
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return frozenset()
-    about = about if isinstance(about, dict) else {}
-    methods = section(about, "methods")
-    names = [*section(section(about, "request"), "grid")]
-    for method in methods:
-        one = section(methods, method)
-        names += [*section(one, "space"), *section(section(one, "chosen"), "settings")]
-    return frozenset(str(name) for name in names if str(name).startswith("local."))
 
 
 def _words(name: str) -> str:

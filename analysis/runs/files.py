@@ -8,7 +8,12 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
+
+JsonObject: TypeAlias = Mapping[str, Any]
+"""What a JSON file of raffed holds. Whoever reads a field checks it."""
+JsonDict: TypeAlias = dict[str, Any]
+"""The same where it is made or changed."""
 
 LARGEST = 32 * 2**20  # bytes of a JSON file
 LARGEST_INTEGER = 2**63
@@ -30,7 +35,7 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonDict:
     """Return the JSON object in a file. Its numbers and texts can be computed with and printed.
 
     Raises:
@@ -75,7 +80,7 @@ def _no_number(text: str) -> NoReturn:
     raise UnfitFileError(f"holds {text}, which is no number")
 
 
-def as_written(raw: bytes, name: str, files: Mapping[str, Any] | None) -> str:
+def as_written(raw: bytes, name: str, files: JsonObject | None) -> str:
     """Return why the bytes of a run's file are not those that the run wrote.
 
     The result is empty if they are, or if no hash was recorded. `files` maps the name of each file below the

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .files import JsonDict, JsonObject
 from .load import Runs, flatten, section
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
@@ -64,8 +65,7 @@ class Group(NamedTuple):
 
 def groups(runs: Runs) -> list[Group]:
     """Return every group, ordered by task and label."""
-    found: list[Group] = runs.once("groups", lambda: _groups(runs))
-    return found
+    return runs.once("groups", lambda: _groups(runs))
 
 
 def _groups(runs: Runs) -> list[Group]:
@@ -106,7 +106,7 @@ def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
     The keys are marks, and "" if all runs have the same partition. A partition that is drawn has another hash
     for each seed. A partition from a file has the same hash for all seeds. Two runs of one seed must agree.
     """
-    found: list[dict[Any, str]] = []  # seed → hash
+    found: list[dict[float, str]] = []  # seed → hash
     sets: list[list[str]] = []
     from_file = split.startswith("file:")
     for name, row in rows.items():
@@ -175,7 +175,7 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     return found
 
 
-def experiment(file: Mapping[str, Any]) -> dict[str, Any]:
+def experiment(file: JsonObject) -> JsonDict:
     """Return the configuration without what does not distinguish experiments.
 
     5.0 counts as 5, and a null as a missing setting. A setting that older runs lack also counts as missing if
@@ -198,9 +198,9 @@ def _spelt(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _labels(keys: Sequence[_Key], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject]) -> list[str]:
     labels = []
-    met: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    met: dict[tuple[str, ...], list[JsonObject]] = {}
     for key, config in zip(keys, configs, strict=True):
         met.setdefault(key[:3], []).append(config)
     for key, config in zip(keys, configs, strict=True):
@@ -226,7 +226,7 @@ def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Se
     return f"{label} ({earlier + 1})" if earlier else label
 
 
-_Rows = Mapping[str, Mapping[Any, Any]]
+_Rows = Mapping[str, Mapping[Hashable, Any]]
 
 
 def _used(rows: _Rows) -> tuple[str, ...]:
@@ -234,7 +234,7 @@ def _used(rows: _Rows) -> tuple[str, ...]:
 
     Unfinished runs count only if none is finished.
     """
-    best: dict[Any, str] = {}
+    best: dict[float, str] = {}
     for name in _finished(rows) or rows:
         seed = rows[name]["seed"]
         if seed not in best or rows[name]["rounds_done"] > rows[best[seed]]["rounds_done"]:

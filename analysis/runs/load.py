@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raffed.results.metric import Metric
+from raffed.results.storage import named as known
+
+from ..packed.files import unpacked
 from .clients import SCORES, last_accuracies
+from .files import JsonDict, JsonObject
 from .run_files import COLUMNS, DAMAGED, Parts, missing_rounds, number, read_parts, read_run_file
 
 if TYPE_CHECKING:
     from pandas.core.groupby import DataFrameGroupBy
 
+T = TypeVar("T")
 SCORES_OF_CLIENTS = ("client", "round", "value")
-Reader = Callable[[Path], Mapping[str, Any]]
+Reader = Callable[[Path], JsonObject]
 
 
 class NoRunsError(ValueError):
@@ -51,29 +57,29 @@ class Runs:
 
     metrics: pd.DataFrame
     runs: pd.DataFrame
-    files: Mapping[str, Mapping[str, Any]]
+    files: Mapping[str, JsonObject]
     unreadable: Mapping[str, str]
     clients: pd.DataFrame
     scores: pd.DataFrame
-    _known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def unhashed(self) -> list[str]:
         """The runs whose raffed recorded no hashes of files. Only `raffed verify` can check their rows."""
         return [name for name, file in self.files.items() if "files" not in file]
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for this object and `key`."""
         if key not in self._known:
             self._known[key] = make()
-        return self._known[key]
+        found: T = self._known[key]
+        return found
 
     def without(self, names: Collection[str]) -> Runs:
         """Return the runs except those with the given names."""
         if not names:
             return self
-        found: Runs = self.once(("without", frozenset(names)), lambda: self._without(names))
-        return found
+        return self.once(("without", frozenset(names)), lambda: self._without(names))
 
     def _without(self, names: Collection[str]) -> Runs:
         kept = {name: file for name, file in self.files.items() if name not in names}
@@ -83,36 +89,34 @@ class Runs:
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
         return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
 
-    def series(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
-        """Return the server's rows over all classes of one measurement, by round."""
+    def series(self, metric: Metric) -> pd.DataFrame:
+        """Return the server's rows over all classes of one metric, by round."""
 
         def made() -> pd.DataFrame:
             rows = self.metrics
-            kept = (
-                (rows["model"] == model)
-                & (rows["split"] == split)
-                & (rows["metric"] == metric)
-                & rows["class"].isna()
-            )
-            return rows[kept].sort_values("round", kind="stable")
+            return rows[rows_of(rows, metric) & rows["class"].isna()].sort_values("round", kind="stable")
 
-        frame: pd.DataFrame = self.once((model, split, metric), made)
-        return frame
+        return self.once(metric.place, made)
 
-    def matrix(self, model: str, split: str, metric: str = "accuracy") -> pd.DataFrame:
+    def matrix(self, metric: Metric) -> pd.DataFrame:
         """Return a metric of every run (columns) after every round (rows) that any of them measured.
 
         It is NaN where a run did not measure.
         """
 
         def made() -> pd.DataFrame:
-            rows = self.series(model, split, metric)
+            rows = self.series(metric)
             return named(rows).pivot_table(
                 index="round", columns="run", values="value", observed=True, dropna=False
             )
 
-        frame: pd.DataFrame = self.once(("matrix", model, split, metric), made)
-        return frame
+        return self.once(("matrix", metric.place), made)
+
+
+def rows_of(rows: pd.DataFrame, metric: Metric) -> pd.Series[bool]:
+    """Return which rows are a metric's."""
+    model, split, name = metric.place
+    return (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == name)
 
 
 def named(rows: pd.DataFrame) -> pd.DataFrame:
@@ -133,8 +137,8 @@ def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
     """Read every run at or below the given paths, whether it is finished, still running, or was killed.
 
     Args:
-        paths: run folders, or folders that hold some, or one such path. A folder that is found twice counts
-            once.
+        paths: run folders, folders that hold some or that hold packed records (analysis/packed), or one such
+            path. A folder that is found twice counts once.
 
     Returns:
         The runs that could be read. `Runs.unreadable` names what could not be.
@@ -143,7 +147,9 @@ def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
         NoRunsError: no run at or below the paths can be read. The message gives the reason for each path.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    runs = read_runs(given)
+    with unpacked(map(Path, given)) as places:
+        runs = read_runs(places)
+        runs.runs["folder"] = [known(folder) for folder in runs.runs["folder"]]
     if given and runs.runs.empty:
         raise NoRunsError(f"no run to load ({reasons(runs)})")
     return runs
@@ -168,7 +174,7 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
         folders |= {folder.resolve(): folder for folder in reversed(found)}
         if not found:
             unreadable[str(path)] = "no run.json at or below it" if path.is_dir() else "no such folder"
-    files: dict[str, Mapping[str, Any]] = {}
+    files: dict[str, JsonObject] = {}
     named = {}
     for name, folder in _names(sorted(folders.values())).items():
         file = _read_run_file(folder, unreadable, reader)
@@ -213,12 +219,12 @@ def _stacked(frames: Mapping[str, pd.DataFrame], columns: Sequence[str]) -> pd.D
     return pd.concat(found, ignore_index=True)[wanted] if found else pd.DataFrame(columns=wanted)
 
 
-def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(nested: JsonObject, prefix: str = "") -> JsonDict:
     """Flatten nested objects: {"local": {"lr": 0.1}} becomes {"local.lr": 0.1}.
 
     Lists become their JSON text.
     """
-    flat: dict[str, Any] = {}
+    flat: JsonDict = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
@@ -227,7 +233,7 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def section(file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def section(file: JsonObject, name: str) -> JsonObject:
     """Return the object under `name`, or an empty one if it is missing or is not an object."""
     found = file.get(name)
     return found if isinstance(found, Mapping) else {}
@@ -249,7 +255,7 @@ def _names(folders: list[Path]) -> dict[str, Path]:
     return {folder.resolve().relative_to(base).as_posix(): folder for folder in folders}
 
 
-def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> Mapping[str, Any] | None:
+def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> JsonObject | None:
     try:
         file = reader(folder)
     except DAMAGED as error:
@@ -264,12 +270,12 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
     return None
 
 
-def _about(file: Mapping[str, Any], read: Parts) -> dict[str, Any]:
+def _about(file: JsonObject, read: Parts) -> JsonDict:
     """Return a run's row of `Runs.runs`. What was measured takes precedence over what run.json says."""
     config = section(file, "config")
     data, federation = section(config, "data"), section(config, "federation")
     said = {"method": config.get("method"), "dataset": data.get("dataset"), "partition": data.get("split")}
-    about: dict[str, Any] = {name: _text(read.constant.get(name, value)) for name, value in said.items()}
+    about: JsonDict = {name: _text(read.constant.get(name, value)) for name, value in said.items()}
     about["seed"] = number(read.constant.get("seed", config.get("seed")))
     done = (
         pc.max(read.server["round"]).as_py() if read.server.num_rows else number(file.get("rounds_done")) or 0

@@ -6,18 +6,19 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .clients import last_scores, local_seconds
-from .files import as_written, read_bytes, read_object
+from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.schema import SCHEMA_VERSION
 
-NEWEST_SCHEMA = 5  # of parts
-NEWEST_RUN_SCHEMA = 2  # of run.json
+from .clients import last_scores, local_seconds
+from .files import JsonDict, JsonObject, as_written, read_bytes, read_object
+
 _CONSTANT = ("method", "dataset", "partition", "seed")  # within a run
 _WORDS = ("model", "split", "metric")
 _KINDS = dict.fromkeys(("round", "client", "stage", "class", "n", "bytes_up", "bytes_down"), pa.int64())
@@ -52,25 +53,25 @@ class Parts(NamedTuple):
     """
 
     server: pa.Table
-    constant: dict[str, Any]
+    constant: JsonDict
     scores: pd.DataFrame
     seconds: tuple[float, float]
     unreadable: dict[str, str]
 
 
-def read_run_file(folder: Path) -> Mapping[str, Any]:
+def read_run_file(folder: Path) -> JsonObject:
     """Return the contents of a folder's run.json. ValueError if it cannot be read or has a later schema."""
     file = read_object(folder / "run.json")
     schema = file.get("schema", 1)
-    if not isinstance(schema, int) or not 1 <= schema <= NEWEST_RUN_SCHEMA:
-        raise ValueError(f"schema {schema}, and this version reads 1 to {NEWEST_RUN_SCHEMA}; update raffed")
+    if not isinstance(schema, int) or not 1 <= schema <= RUN_SCHEMA:
+        raise ValueError(f"schema {schema}, and this version reads 1 to {RUN_SCHEMA}; update raffed")
     return file
 
 
-def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
+def read_parts(folder: Path, file: JsonObject) -> Parts:
     """Return the rows of a run. A part that does not match its run.json is left out and named."""
     tables, unreadable = [COLUMNS.empty_table()], dict[str, str]()
-    constant: dict[str, Any] = {}
+    constant: JsonDict = {}
     files = file.get("files")
     for path in _parts(folder / "metrics"):
         try:
@@ -86,7 +87,7 @@ def read_parts(folder: Path, file: Mapping[str, Any]) -> Parts:
     return Parts(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
 
 
-def missing_rounds(folder: Path, file: Mapping[str, Any]) -> dict[str, str]:
+def missing_rounds(folder: Path, file: JsonObject) -> dict[str, str]:
     """Return which of the finished rounds are in no part, by the metrics folder.
 
     The result is empty if none is missing, or if the parts do not give their rounds.
@@ -126,12 +127,12 @@ def _parts(folder: Path) -> list[Path]:
     return [path for _, path in kept] + sorted(path for path, m in named if not m)
 
 
-def _read_part(raw: bytes) -> tuple[pa.Table, dict[str, Any]]:
+def _read_part(raw: bytes) -> tuple[pa.Table, JsonDict]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
-        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", NEWEST_SCHEMA))
-        if version > NEWEST_SCHEMA:
-            raise ValueError(f"schema {version}, this analysis reads up to {NEWEST_SCHEMA}; update raffed")
+        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
+        if version > SCHEMA_VERSION:
+            raise ValueError(f"schema {version}, this analysis reads up to {SCHEMA_VERSION}; update raffed")
         table = file.read(columns=COLUMNS.names, use_threads=False)
         said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
         first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)

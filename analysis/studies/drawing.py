@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..figures.curves import LIGHT, Theme, class_look, dress, look, percent, place, style
+from ..figures.theme import LIGHT, Theme, class_look, dress, look, percent, place, style
 from .study import Study, records
 
 WIDE, HIGH = 2.85, 2.85  # inches of a panel in a grid, its margins in it
@@ -87,7 +86,7 @@ def _legend(figure: Figure, classes: Sequence[int], theme: Theme) -> None:
 
 
 def lines(
-    groups: Mapping[str, Mapping[str, pd.Series[Any]]],
+    groups: Mapping[str, Mapping[str, pd.Series[float]]],
     x: str,
     theme: Theme = LIGHT,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from ..figures.curves import LIGHT, Theme, dress, look, place, style
+from ..figures.theme import LIGHT, Theme, dress, look, place, style
 from .study import DrawnFigure, Painted, Study, StudyCheck, records
 
 ANGLE = 45.0  # degrees, docs/papers/fedmr.md §E4

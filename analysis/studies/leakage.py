@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..figures.curves import LIGHT, Theme, dress, look, place, plain_decades, spread, style
+from ..figures.theme import LIGHT, Theme, dress, look, place, plain_decades, spread, style
 from ..table import TextTable
 from .study import DrawnFigure, Painted, Study, StudyCheck, records
 

@@ -19,7 +19,8 @@ def painters() -> dict[str, Painter]:
     """
     from .fedmr import averaged_classifiers
     from .leakage import leakage
-    from .map import features_2d, proxy_statistics, targeted_classes, two_client_demo
+    from .map import features_2d, proxy_statistics, targeted_classes
+    from .map_two_clients import two_client_demo
     from .mpfedcon import features_tsne, solo_drift
 
     known = (

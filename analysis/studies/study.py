@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
 from ..reproduction.item_runs import Reproduction
-from ..runs.files import read_object
+from ..runs.files import JsonDict, read_object
 from ..table import TextTable
 
 PARTS = ("values", "points", "images")
@@ -25,7 +25,7 @@ PARTS = ("values", "points", "images")
 class Study(NamedTuple):
     """A finished study: its study.json and its rows. A part that the study did not write is empty."""
 
-    about: dict[str, Any]
+    about: JsonDict
     values: pd.DataFrame
     points: pd.DataFrame
     images: pd.DataFrame
@@ -125,9 +125,9 @@ def values_sheet(study: Study, metrics: Iterable[str] | None = None) -> TextTabl
     return TextTable(["Panel", "Series", *names], lines, frozenset({"Panel", "Series"}))
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pd.DataFrame) -> list[JsonDict]:
     """Return the rows, each as column: value."""
-    found: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+    found: list[JsonDict] = [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
     return found
 
 

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit.
 
     Exit codes: 0 done, 1 the run failed, 2 the request is refused, 129, 130 and 143 stopped by a signal.
-    Errors that raffed raises on purpose become one line on stderr. Any other error keeps its traceback.
+    Errors that raffed raises on purpose become one line on stderr. Every other error keeps its traceback.
     """
     print_everywhere()
     streams = Streams()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from raffed.cli.numbers import counted, duration, percent
 from raffed.cli.screen import plain
@@ -29,6 +29,7 @@ WORDS = {
     "done": "green",
     "pruned": "yellow",
 }  # state → colour, in the order of the table
+T = TypeVar("T")
 
 
 class Board:
@@ -104,7 +105,7 @@ class JsonBoard(Board):
         write_tuning(out, sweep, shown=False)
         self._emit("tuned", folder=named(out), **sweep)
 
-    def _emit(self, event: str, **values: Any) -> None:
+    def _emit(self, event: str, **values: T) -> None:
         print(json.dumps({"event": event, **plain(values)}, allow_nan=False), flush=True)
 
 

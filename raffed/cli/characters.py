@@ -1,7 +1,7 @@
 r"""What is printed if a stream's encoding lacks a character, such as in a log file on Windows or on a Linux
 without UTF-8.
 
-raffed's own symbols become similar ASCII words, so that tables and messages stay readable. Any other
+raffed's own symbols become similar ASCII words, so that tables and messages stay readable. Every other
 character becomes its escape, such as \u4e2d.
 """
 

@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import Flags, run_options
+from raffed.cli.options import Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen, plain
 from raffed.errors import UsageError
 from raffed.results.atomic import write_text
@@ -145,9 +145,22 @@ def report(
     sweep.json is damaged.
     """
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
-        whole = write_report([stack.enter_context(fetched(one)) for one in runs], out, screen)
+        places = [stack.enter_context(fetched(one)) for one in runs]
+        whole = write_report(stack.enter_context(_unpacked(places)), out, screen)
     if not whole:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _unpacked(places: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield folders of runs for places that may hold packed records."""
+    from raffed.analysis.packed.files import DamagedRecordsError, unpacked
+
+    try:
+        with unpacked(places) as found:
+            yield found
+    except DamagedRecordsError as error:
+        raise UsageError(str(error)) from error
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
@@ -186,15 +199,12 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 
     If the item is only a study, its table is that of its claims.
     """
+    from raffed.analysis.item_sheets import item_markdown, item_sheets
     from raffed.analysis.report import write_loaded
-    from raffed.analysis.reproduction.claims import claim_sheet
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
-    from raffed.analysis.reproduction.item_views import has_table, showable
-    from raffed.analysis.reproduction.verdicts import paper_sheet
+    from raffed.analysis.reproduction.item_views import showable
     from raffed.analysis.runs.load import read_runs
-    from raffed.analysis.studies.painters import check_sheet
-    from raffed.analysis.studies.study import load_studies, values_sheet
-    from raffed.analysis.table import as_latex, as_markdown
+    from raffed.analysis.table import as_latex
 
     item = load_item(path)
     if not showable(item):
@@ -204,14 +214,8 @@ def write_paper_item(path: Path, screen: Screen) -> None:
         )
         return
     runs = read_runs(run_folders(item), read_run)
-    claims = None if runs.runs.empty else claim_sheet(item, runs)
-    if has_table(item):
-        sheet = paper_sheet(item, runs)
-    else:
-        made = load_studies(item)
-        sheet = check_sheet(made) or values_sheet(made[0])
-    said = "" if claims is None else f"\n{as_markdown(claims)}"
-    write_text(path.parent / "table.md", f"{item.title}\n\n{as_markdown(sheet)}{said}")
+    sheet, claims = item_sheets(item, runs)
+    write_text(path.parent / "table.md", item_markdown(item, runs))
     write_text(path.parent / "table.tex", as_latex(sheet))
     report = write_loaded(runs, path.parent / "report", [item])
     for shown, title in ((sheet, item.title), (claims, "What is claimed of it")):
@@ -263,7 +267,7 @@ def doctor(
     from raffed.cli.tables import console, line
     from raffed.experiments.diagnostics import RAY_STARTS, examine, sized
 
-    findings = examine(data_root, ray, flags.get("runtime.address"))
+    findings = examine(data_root, ray, text_of(flags, "runtime.address"))
     if file or flags.keys() - {"runtime.address"}:
         where = {} if data_root is None else {"data.root": data_root}
         findings = itertools.chain(findings, sized(read_config(file, {**flags, **where})))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from raffed.cli.options import Flags
+from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
+from raffed.config.validation import Json, declarations, table_of
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
 from raffed.models import MODELS
 
-Tables = dict[str, Any]
+Tables: TypeAlias = dict[str, Json]
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 
@@ -38,7 +38,7 @@ def read_local(file: Path) -> Tables:
     sends.
     """
     tables = read_toml(file)
-    if _table(tables.get("runtime")).get("address", "auto") != "auto":
+    if table_of(tables.get("runtime")).get("address", "auto") != "auto":
         raise UsageError(
             f'{file}: runtime.address in a file may be "auto" only; give another cluster as --address'
         )
@@ -54,27 +54,32 @@ def merged(tables: Tables, flags: Flags) -> Tables:
     tables = copy.deepcopy(tables)
     if _renamed(flags.get("method"), tables):
         tables.pop("args", None)
-    if _renamed(flags.get("model.name"), _table(tables.get("model")), "name"):
-        tables["model"].pop("args", None)
+    if _renamed(flags.get("model.name"), table_of(tables.get("model")), "name"):
+        table_of(tables.get("model")).pop("args", None)
     for name in _overruled(flags):
-        _table(tables.get("runtime")).pop(name, None)
+        table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
-            tables[field] = read_plan(Path(typed))
+            tables[field] = read_plan(Path(str(typed)))
             continue
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, wanted a table")
-        table[name] = {**_table(table.get(name)), **assignments(typed)} if name == "args" else typed
+        if name == "args":
+            table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
+        else:
+            table[name] = list(typed) if isinstance(typed, list) else typed
     return tables
 
 
 def placed(runtime: Runtime, flags: Flags) -> Runtime:
     """Return `runtime` with the flags put over it."""
-    typed = {field.partition(".")[2]: value for field, value in flags.items() if field.startswith("runtime.")}
-    made = replace(runtime, **{**dict.fromkeys(_overruled(flags), 0), **typed})
-    check_used({"runtime": {**typed, "execution": made.execution}}, flags)
+    typed = merged({}, {field: value for field, value in flags.items() if field.startswith("runtime.")})
+    values = table_of(typed.get("runtime"))
+    changed: Callable[..., Runtime] = replace
+    made = changed(runtime, **{**dict.fromkeys(_overruled(flags), 0), **values})
+    check_used({"runtime": {**values, "execution": made.execution}}, flags)
     return made
 
 
@@ -90,7 +95,7 @@ def check_used(tables: Tables, flags: Flags) -> None:
     Two are allowed: `--execution serial` together with the actors in a file, and an address, which every
     command of a job contains.
     """
-    runtime, privacy = _table(tables.get("runtime")), _table(tables.get("privacy"))
+    runtime, privacy = table_of(tables.get("runtime")), table_of(tables.get("privacy"))
     for name in ACTORS:
         typed = f"runtime.{name}" in flags or "runtime.execution" not in flags
         if runtime.get("execution") == "serial" and runtime.get(name) and typed:
@@ -110,16 +115,12 @@ def check_used(tables: Tables, flags: Flags) -> None:
 def read_plan(path: Path) -> Tables:
     """Return the table [faults] of a file, or all its tables if it has no such table."""
     found = read_toml(path)
-    return _table(found["faults"]) if "faults" in found else found
+    return table_of(found["faults"]) if "faults" in found else found
 
 
-def _renamed(flag: Any, table: Tables, key: str = "method") -> bool:
+def _renamed(flag: Typed, table: Tables, key: str = "method") -> bool:
     """Return whether a flag names another method or model than the table, ignoring case."""
     return flag is not None and key in table and str(flag).lower() != str(table[key]).lower()
-
-
-def _table(value: Any) -> Tables:
-    return value if isinstance(value, dict) else {}
 
 
 def canonical(tables: Tables) -> None:
@@ -127,17 +128,17 @@ def canonical(tables: Tables) -> None:
 
     So one run has one identity.
     """
-    if isinstance(tables.get("method"), str):
-        tables["method"] = method_name(tables["method"])
-    data, model = _table(tables.get("data")), _table(tables.get("model"))
-    if isinstance(data.get("dataset"), str):
+    if isinstance(method := tables.get("method"), str):
+        tables["method"] = method_name(method)
+    data, model = table_of(tables.get("data")), table_of(tables.get("model"))
+    if isinstance(dataset := data.get("dataset"), str):
         from raffed.data.own_data import checked_name  # imported late because it loads NumPy
 
-        data["dataset"] = checked_name(data["dataset"])
-    if isinstance(data.get("split"), str):
-        data["split"] = parse_split(data["split"]).text
-    if isinstance(model.get("name"), str):
-        model["name"] = check_choice("model", model["name"].lower(), MODELS)
+        data["dataset"] = checked_name(dataset)
+    if isinstance(split := data.get("split"), str):
+        data["split"] = parse_split(split).text
+    if isinstance(model_name := model.get("name"), str):
+        model["name"] = check_choice("model", model_name.lower(), MODELS)
 
 
 def method_name(text: str) -> str:
@@ -158,7 +159,7 @@ def assignments(texts: Iterable[str]) -> Tables:
     return found
 
 
-def read_value(text: str) -> Any:
+def read_value(text: str) -> Json:
     """Return a TOML value, or Python's True, False, .5 and 5.; any other text stays a text."""
     text = text.strip()
     if text in ("True", "False"):
@@ -178,7 +179,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
     `fedmr.mu1` is for one method, and `alpha` for every method that takes it.
     """
-    accepted = {name: set(inspect.signature(METHODS[name].load()).parameters) for name in methods}
+    accepted = {name: set(declarations(METHODS[name].load())) for name in methods}
     parts: dict[str, Tables] = {name: {} for name in accepted}
     for key, value in given.items():
         owner, dot, argument = key.rpartition(".")

@@ -1,4 +1,4 @@
-"""`raffed methods`, `datasets`, `models` and `splits`: lists of what there is.
+"""`raffed methods`, `datasets`, `models`, `metrics` and `splits`: lists of what there is.
 
 Neither torch nor pandas is imported, unless data must be loaded.
 """
@@ -6,20 +6,21 @@ Neither torch nor pandas is imported, unless data must be loaded.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.config.source import described
 from raffed.errors import UsageError, check_choice
-from raffed.methods.source import described
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from raffed.config.validation import Declaration
     from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
 
@@ -43,21 +44,24 @@ def methods(
 
 
 def _show_method(name: str) -> None:
-    from raffed.cli.tables import show
     from raffed.methods import METHODS
 
     info = METHODS[name]
     found = described(f"raffed.methods.{info.module}", info.factory)
     typer.echo(f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}")
     if found.arguments:
-        rows = [
-            (one.name, one.shown_kind, str(one.range or ""), one.default.strip("'"), one.doc)
-            for one in found.arguments
-        ]
-        show(("argument", "type or choices", "range", "default", "meaning"), rows)
-        typer.echo(f"Set one: raffed run --method {name} --set {rows[0][0]}={rows[0][3]}")
+        _show_arguments(found.arguments)
+        first = found.arguments[0]
+        typer.echo(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default}")
     else:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
+
+
+def _show_arguments(arguments: Sequence[Declaration]) -> None:
+    from raffed.cli.tables import show
+
+    rows = [(one.name, one.shown_kind, str(one.range or ""), one.shown_default, one.doc) for one in arguments]
+    show(("argument", "type or choices", "range", "default", "meaning"), rows)
 
 
 def datasets(
@@ -110,17 +114,33 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
     titles = ("name", "network", "inputs in papers", "layers (C: classes)", "source")
     if name is None:
         show(titles, rows.values())
+        typer.echo("raffed models NAME shows arguments and defaults.")
     else:
         key = check_choice("model", name.strip().lower(), MODELS)
+        found = described(f"raffed.models.{MODELS[key].module}", key)
         show_pairs(zip(titles, rows[key], strict=True))
-        typer.echo(f"Use it: raffed run --model {key}")
-    typer.echo(
-        "--model-arg head_bias=true|false for all, hidden=[64,64] for mlp, mlp5, mlpnet, widen=2 and "
-        "dropout=0 for wrn28,"
-    )
-    typer.echo(
-        "projection=256 (MOON's, before the head) for lenet, simplecnn, resnet18, wrn28, efficientnet_b0."
-    )
+        typer.echo(f"\n{found.doc.partition('Args:')[0].strip()}")
+        _show_arguments(found.arguments)
+        first = found.arguments[0]
+        typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
+
+
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="A metric, to see what its rows mean.")] = None,
+) -> None:
+    """List what runs measure, or show one metric: unit, rows and meaning."""
+    from raffed.cli.tables import show, show_pairs
+    from raffed.results.metrics import METRICS, metric_lines
+
+    titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")
+    if name is None:
+        show(titles[:-2], [line[:-2] for line in metric_lines()])
+        typer.echo("raffed metrics NAME shows when a metric is measured, and what its values mean.")
+        return
+    known = [f"{one.name}N" if one.numbered else one.name for one in METRICS]
+    key = check_choice("metric", name.strip(), dict.fromkeys(known))
+    for line in metric_lines(METRICS.named(key.removesuffix("N"))):
+        show_pairs(zip(titles, line, strict=True))
 
 
 def splits(

@@ -6,231 +6,198 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import is_dataclass
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, NamedTuple, TypeAlias
 
 import typer
+from typer.models import OptionInfo
 
-from raffed.config.privacy import PLACES
-from raffed.config.run import EXECUTIONS, MEASURES, PRECISIONS, STYLES, RunConfig
+from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
-from raffed.errors import Preset
 from raffed.methods import METHODS
+from raffed.methods.arguments import Variant
 from raffed.models import MODELS
 
-Flags = dict[str, Any]  # dotted field of RunConfig → value as typed, for options that were typed
+Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
+Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed
+Command: TypeAlias = Callable[..., None]
+TYPED = {"int": int, "float": float, "bool": bool, "str": str, "table": list[str]}
 
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
-EXECUTION_HELP = (
-    "ray: actors; serial: this process; auto: what a short probe finds fastest, stacks as by --cohort among "
-    "it."
-)
+
+
+def _with_preset(preset: Variant = "original") -> None:
+    """Stands for the methods that have this argument, which has an option of its own."""
 
 
 class Flag(NamedTuple):
-    """An option: the field of RunConfig that it sets, its spelling, type, panel and help."""
+    """An option: the field of RunConfig that it sets, its spelling, panel and placeholder.
+
+    Its type, default, range, choices and help are those that the field declares.
+    """
 
     field: str
     flag: str
-    kind: Any
     panel: str
-    help: str
     metavar: str | None = None
+
+    @property
+    def declared(self) -> Declaration:
+        """What the field declares; the arguments of a method declare `preset`."""
+        if self.field == "preset":
+            return declarations(_with_preset)["preset"]
+        section, _, name = self.field.rpartition(".")
+        return declarations(SECTIONS[section] if section else RunConfig)[name]
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("method", "--method", str, WHAT, "Method, see `raffed methods`.", "NAME"),
-    Flag("args", "--set", list[str], WHAT, "Argument of the method; repeat for more.", "NAME=VALUE"),
-    Flag("data.dataset", "--dataset", str, WHAT, "Data set, see `raffed datasets`.", "NAME"),
-    Flag("data.split", "--split", str, WHAT, "Who has which data, see `raffed splits`.", "SPLIT"),
-    Flag("model.name", "--model", str, WHAT, "Network, see `raffed models`.", "NAME"),
-    Flag(
-        "model.args",
-        "--model-arg",
-        list[str],
-        WHAT,
-        "Argument of the network, e.g. head_bias=true.",
-        "NAME=VALUE",
-    ),
-    Flag("seed", "--seed", int, WHAT, "Decides everything random."),
-    Flag("data.root", "--data-root", str, WHAT, "Folder of the data sets; RAFFED_DATA if not given.", "DIR"),
-    Flag("data.download", "--download/--no-download", bool, WHAT, "Fetch missing data files."),
-    Flag("data.transform", "--transform", str, WHAT, f"Whose preprocessing: {', '.join(STYLES)}.", "STYLE"),
-    Flag(
-        "data.local_test",
-        "--local-test",
-        float,
-        WHAT,
-        "Share of each client's data kept for testing, 0 to 0.9.",
-    ),
-    Flag("data.samples", "--samples", int, WHAT, "Size of the training pool, equal by class; 0: all."),
-    Flag(
-        "data.validation",
-        "--validation",
-        float,
-        WHAT,
-        "Share of each client's training data kept for choosing, 0 to 0.9.",
-    ),
-    Flag("local.lr", "--lr", float, TRAIN, "Learning rate η."),
-    Flag("local.momentum", "--momentum", float, TRAIN, "Momentum of SGD."),
-    Flag("local.weight_decay", "--weight-decay", float, TRAIN, "Added to the gradient, times the weights."),
-    Flag("local.batch_size", "--batch-size", int, TRAIN, "Samples per step."),
-    Flag(
-        "local.epochs", "--epochs", float, TRAIN, "Passes over a client's data per round; 0.5 is half of one."
-    ),
-    Flag("local.drop_last", "--drop-last/--keep-last", bool, TRAIN, "Skip the short last batch of an epoch."),
-    Flag("local.min_steps", "--min-steps", int, TRAIN, "At least so many steps per client and round."),
-    Flag("local.clip_norm", "--clip-norm", float, TRAIN, "Largest norm of a gradient."),
-    Flag("local.warmup_rounds", "--warmup-rounds", int, TRAIN, "Rounds over which the rate rises; 0: none."),
-    Flag("federation.rounds", "--rounds", int, FED, "Communication rounds."),
-    Flag("federation.participation", "--participation", float, FED, "Share of the clients drawn each round."),
-    Flag("federation.eval_every", "--eval-every", int, FED, "Rounds between evaluations."),
-    Flag(
-        "federation.weighting",
-        "--weighting",
-        str,
-        FED,
-        "Weights of the mean, whatever the method's: samples or clients.",
-    ),
-    Flag("federation.survey", "--survey", int, FED, "Score all clients' models after this many last rounds."),
-    Flag(
-        "federation.measures",
-        "--measures",
-        str,
-        FED,
-        "Measured after the last round besides.",
-        ",".join(MEASURES),
-    ),
-    Flag(
-        "faults",
-        "--faults",
-        str,
-        FED,
-        "What goes wrong on purpose: a TOML file with \\[faults].",
-        "PLAN.toml",
-    ),
-    Flag("privacy.clip", "--clip-update", float, PRIVATE, "Largest norm of a client's update."),
-    Flag("privacy.noise", "--noise", float, PRIVATE, "Gaussian noise, in units of --clip-update; 0: none."),
-    Flag(
-        "privacy.noise_at",
-        "--noise-at",
-        str,
-        PRIVATE,
-        "Noise on the mean, or on every upload.",
-        "|".join(PLACES),
-    ),
-    Flag("privacy.delta", "--delta", float, PRIVATE, "δ of the (ε, δ) that is recorded."),
-    Flag(
-        "privacy.masks",
-        "--masks/--no-masks",
-        bool,
-        PRIVATE,
-        "Secure aggregation: uploads under masks that cancel.",
-    ),
-    Flag("numerics.cohort", "--cohort", int, NUMBERS, "Clients stacked and stepped together; 0: one by one."),
-    Flag(
-        "numerics.precision",
-        "--precision",
-        str,
-        NUMBERS,
-        "fp32, or bf16 for the passes.",
-        "|".join(PRECISIONS),
-    ),
-    Flag("runtime.threads", "--threads", int, NUMBERS, "torch threads per actor."),
-    Flag("runtime.gpu_fraction", "--gpu-fraction", float, NUMBERS, "Share of a GPU per actor, 1/k; 0: CPU."),
-    Flag("runtime.execution", "--execution", str, WHERE, EXECUTION_HELP, "|".join(EXECUTIONS)),
-    Flag("runtime.actors", "--actors", int, WHERE, "Client actors; 0: as many as cores or GPU shares."),
-    Flag(
-        "runtime.clients_per_actor", "--clients-per-actor", int, WHERE, "1: one actor a client; 0: automatic."
-    ),
-    Flag("runtime.address", "--address", str, WHERE, "Ray cluster; auto: the one this machine is in."),
-    Flag("runtime.max_restarts", "--max-restarts", int, WHERE, "How many lost actors a run puts up with."),
-    Flag("runtime.checkpoint_every", "--checkpoint-every", int, WHERE, "Rounds between checkpoints."),
-    Flag("runtime.keep_checkpoints", "--keep-checkpoints", int, WHERE, "How many checkpoints are kept."),
+    Flag("method", "--method", WHAT, "NAME"),
+    Flag("args", "--set", WHAT, "NAME=VALUE"),
+    Flag("data.dataset", "--dataset", WHAT, "NAME"),
+    Flag("data.split", "--split", WHAT, "SPLIT"),
+    Flag("model.name", "--model", WHAT, "NAME"),
+    Flag("model.args", "--model-arg", WHAT, "NAME=VALUE"),
+    Flag("seed", "--seed", WHAT),
+    Flag("data.root", "--data-root", WHAT, "DIR"),
+    Flag("data.download", "--download/--no-download", WHAT),
+    Flag("data.transform", "--transform", WHAT),
+    Flag("data.local_test", "--local-test", WHAT),
+    Flag("data.samples", "--samples", WHAT),
+    Flag("data.validation", "--validation", WHAT),
+    Flag("local.lr", "--lr", TRAIN),
+    Flag("local.momentum", "--momentum", TRAIN),
+    Flag("local.weight_decay", "--weight-decay", TRAIN),
+    Flag("local.batch_size", "--batch-size", TRAIN),
+    Flag("local.epochs", "--epochs", TRAIN),
+    Flag("local.drop_last", "--drop-last/--keep-last", TRAIN),
+    Flag("local.min_steps", "--min-steps", TRAIN),
+    Flag("local.clip_norm", "--clip-norm", TRAIN),
+    Flag("local.warmup_rounds", "--warmup-rounds", TRAIN),
+    Flag("federation.rounds", "--rounds", FED),
+    Flag("federation.participation", "--participation", FED),
+    Flag("federation.eval_every", "--eval-every", FED),
+    Flag("federation.weighting", "--weighting", FED),
+    Flag("federation.survey", "--survey", FED),
+    Flag("federation.measures", "--measures", FED),
+    Flag("faults", "--faults", FED, "PLAN.toml"),
+    Flag("privacy.clip", "--clip-update", PRIVATE),
+    Flag("privacy.noise", "--noise", PRIVATE),
+    Flag("privacy.noise_at", "--noise-at", PRIVATE),
+    Flag("privacy.delta", "--delta", PRIVATE),
+    Flag("privacy.masks", "--masks/--no-masks", PRIVATE),
+    Flag("numerics.cohort", "--cohort", NUMBERS),
+    Flag("numerics.precision", "--precision", NUMBERS),
+    Flag("runtime.threads", "--threads", NUMBERS),
+    Flag("runtime.gpu_fraction", "--gpu-fraction", NUMBERS),
+    Flag("runtime.execution", "--execution", WHERE),
+    Flag("runtime.actors", "--actors", WHERE),
+    Flag("runtime.clients_per_actor", "--clients-per-actor", WHERE),
+    Flag("runtime.address", "--address", WHERE),
+    Flag("runtime.max_restarts", "--max-restarts", WHERE),
+    Flag("runtime.checkpoint_every", "--checkpoint-every", WHERE),
+    Flag("runtime.keep_checkpoints", "--keep-checkpoints", WHERE),
 )
-PRESET = Flag(
-    "preset",
-    "--preset",
-    str,
-    WHAT,
-    (
-        "Variant of the method: as published (original) or as in MAP's released code (authors). The same as "
-        "--set preset=…."
-    ),
-    "|".join(get_args(Preset)),
-)
+PRESET = Flag("preset", "--preset", WHAT)
 _NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
 
 
-def run_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def run_options(without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Give a command the options of FLAGS, which it receives together as its argument `flags`."""
     wanted = [flag for flag in FLAGS if flag.field not in without]
-    short = [PRESET] if "args" not in without else []
+    every = [*wanted, *([PRESET] if "args" not in without else [])]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def wrapper(**given: Any) -> None:
-            typed = typed_flags(given, wanted)
-            for flag in (*wanted, *short):
+    def decorate(command: Command) -> Command:
+        def wrapper(**given: Typed) -> None:
+            flags = typed_flags(given, wanted)
+            for flag in every:
                 given.pop(_parameter(flag))
-            command(
-                flags={field: value for field, value in typed.items() if value is not None and value != []},
-                **given,
-            )
+            command(flags=flags, **given)
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.name != "flags"]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        made = [
-            inspect.Parameter(_parameter(flag), kind, default=None, annotation=_annotation(flag))
-            for flag in (*wanted, *short)
-        ]
-        every = [p.replace(kind=kind) for p in own] + made
-        wrapper.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in every}
+        made = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *map(_option, every)]
+        wrapper.__signature__ = signature.replace(parameters=made)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in made}
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
         return wrapper
 
     return decorate
 
 
-def typed_flags(given: Mapping[str, Any], wanted: Iterable[Flag] = FLAGS) -> Flags:
+def typed_flags(given: Mapping[str, Typed], wanted: Iterable[Flag] = FLAGS) -> Flags:
     """Return field → value, from a command's parameters.
 
     `--preset NAME` is an argument of the method.
     """
     typed = {flag.field: given.get(_parameter(flag)) for flag in wanted}
     if given.get("preset") is not None:
-        typed["args"] = [*(typed.get("args") or []), f"preset={given['preset']}"]
-    return typed
+        before = typed.get("args")
+        typed["args"] = [*(before if isinstance(before, list) else []), f"preset={given['preset']}"]
+    return {field: value for field, value in typed.items() if value is not None and value != []}
+
+
+def text_of(flags: Flags, field: str) -> str | None:
+    """Return what was typed for an option that takes a text; None if it was not given."""
+    typed = flags.get(field)
+    return None if typed is None else str(typed)
+
+
+def words_of(flags: Flags, field: str) -> list[str]:
+    """Return what was typed for an option that can be repeated."""
+    typed = flags.get(field)
+    return list(typed) if isinstance(typed, list | tuple) else []
 
 
 def _parameter(flag: Flag) -> str:
     return flag.field.replace(".", "_")
 
 
-def _annotation(flag: Flag) -> Any:
-    option = typer.Option(
-        flag.flag,
-        help=flag.help + _default(flag.field),
-        rich_help_panel=flag.panel,
-        metavar=flag.metavar,
-        show_default=False,
-        autocompletion=_completer(flag.field),
+def _option(flag: Flag) -> inspect.Parameter:
+    """Return the parameter of a command that holds an option, as typer reads it."""
+    declared = flag.declared
+    typed = next((TYPED[kind] for kind in declared.kinds if kind in TYPED), str)  # a plan of faults is a file
+    option = declared_option(declared, flag.flag, flag.panel, flag.metavar)
+    option.autocompletion = _completer(flag.field)
+    return inspect.Parameter(
+        _parameter(flag),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[typed | None, option],
     )
-    return Annotated[flag.kind | None, option]
 
 
-def _default(field: str) -> str:
-    """Return the default as help shows it; empty for None, False and empty tables."""
-    value: Any = RunConfig()
-    for part in field.split("."):
-        value = getattr(value, part, None)  # PRESET is not a field
-    if value is None or value is False or value == {} or is_dataclass(value):
-        return ""
-    return f" [dim]({value:g})[/dim]" if isinstance(value, float) else f" [dim]({value})[/dim]"
+def declared_option(declared: Declaration, flag: str, panel: str, metavar: str | None = None) -> OptionInfo:
+    """Return typer's option for what is declared: its choices, meaning, range and default are in the help."""
+    option: OptionInfo = typer.Option(
+        flag,
+        help=help_text(declared, flag),
+        rich_help_panel=panel,
+        metavar=metavar or "|".join(filter(None, declared.choices)) or None,
+        show_default=False,
+    )
+    return option
+
+
+def help_text(declared: Declaration, flag: str) -> str:
+    """Return what an option means, its range if it has one, and its default.
+
+    Square brackets would be markup, so they are escaped.
+    """
+    between = f" {declared.range}" if declared.range else ""
+    return (
+        f"{declared.summary}{between}".replace("[", "\\[") + f" [dim]({shown_default(declared, flag)})[/dim]"
+    )
+
+
+def shown_default(declared: Declaration, flag: str) -> str:
+    """Return the default of an option as it is typed; "none" for an empty one."""
+    if declared.kind == "bool":
+        return flag.split("/")[declared.default == "False"].lstrip("-")
+    empty = declared.default in ("None", "''", "{}") or not any(kind in TYPED for kind in declared.kinds)
+    return "none" if empty else declared.shown_default
 
 
 def _completer(field: str) -> Callable[[str], list[str]] | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import ACTORS, placed
+from raffed.cli.execution import begun_or_new
+from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.cli.running import begun_or_new
-from raffed.cli.running import execute as run_one
+from raffed.cli.options import FLAGS, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.config.run import RunConfig, Runtime
@@ -86,7 +86,7 @@ def reproduce(
         runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else estimated(runs, lambda text: typer.echo(visible(text), err=True))
-        studies = work.planned_studies(found, scale, out, count, flags.get("data.root"))
+        studies = work.planned_studies(found, scale, out, count, text_of(flags, "data.root"))
         planned = (
             work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
         )
@@ -156,7 +156,7 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
             job.scale,
             job.seed,
             job.folder,
-            flags.get("data.root"),
+            text_of(flags, "data.root"),
             screen.studying,
             device,
             runtime.threads,
@@ -208,7 +208,7 @@ def _runtime(scale: str, flags: Flags) -> Runtime:
 
 
 def _with_root(job: PlannedRun, flags: Flags) -> PlannedRun:
-    root = flags.get("data.root")
+    root = text_of(flags, "data.root")
     config: RunConfig = job.config
     return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,11 +23,12 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
+from raffed.cli.execution import begun_or_new, execute, holds_run
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.options import FLAGS, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
-from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
+from raffed.config.validation import table_of
 from raffed.data.splits import style_words
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
@@ -40,13 +39,7 @@ from raffed.methods import build_method
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
-from raffed.runtime.ray_backend.endings import lost, own
 
-if TYPE_CHECKING:
-    from raffed.experiments.result import RunResult
-    from raffed.experiments.run import RoundWatcher, Stop
-
-Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
 ]
@@ -199,12 +192,12 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     """
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_local(file) if file else {}
-    for_all = {} if "method" in base else base.pop("args", {})
-    parts = args_for(names, {**for_all, **assignments(flags.get("args", []))})
+    for_all = {} if "method" in base else table_of(base.pop("args", {}))
+    parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
     configs = {}
     for name in names:
         tables = merged(base, {**flags, "method": name, "args": []})
-        tables["args"] = {**tables["args"], **parts[name]}
+        tables["args"] = {**table_of(tables["args"]), **parts[name]}
         canonical(tables)
         check_used(tables, flags)
         configs[name] = RunConfig.from_dict(tables)
@@ -235,64 +228,6 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
             if place is not None:
                 shown.append(stack.enter_context(contextlib.closing(Guarded(title, make))))
         yield shown
-
-
-def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
-    """Do the work while listening for signals. Exits with 130 or 143 if one stopped it before its end.
-
-    If this run is one of several, `again` is the command that continues them. A signal in the last round of
-    this run then keeps the others from beginning.
-    """
-    continues = again or f"raffed resume {shlex.quote(str(folder))}"
-
-    def part() -> None:
-        ended_here(folder)
-        _told_end(folder, screen, continues)
-
-    with StopSignals(screen.stopping, part) as signals:
-
-        def watch(event: object) -> None:
-            signals.round_done()
-            screen.round(event)  # type: ignore[arg-type]
-
-        try:
-            result = work(watch, signals.asked)
-        except (KeyboardInterrupt, Exception) as error:
-            if not isinstance(error, KeyboardInterrupt) and not signals.cut:
-                raise
-            _told_end(folder, screen, continues)
-            raise SystemExit(signals.code or 130) from None
-    if result.state != "finished":
-        screen.stopped(str(folder), continues)
-        raise typer.Exit(signals.code or 1)
-    screen.finished(result, brief=again is not None)
-    if again is not None and signals.asked():  # this run has ended anyway, but those after it must not begin
-        screen.stopped(str(folder), continues)
-        raise typer.Exit(signals.code)
-
-
-def _told_end(folder: Path, screen: Screen, continues: str) -> None:
-    """Report that a run was ended from outside, and the command that continues it."""
-    if (what := lost()) is not None:
-        print(f"raffed: {what} died", file=sys.stderr)
-    if _holds_run(folder):
-        screen.stopped(str(folder), continues)
-    else:
-        screen.unbegun()
-
-
-def ended_here(folder: Path) -> None:
-    """Prepare for the process to end in the middle of a run.
-
-    Its Ray ends first, and run.json must not say that the run is still running.
-    """
-    own.end_all()
-    if _holds_run(folder):
-        from raffed.experiments.endings import (
-            mark_interrupted,
-        )  # only if needed, because the main thread may be writing it
-
-        mark_interrupted(folder, mine=True)
 
 
 def free_folder(config: RunConfig) -> Path:
@@ -335,33 +270,9 @@ def _one_ray(config: RunConfig) -> Iterator[None]:
         yield
 
 
-def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None]) -> Work:
-    """Return the work of a run, or of what is left of it if its folder holds a part.
-
-    `begun` is called once everything has been checked that can be checked before the data are read.
-    """
-    import raffed
-
-    if _holds_run(folder):
-        return lambda watch, stop: raffed.resume(
-            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose, begun=begun
-        )
-    return lambda watch, stop: raffed.run(
-        config, folder, watch=watch, stop=stop, chosen=screen.chose, begun=begun
-    )
-
-
 def _check_continues(folder: Path, config: RunConfig) -> None:
     """Check that a method's folder is new, or holds the same run, which is then continued."""
     from raffed.results.runfile import read_run
 
-    if _holds_run(folder) and read_run(folder).get("identity") != config.identity():
+    if holds_run(folder) and read_run(folder).get("identity") != config.identity():
         raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")
-
-
-def _holds_run(folder: Path) -> bool:
-    from raffed.results.runfile import (
-        RUN_FILE,
-    )  # imported late because it loads pyarrow, which listings do not need
-
-    return (folder / RUN_FILE).exists()

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raffed.cli.deadlines import GRACE
 from raffed.cli.numbers import percent
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text
 STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"
+T = TypeVar("T")
 
 
 class Screen:
@@ -81,7 +82,7 @@ class Screen:
         self.close()
         print(visible(named(result.folder or "")))
 
-    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
         """Show that a report was written."""
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
@@ -145,13 +146,13 @@ class JsonScreen(Screen):
             personalization=result.personalization,
         )
 
-    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
         self._emit("report", path=path, runs=runs)
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         self._emit("table", path=path, title=title, rows=rows)
 
-    def _emit(self, event: str, **values: Any) -> None:
+    def _emit(self, event: str, **values: T) -> None:
         print(json.dumps({"event": event, **plain(values)}, allow_nan=False), file=self._out, flush=True)
 
 
@@ -190,7 +191,7 @@ class LineScreen(Screen):
         self.close()
         show_result(result, brief)
 
-    def reported(self, path: str, runs: list[dict[str, Any]]) -> None:
+    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
         from raffed.cli.tables import show_summary
 
         show_summary(path, runs)

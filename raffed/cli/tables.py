@@ -133,7 +133,7 @@ def traffic(result: RunResult) -> tuple[float, float]:
     return float(kept["bytes_up"].mean()) / 1e6, float(kept["bytes_down"].mean()) / 1e6
 
 
-def show_summary(path: str, runs: list[dict[str, Any]]) -> None:
+def show_summary(path: str, runs: list[dict[str, str]]) -> None:
     """Print the table of a report, with what all runs share in its title, and where the report is."""
     shared = [name for name in COMMON if len({run[name] for run in runs}) == 1]
     about = [f"{name.lower()} {runs[0][name]}" for name in shared] if runs else []

@@ -7,11 +7,13 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from raffed.cli.board import Board, make_board
 from raffed.cli.config import (
@@ -25,26 +27,19 @@ from raffed.cli.config import (
     read_local,
     read_value,
 )
-from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.options import FLAGS, Flags, declared_option, run_options, text_of, words_of
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.run import RunConfig, Runtime
+from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
+from raffed.experiments.tuning.request import Request
 from raffed.results.storage import mirrored, named
 from raffed.runtime.ray_backend.endings import lost
 
 if TYPE_CHECKING:
     from raffed.experiments.tuning.folder import SweepFolder
-    from raffed.experiments.tuning.request import Request
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
-DEFAULTS = {
-    "trials": None,
-    "seeds": 3,
-    "select": "global",
-    "protocol": "validation",
-    "scheduler": "fifo",
-    "search": "grid",
-}
 # Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = (
     "data.root",
@@ -61,8 +56,10 @@ Methods = Annotated[
 ]
 
 
-def _option(flag: str, text: str, metavar: str | None = None) -> Any:
-    return typer.Option(flag, help=text, metavar=metavar, rich_help_panel=SWEEP)
+def _asked(name: str, metavar: str | None = None) -> OptionInfo:
+    """Return the option of a field of Request, with what the field declares."""
+    declared = declarations(Request)[name]
+    return declared_option(declared, f"--{name}", SWEEP, metavar)
 
 
 @run_options(without=["method"])
@@ -74,27 +71,23 @@ def tune(
     ],
     methods: Methods = None,
     file: File = None,
-    grid: Annotated[list[str] | None, _option("--grid", GRID_HELP, "NAME=V,V,...")] = None,
-    trials: Annotated[
-        int | None, _option("--trials", "Settings per method, the same for all; else the largest grid.")
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", help=GRID_HELP, metavar="NAME=V,V,...", rich_help_panel=SWEEP),
     ] = None,
-    seeds: Annotated[
-        int | None, _option("--seeds", "Fresh seeds for the chosen setting. \\[default: 3]")
+    trials: Annotated[int | None, _asked("trials")] = None,
+    seeds: Annotated[int | None, _asked("seeds")] = None,
+    select: Annotated[str | None, _asked("select")] = None,
+    protocol: Annotated[str | None, _asked("protocol")] = None,
+    scheduler: Annotated[str | None, _asked("scheduler")] = None,
+    search: Annotated[str | None, _asked("search")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", help="Time for all trials: 90s, 30m, 2h.", rich_help_panel=SWEEP),
     ] = None,
-    select: Annotated[
-        str | None, _option("--select", "Choose by: global, personal, or mean. \\[default: global]")
-    ] = None,
-    protocol: Annotated[
-        str | None, _option("--protocol", "paper: choose by test accuracy. \\[default: validation]")
-    ] = None,
-    scheduler: Annotated[
-        str | None, _option("--scheduler", "asha: end bad trials early. \\[default: fifo]")
-    ] = None,
-    search: Annotated[
-        str | None, _option("--search", "optuna: over the ranges of the grid. \\[default: grid]")
-    ] = None,
-    budget: Annotated[str | None, _option("--budget", "Time for all trials: 90s, 30m, 2h.")] = None,
-    at_once: Annotated[int, _option("--at-once", "Trials at a time; 0: as many as fit.")] = 0,
+    at_once: Annotated[
+        int, typer.Option("--at-once", help="Trials at a time; 0: as many as fit.", rich_help_panel=SWEEP)
+    ] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
@@ -120,7 +113,7 @@ def tune(
         if resume and not methods and file is None:
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
-            request = requested(methods or [], file, flags, grid or [], {**DEFAULTS, **asked})
+            request = requested(methods or [], file, flags, grid or [], asked)
         _sweep(request, out, resume, board, at_once, seconds)
 
 
@@ -142,7 +135,7 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
             "out, or start another sweep in a new folder"
         )
     stored = stored_request(out)
-    root = flags.get("data.root", stored.base.data.root)
+    root = text_of(flags, "data.root") or stored.base.data.root
     data = replace(stored.base.data, root=root, download=bool(flags.get("data.download")))
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
 
@@ -193,7 +186,8 @@ def _searched(
 
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.tuning.ray_tune import Search, check, check_parts, execute_sweep
+        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
+        from raffed.experiments.tuning.space import check, check_parts
         from raffed.runtime.setup import check_new, prepare_run
 
         check(request)
@@ -213,34 +207,35 @@ def _searched(
 
 
 def requested(
-    names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: dict[str, Any]
+    names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Mapping[str, str | int]
 ) -> Request:
     """Return the sweep that flags and a file ask for."""
     from raffed.experiments.checks import check_space
-    from raffed.experiments.tuning.request import Request
 
     tables = read_local(file) if file else {}
-    methods = tuple(dict.fromkeys(method_name(name) for name in names or [tables.get("method", "")] if name))
+    named = names or [str(tables.get("method", ""))]
+    methods = tuple(dict.fromkeys(method_name(name) for name in named if name))
     if not methods:
         raise UsageError("nothing to tune: give --method, once or more")
     searched = axes(grid)
     for name in methods:
         check_space(name, searched)
-    for_all = tables.pop("args", {})
-    parts = args_for(methods, {**for_all, **assignments(flags.get("args", []))})
+    for_all = table_of(tables.pop("args", {}))
+    parts = args_for(methods, {**for_all, **assignments(words_of(flags, "args"))})
     tables = merged(tables, {**flags, "method": methods[0], "args": []})
     tables["args"] = {}
-    if asked["protocol"] != "paper":
-        tables["data"] = {"validation": VALIDATION, **tables.get("data", {})}
+    if asked.get("protocol") != "paper":
+        tables["data"] = {"validation": VALIDATION, **table_of(tables.get("data"))}
     canonical(tables)
     check_used(tables, flags)
     base = _placed(RunConfig.from_dict(tables), flags)
-    return Request(base, methods, parts, searched, **asked)
+    made: Callable[..., Request] = Request
+    return made(base, methods, parts, searched, **asked)
 
 
-def axes(texts: list[str]) -> dict[str, list[Any]]:
+def axes(texts: list[str]) -> dict[str, list[Json]]:
     """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Json]] = {}
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
         among = [read_value(value) for value in text.split(",") if value.strip()]
         if not name or not among:

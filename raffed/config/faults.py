@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
-from raffed.errors import UsageError, check_choice, check_range
+from raffed.config.validation import Doc, Range, check_fields
+from raffed.errors import UsageError, check_choice
 
 FaultKind = Literal["drop", "late", "corrupt", "straggle"]
 KINDS: tuple[str, ...] = get_args(FaultKind)
-DAMAGES = ("nan", "range")
+Probability = Annotated[float, Range(0.0, 1.0)]
 FaultOutcome = Literal["dropped", "late", "refused", "counted"]
 
 
@@ -46,42 +47,64 @@ class Faults:
     The aggregation weights p_i are computed over the clients whose uploads count. If no upload counts in a
     round, the server's step changes nothing.
 
-    Attributes:
-        drop: Probability in [0, 1] that a client does not answer. It neither receives, trains nor sends, and
-            its client state stays as it was. Default 0: never.
-        late: Probability in [0, 1] that an upload misses its round. The client has trained and keeps its
-            private state. The server discards the upload and does not apply it in a later round either,
-            because the messages of methods have no meaning for a server that has moved on. Default 0: never.
-        corrupt: Probability in [0, 1] that an upload arrives damaged. The server refuses the whole upload and
-            counts it as refused. The client is not told and keeps its private state. Default 0: never.
-        straggle: Probability in [0, 1] that a client makes only a part of its steps of shared training.
-            Private training is complete, because nobody waits for it. The upload counts with the client's
-            usual weight. Default 0: never.
-        straggle_share: Fraction of the steps that such a client makes in every shared pass, in (0, 1],
-            rounded up to whole steps. Default 0.5.
-        corrupt_kind: How an upload is damaged: "nan" (the default) puts a NaN into it, and "range" puts in a
-            number outside the range of exact sums.
-        at: Further faults at chosen places, written as KIND CLIENT@ROUND or KIND CLIENT@FROM-TO and separated
-            by commas, such as "drop 3@2, corrupt 7@5-9". Clients are numbered from 0 and rounds from 1.
-            Default "": none.
-
     Raises:
         UsageError: A value is outside its range, or `at` cannot be read.
     """
 
-    drop: float = 0.0
-    late: float = 0.0
-    corrupt: float = 0.0
-    straggle: float = 0.0
-    straggle_share: float = 0.5
-    corrupt_kind: str = "nan"
-    at: str = ""
+    drop: Annotated[
+        Probability,
+        Doc(
+            "Probability that a client does not answer. It neither receives, trains nor sends, and its "
+            "client state stays as it was."
+        ),
+    ] = 0.0
+    late: Annotated[
+        Probability,
+        Doc(
+            "Probability that an upload misses its round. The client has trained and keeps its private "
+            "state. The server discards the upload and does not apply it in a later round either, because "
+            "the messages of methods have no meaning for a server that has moved on."
+        ),
+    ] = 0.0
+    corrupt: Annotated[
+        Probability,
+        Doc(
+            "Probability that an upload arrives damaged. The server refuses the whole upload and counts it "
+            "as refused. The client is not told and keeps its private state."
+        ),
+    ] = 0.0
+    straggle: Annotated[
+        Probability,
+        Doc(
+            "Probability that a client makes only a part of its steps of shared training. Private training "
+            "is complete, because nobody waits for it. The upload counts with the client's usual weight."
+        ),
+    ] = 0.0
+    straggle_share: Annotated[
+        float,
+        Range(0.0, 1.0, open_low=True),
+        Doc(
+            "Fraction of the steps that such a client makes in every shared pass, rounded up to whole steps."
+        ),
+    ] = 0.5
+    corrupt_kind: Annotated[
+        Literal["nan", "range"],
+        Doc(
+            "How an upload is damaged. `nan` puts a NaN into it, and `range` a number outside the range of "
+            "exact sums."
+        ),
+    ] = "nan"
+    at: Annotated[
+        str,
+        Doc(
+            "Further faults at chosen places, such as `drop 3@2, corrupt 7@5-9`. They are written as KIND "
+            "CLIENT@ROUND or KIND CLIENT@FROM-TO and separated by commas. Clients are numbered from 0 and "
+            "rounds from 1."
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
-        for kind in KINDS:
-            check_range(f"faults.{kind}", getattr(self, kind), 0.0, 1.0)
-        check_range("faults.straggle_share", self.straggle_share, 0.0, 1.0, open_low=True)
-        check_choice("faults.corrupt_kind", self.corrupt_kind, DAMAGES)
+        check_fields("faults", self)
         list(self._listed())
 
     @property

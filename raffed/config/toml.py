@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import Any
 
+from raffed.config.validation import Json
 from raffed.errors import UsageError
 
 MARKS = (  # The marks of UTF-32 come first, because they begin like those of UTF-16.
@@ -17,7 +17,7 @@ MARKS = (  # The marks of UTF-32 come first, because they begin like those of UT
 )
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Json]:
     """Read the tables of a TOML file.
 
     TOML is encoded in UTF-8. Editors on Windows put a byte order mark before the text. It is skipped, and it
@@ -49,7 +49,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     return parse_toml(text, str(path))
 
 
-def parse_toml(text: str, where: str) -> dict[str, Any]:
+def parse_toml(text: str, where: str) -> dict[str, Json]:
     """Read the tables of a TOML text.
 
     Args:

@@ -1,8 +1,11 @@
-"""How clients train: the part of a run's configuration that raffed.core uses. This module imports nothing."""
+"""How clients train: the part of a run's configuration that raffed.core uses. It imports no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from raffed.config.validation import Doc, Range
 
 
 @dataclass(frozen=True)
@@ -12,32 +15,44 @@ class Local:
     A method's passes may override momentum, weight decay and epochs. The number of local steps is
     max(int(epochs · batches per epoch), min_steps). An epoch has ⌈n/B⌉ batches for n samples, and the last
     batch may be short.
-
-    Attributes:
-        lr: Learning rate η, in [0, 1000].
-        momentum: Momentum ρ of SGD, in [0, 0.9999]. The velocity is zero at the start of every training
-            phase.
-        weight_decay: Factor of the weights that is added to the gradient, in [0, 10].
-        batch_size: Samples B in a mini-batch, at least 1.
-        epochs: Passes over the client's training samples in a round, in (0, 10000]. Fractions are allowed.
-        drop_last: Whether the short last batch of an epoch is left out, so that an epoch has ⌊n/B⌋ batches. A
-            client with fewer than B samples still has one batch. Default False.
-        min_steps: Minimum number of local steps per client and round, at least 1.
-        clip_norm: Largest global norm of a gradient, in (0, 1e9]. Longer gradients are scaled down to it.
-            Default None: no clipping.
-        warmup_rounds: Number r of rounds over which the learning rate rises as η · min((t + 1)/r, 1), with t
-            counted from 0. Default 0: no warm-up.
     """
 
-    lr: float = 0.03
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
-    batch_size: int = 64
-    epochs: float = 5
-    drop_last: bool = False
-    min_steps: int = 1
-    clip_norm: float | None = None
-    warmup_rounds: int = 0
+    lr: Annotated[float, Range(0.0, 1e3), Doc("Learning rate η.")] = 0.03
+    momentum: Annotated[
+        float,
+        Range(0.0, 0.9999),
+        Doc("Momentum ρ of SGD. The velocity is zero at the start of every training phase."),
+    ] = 0.9
+    weight_decay: Annotated[
+        float, Range(0.0, 10.0), Doc("Factor of the weights that is added to the gradient.")
+    ] = 1e-5
+    batch_size: Annotated[int, Range(1), Doc("Samples B in a mini-batch.")] = 64
+    epochs: Annotated[
+        float,
+        Range(0.0, 1e4, open_low=True),
+        Doc("Passes over the client's training samples in a round; 0.5 is half of one."),
+    ] = 5
+    drop_last: Annotated[
+        bool,
+        Doc(
+            "Whether the short last batch of an epoch is left out. An epoch then has ⌊n/B⌋ batches, and a "
+            "client with fewer than B samples still has one batch."
+        ),
+    ] = False
+    min_steps: Annotated[int, Range(1), Doc("Minimum number of local steps per client and round.")] = 1
+    clip_norm: Annotated[
+        float | None,
+        Range(0.0, 1e9, open_low=True),
+        Doc("Largest global norm of a gradient. Longer gradients are scaled down to it."),
+    ] = None
+    warmup_rounds: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Number r of rounds over which the learning rate rises; 0: no warm-up. The rate is "
+            "η · min((t + 1)/r, 1), with t counted from 0."
+        ),
+    ] = 0
 
     def warmth(self, round: int) -> float:
         """Return the fraction of the learning rate that is used in a round, counted from 0; at most 1.

@@ -2,127 +2,48 @@
 
     def fedprox(mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the pull.")] = 0.01) -> Method: ...
 
-The type says which kind of value an argument takes. `Range`, `Choices` and `Doc` say the rest. A `Literal`
-type is a choice and needs no `Choices`. The listings of the command line read the same declarations. This
-module imports neither torch nor Ray.
+The type says which kind of value an argument takes. `Range`, `Length`, `Words` and `Doc` say the rest. A
+`Literal` type is a choice. Sections of the configuration are dataclasses whose fields are declared in the
+same way. The listings and options of the command line read the same declarations. This module imports
+neither torch nor Ray.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-import math
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from raffed.config.declaration import (
+    Choices,
+    Declaration,
+    Doc,
+    Json,
+    Length,
+    Range,
+    Strength,
+    Value,
+    Words,
+    plain_kind,
+)
 from raffed.errors import UnknownNameError, UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
-PLAIN: dict[str, type[bool | int | float | str]] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
-@dataclass(frozen=True)
-class Range:
-    """A number from `low` to `high`. Both ends belong to the range, the lower one not if `open_low`."""
-
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        return (self.low < value if self.open_low else self.low <= value) and value <= self.high
-
-    def __str__(self) -> str:
-        low, high = (f"{end:g}".replace("e+0", "e") for end in (self.low, self.high))
-        if self.high == math.inf:
-            return f"{'>' if self.open_low else '≥'} {low}"
-        return f"{'(' if self.open_low else '['}{low}, {high}]"
-
-    def refusal(self, value: float) -> str:
-        """Why `value`, which lies outside, is refused."""
-        if self.high == math.inf and not self.open_low:
-            return f"is below {self.low}"
-        return f"is outside {'(' if self.open_low else '['}{self.low}, {self.high}]"
-
-
-@dataclass(frozen=True)
-class Choices:
-    """One of these words. For choices that a type cannot state, because they are known only when it runs."""
-
-    words: tuple[str, ...]
-
-    def __init__(self, *words: str) -> None:
-        object.__setattr__(self, "words", words)
-
-
-@dataclass(frozen=True)
-class Doc:
-    """What an argument means, in a sentence."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """One argument: its name, its type and default as text, what it may be, and what it means."""
-
-    name: str
-    kind: str
-    default: str = ""
-    range: Range | None = None
-    choices: tuple[str, ...] = ()
-    doc: str = ""
-
-    @property
-    def shown_kind(self) -> str:
-        """The choices if there are any, otherwise the type."""
-        return " | ".join(self.choices) or self.kind
-
-    def marked(self, *markers: Range | Choices | Doc | str) -> Declaration:
-        """The same with what these markers say; a later marker replaces an earlier one of its kind."""
-        found = self
-        for one in markers:
-            if isinstance(one, Range):
-                found = replace(found, range=one)
-            elif isinstance(one, Choices):
-                found = replace(found, choices=one.words)
-            elif isinstance(one, Doc):
-                found = replace(found, doc=one.text)
-        return found
-
-    def check(self, value: T, prefix: str = "") -> None:
-        """Raise a UsageError if `value` has another type, lies outside the range or is none of the choices.
-
-        An int is also a float, but a bool is never a number. Types other than bool, int, float, str and None
-        are not checked.
-        """
-        label = f"{prefix}{self.name} = {value!r}"
-        if not _fits(value, self.kind.split(" | ")):
-            raise UsageError(f"{label} is a {type(value).__name__}, wanted {self.kind}")
-        if self.range is not None and isinstance(value, int | float) and value not in self.range:
-            raise UsageError(f"{label} {self.range.refusal(value)}")
-        if self.choices and isinstance(value, str) and value not in self.choices:
-            raise UnknownNameError(self.name, value, self.choices)
-
-
-def _fits(value: T, kinds: list[str]) -> bool:
-    if value is None:
-        return "None" in kinds or not set(kinds) <= {*PLAIN, "None"}
-    if not set(kinds) <= {*PLAIN, "None"}:
-        return True
-    if isinstance(value, bool):
-        return "bool" in kinds
-    wanted = tuple(PLAIN[kind] for kind in kinds if kind != "None")
-    return isinstance(value, wanted) or (float in wanted and isinstance(value, int))
+def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
+    """The arguments of a function, or the fields of a dataclass, by name, read from their annotations."""
+    return _read(factory)
 
 
 @functools.cache
-def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
-    """The arguments of a function by name, read from its signature."""
+def _read(factory: Callable[..., T]) -> Mapping[str, Declaration]:
     try:
         hints = get_type_hints(factory, include_extras=True)
     except NameError as error:
@@ -130,14 +51,23 @@ def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
             f"{owner(factory)}: its signature cannot be read ({error}); import what its annotations name "
             f"also when it runs, not under TYPE_CHECKING alone"
         ) from error
-    found = {}
+    return {
+        one.name: _declared(one, hints[one.name]) if one.name in hints else one for one in _usual(factory)
+    }
+
+
+def _usual(factory: Callable[..., T]) -> Iterator[Declaration]:
+    """Each argument with the default that it has, and with the type of that default."""
+    if dataclasses.is_dataclass(factory):
+        for field in dataclasses.fields(factory):
+            made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            yield Declaration(field.name, type(made).__name__, repr(made))
+        return
     for name, one in inspect.signature(factory).parameters.items():
         given = one.default is not inspect.Parameter.empty
-        usual = Declaration(
+        yield Declaration(
             name, type(one.default).__name__ if given else "", repr(one.default) if given else ""
         )
-        found[name] = _declared(usual, hints[name]) if name in hints else usual
-    return found
 
 
 def _declared(start: Declaration, hint: T) -> Declaration:
@@ -154,7 +84,14 @@ def _declared(start: Declaration, hint: T) -> Declaration:
 def _text(hint: T) -> str:
     if hint is type(None):
         return "None"
-    return hint.__name__ if isinstance(hint, type) else str(hint)
+    if get_origin(hint) is None and isinstance(hint, type):
+        return hint.__name__
+    return plain_kind(str(hint))
+
+
+def table_of(value: Json) -> dict[str, Json]:
+    """`value` if it is a table, otherwise an empty table."""
+    return value if isinstance(value, dict) else {}
 
 
 def owner(factory: Callable[..., T]) -> str:
@@ -169,11 +106,21 @@ def check_arguments(factory: Callable[..., T], values: Mapping[str, V]) -> None:
         UnknownNameError: for a name that the factory does not have; the message lists the nearest names.
         UsageError: for a value of another type or outside the declared range.
     """
-    known, name = declarations(factory), owner(factory)
+    check_values(owner(factory), declarations(factory), values)
+
+
+def check_values(name: str, known: Mapping[str, Declaration], values: Mapping[str, V]) -> None:
+    """Check the values of some arguments against their declarations; `name` is that of their owner."""
     for key, value in values.items():
         if key not in known:
             raise UnknownNameError(f"argument of {name}", key, known)
         known[key].check(value, f"{name}: ")
+
+
+def check_fields(section: str, values: T) -> None:
+    """Check every field of a dataclass against its declaration; messages say `section.field`."""
+    for name, one in declarations(type(values)).items():
+        one.check(getattr(values, name), f"{section}." if section else "")
 
 
 def checked(factory: Callable[P, T]) -> Callable[P, T]:
@@ -188,4 +135,20 @@ def checked(factory: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-__all__ = ["Choices", "Declaration", "Doc", "Range", "check_arguments", "checked", "declarations"]
+__all__ = [
+    "Choices",
+    "Declaration",
+    "Doc",
+    "Json",
+    "Length",
+    "Range",
+    "Strength",
+    "Value",
+    "Words",
+    "check_arguments",
+    "check_fields",
+    "check_values",
+    "checked",
+    "declarations",
+    "table_of",
+]

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from raffed.core import seeds
 from raffed.core.losses import cross_entropy
-from raffed.core.messages import Summable, Wire
+from raffed.core.messages import Wire
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 
 NOTHING = Params({})
+
+Mine = TypeVar("Mine", covariant=True, default=Any)
+FromServer = TypeVar("FromServer", covariant=True, default=Any)
+Sent = TypeVar("Sent", bound=Wire | None, covariant=True, default=Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +72,11 @@ class ClientData:
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(Generic[Mine, FromServer]):
     """What one client knows in one round, as one of its ingredients sees it.
 
-    An ingredient gets its own memory and its own message from the server, and nobody else's.
+    An ingredient gets its own memory and its own message from the server, and nobody else's. The types
+    of both are the type parameters, which may be left out.
 
     Attributes:
         spec: Sizes of the model and of the federation.
@@ -109,11 +116,11 @@ class Context:
     net: Callable[[State, Tensor], tuple[Tensor, Tensor]]
     features: Callable[[State], Iterator[tuple[Tensor, Tensor]]]
     reestimate: Callable[[State], State]
-    mine: Any = None
-    server: Any = None
+    mine: Mine
+    server: FromServer
     private: State | None = None
     own: Params = NOTHING
-    carried: Any = None
+    carried: Record | None = None
     steps: int = 0
     usual_steps: int = 0
     lr_sum: float = 0.0
@@ -143,9 +150,7 @@ class Context:
             purpose: Which random stream draws the set.
         """
         count = round(share * self.spec.num_clients)
-        order: np.ndarray[Any, np.dtype[np.int64]] = seeds.rng(self.run_seed, purpose).permutation(
-            self.spec.num_clients
-        )
+        order: NDArray[np.int64] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
         return bool(self.client in order[:count])
 
     def replace(self, **changes: Any) -> Context:
@@ -221,7 +226,7 @@ class Spec:
     turn: int = 1  # the number of stages if these take turns, otherwise 1
 
 
-class Received(Record):
+class Received(Record, Generic[Sent]):
     """What the server received for one ingredient in one round.
 
     Attributes:
@@ -231,5 +236,5 @@ class Received(Record):
     """
 
     count: int
-    sum: Summable | None = None
-    each: tuple[Wire, ...] = ()
+    sum: Sent | None = None
+    each: tuple[Sent, ...] = ()

@@ -7,13 +7,15 @@ state cannot leave by accident. See docs/design.md §9. The golden wire table li
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.record import Record, fields_of
+from raffed.core.transfer import Value
 from raffed.errors import BoundaryError
 
 
@@ -73,7 +75,7 @@ class Private(Record):
         BoundaryError: It was about to be pickled, copied with `copy`, or sent through Ray.
     """
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise BoundaryError(
             f"{type(self).__name__} is private and cannot be sent; return a Wire if a part of it is meant to "
             f"travel"
@@ -139,10 +141,20 @@ class ServerState(Private, stored="Server"):
         )
 
 
+Memory = TypeVar("Memory", bound=Private | None, default=Any)
+"""What a client keeps for one ingredient."""
+
+Message = TypeVar("Message", bound=Wire | None, default=Any)
+"""What a client sends for one ingredient."""
+
+ServerMemory = TypeVar("ServerMemory", bound=Wire | Private | None, default=Any)
+"""What the server keeps for one ingredient or for its own rule. A `Wire` is broadcast."""
+
+
 _PLAIN = (int, float, str, type(None))
 
 
-def _refuse(wire: Wire, name: str, value: Any) -> None:
+def _refuse(wire: Wire, name: str, value: Value) -> None:
     if isinstance(value, _PLAIN):
         return
     where = f"{type(wire).__name__}.{name}"
@@ -167,22 +179,22 @@ def _refuse(wire: Wire, name: str, value: Any) -> None:
         )
 
 
-def _payload(value: Record) -> dict[str, Any]:
+def _payload(value: Record) -> dict[str, Value]:
     labels = value.labels if isinstance(value, Wire) else ()
-    fields = {name: getattr(value, name) for name in value._names if name not in labels}
+    fields = {name: each for name, each in fields_of(value).items() if name not in labels}
     if not isinstance(value, Summable) or not value.rows:
         return fields
     told = int(torch.count_nonzero(getattr(value, value.rows)))
     # The count does not depend on which rows are sent
-    return {name: each[:told] for name, each in fields.items()}
+    return {name: each[:told] if isinstance(each, Tensor) else each for name, each in fields.items()}
 
 
-def count(value: Any) -> int:
+def count(value: Value) -> int:
     """Return how many numbers a record, a point or a tensor holds."""
     return sum(number for _, number in _numbers("", value))
 
 
-def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
+def _numbers(path: str, value: Value) -> list[tuple[str, int]]:
     if isinstance(value, Params):
         return [(path, value.numel())]
     if isinstance(value, Tensor):
@@ -197,7 +209,7 @@ def _numbers(path: str, value: Any) -> list[tuple[str, int]]:
     return [] if value is None or isinstance(value, str) else [(path, 1)]
 
 
-def _nbytes(value: Any) -> int:
+def _nbytes(value: Value) -> int:
     if isinstance(value, Params):
         return 4 * value.numel()
     if isinstance(value, Tensor):

@@ -8,10 +8,6 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,53 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.record import Record, fields_of
+from raffed.core.layout import ALIGN, Layout
+from raffed.core.record import Record
 
-_ALIGN = 16  # floats; tensors start on 64-byte boundaries, where CPU kernels are fastest
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where each named tensor lies in one flat float32 buffer. Gaps between tensors hold zeros.
-
-    Attributes:
-        names: Names of the tensors, in order.
-        shapes: Their shapes, in the same order.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-
-    @staticmethod
-    def of(tensors: Mapping[str, Tensor]) -> Layout:
-        return Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
-
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(prod(shape) for shape in self.shapes)
-
-    @cached_property
-    def numel(self) -> int:
-        """How many numbers the tensors have together, without gaps."""
-        return sum(self.counts)
-
-    @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        starts, at = [], 0
-        for count in self.counts:
-            starts.append(at)
-            at += -(-count // _ALIGN) * _ALIGN
-        return tuple(starts)
-
-    @cached_property
-    def size(self) -> int:
-        """Length of the flat buffer, with gaps."""
-        return self.offsets[-1] + -(-self.counts[-1] // _ALIGN) * _ALIGN if self.names else 0
-
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return the named tensors as views of `flat` [size]."""
-        where = zip(self.names, self.shapes, self.counts, self.offsets, strict=True)
-        return {name: flat[at : at + count].view(shape) for name, shape, count, at in where}
+Names = tuple[str, ...]
+Shapes = tuple[tuple[int, ...], ...]
+Buffer = NDArray[np.float32]
 
 
 class Params:
@@ -269,46 +224,23 @@ class Params:
     def to(self, device: torch.device) -> Params:
         return self if self.device == device else Params.from_flat(self.layout, self.flat.to(device))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[Names, Shapes, Buffer], Params], tuple[Names, Shapes, Buffer]]:
         # Ray keeps one NumPy buffer out of the pickle, and every actor of a node reads it without a copy.
         return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """Return a record with its tensors on `device`.
-
-    If that is the CPU, the record itself is returned, because such a record has never left the CPU.
-    """
-    return value if device.type == "cpu" else _moved(value, device)
-
-
-def brought_back(value: Any) -> Any:
-    """Return a record with its tensors on the CPU, where the server is."""
-    return _moved(value, torch.device("cpu"))
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor | Params):
-        return value.to(device)
-    if isinstance(value, Record):
-        return value.replace(**{name: _moved(one, device) for name, one in fields_of(value).items()})
-    if isinstance(value, dict):
-        return {name: _moved(one, device) for name, one in value.items()}
-    return value
-
-
-def _from_numpy(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], array: NDArray[Any]) -> Params:
+def _from_numpy(names: Names, shapes: Shapes, array: Buffer) -> Params:
     # Memory of the object store is read-only, and Params are never written to
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(np.asarray(array))
     # Memory from inside a message may be unaligned; kernels and thus bits may depend on that
-    if flat.data_ptr() % (4 * _ALIGN):
+    if flat.data_ptr() % (4 * ALIGN):
         flat = flat.clone()
     return Params.from_flat(Layout(names, shapes), flat)
 
 
-def _unflatten(children: Iterable[Any], names: tuple[str, ...]) -> Params:
+def _unflatten(children: Iterable[Tensor], names: tuple[str, ...]) -> Params:
     return Params(dict(zip(names, children, strict=True)))
 
 

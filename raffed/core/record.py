@@ -6,6 +6,7 @@ They are the base of everything that ingredients remember or send.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from torch.utils import _pytree as pytree
@@ -39,15 +40,15 @@ class Record:
     _names: ClassVar[tuple[str, ...]] = ()
     _stored: ClassVar[str] = ""
 
-    def __init_subclass__(cls, stored: str = "", **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, stored: str = "") -> None:
+        super().__init_subclass__()
         dataclasses.dataclass(frozen=True, eq=cls._compare)(cls)
         names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
 
-        def flatten(value: Any) -> tuple[list[Any], None]:
+        def flatten(value: Record) -> tuple[list[pytree.PyTree], None]:
             return [getattr(value, name) for name in names], None
 
-        def unflatten(children: Any, _: None) -> Any:
+        def unflatten(children: Iterable[pytree.PyTree], _: None) -> Record:
             made = object.__new__(cls)  # without __init__, because inside vmap the leaves may be placeholders
             for name, child in zip(names, children, strict=True):
                 object.__setattr__(made, name, child)

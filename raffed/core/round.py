@@ -12,12 +12,14 @@ from raffed.core.context import ClientData, Context, Received, ServerContext, Sp
 from raffed.core.ingredients import Personal
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
 from raffed.core.method import Method
-from raffed.core.params import Params, State, moved
+from raffed.core.params import Params, State
+from raffed.core.training.batch_norm import reestimated
 from raffed.core.training.network import Network
 from raffed.core.training.phases import train_by_rule, train_private, train_shared
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained
 from raffed.core.training.task import Views
+from raffed.core.transfer import moved
 
 EVAL_CHUNK = (
     500  # samples per forward pass without gradient; fixed, so that bits do not depend on the machine
@@ -234,13 +236,15 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
         state=start,
         net=net.apply,
         features=features,
+        mine=None,
+        server=None,
         momentum=solver.momentum,
         weight_decay=solver.weight_decay,
         warmth=session.local.warmth(b.round),
         usual_steps=session.local.steps(
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),
-        reestimate=lambda state: net.reestimate(state, data.x, batch),
+        reestimate=lambda state: reestimated(net, state, data.x, batch),
     )
 
 

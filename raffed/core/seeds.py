@@ -13,10 +13,11 @@ import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 Purpose = Literal[
@@ -101,9 +102,9 @@ class _FromOneStream(TorchDispatchMode):
         self,
         func: torch._ops.OpOverload,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[pytree.PyTree, ...] = (),
+        kwargs: dict[str, pytree.PyTree] | None = None,
+    ) -> pytree.PyTree:
         given = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None:
             func, given["generator"] = _taking_a_generator(func), self._generator

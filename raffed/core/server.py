@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal
 
-from raffed.core.messages import Private, Wire
+from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
-from raffed.errors import by_authors
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext
@@ -45,11 +44,8 @@ def mean_of(preset: str) -> Mean:
 
     "original" gives FedAvg's p_k = n_k / Σ n. "authors" gives uniform weights, as in all baselines of MAP's
     released code (docs/papers/map.md §7 no. 3).
-
-    Raises:
-        UnknownNameError: `preset` is any other name.
     """
-    return Mean(by="clients" if by_authors(preset) else "samples")
+    return Mean(by="clients" if preset == "authors" else "samples")
 
 
 @dataclass(frozen=True)
@@ -66,12 +62,15 @@ class ServerData:
     labelled: int = 0
 
 
-class ServerRule(Record):
+class ServerRule(Record, Generic[ServerMemory]):
     """How the server makes its next model from the mean of the uploads.
 
     A subclass implements `step(own, w, mean, k)`. It gets the rule's memory `own`, the server's weights `w` =
     w^t, the mean of the uploaded weights and the server's context `k`. It returns (memory, w^{t+1}).
     `init(w)` returns the memory before the first round, made from the initial weights, or None.
+
+    The type parameter is the rule's memory: a `Private` record, or None for a rule without one. It may be
+    left out.
 
     Attributes:
         each: Whether the rule needs every single upload and not only their mean. If so, it finds them in
@@ -86,10 +85,12 @@ class ServerRule(Record):
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""
         return ServerData()
 
-    def init(self, w: Params) -> Private | None:
+    def init(self, w: Params) -> ServerMemory | None:
         return None
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(
+        self, own: ServerMemory, w: Params, mean: Params, k: ServerContext
+    ) -> tuple[ServerMemory | None, Params]:
         raise NotImplementedError
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
@@ -104,7 +105,7 @@ class ServerRule(Record):
         """
         return mean
 
-    def extra_broadcast(self, own: Any) -> dict[str, Wire]:
+    def extra_broadcast(self, own: ServerMemory) -> dict[str, Wire]:
         """Return messages to broadcast in addition, by the slot of the ingredient that gets them.
 
         For example, CReFF broadcasts a retrained head in this way.
@@ -114,7 +115,7 @@ class ServerRule(Record):
         """
         return {}
 
-    def evaluation_weights(self, own: Any, w: Params) -> Params:
+    def evaluation_weights(self, own: ServerMemory, w: Params) -> Params:
         """Return the weights that are evaluated as the global model.
 
         By default they are the weights that are broadcast. FedDyn evaluates others.
@@ -126,14 +127,14 @@ class ServerRule(Record):
         return w
 
 
-class Assign(ServerRule):
+class Assign(ServerRule[None]):
     """The mean of the uploads becomes the next model: w^{t+1} = mean."""
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         return None, mean
 
 
-class ServerSGD(ServerRule):
+class ServerSGD(ServerRule[None]):
     """A step from w^t towards the mean: w^{t+1} = (1 − η_g) w^t + η_g · mean.
 
     With η_g = 1 it equals `Assign` bit for bit.
@@ -147,7 +148,7 @@ class ServerSGD(ServerRule):
     lr: float
     all_state: bool = False
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         return None, w * (1.0 - self.lr) + mean * self.lr
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import Self
 
 from raffed.config.validation import Choices, Doc, Range
 from raffed.data import schemes, stages
@@ -74,7 +75,7 @@ class Equal(_WithBenchmarkTests):
         return f"{self.name}:{self.clients}:{self.classes}{end}"
 
     @classmethod
-    def from_fields(cls, text: str, fields: list[str]) -> Split:
+    def from_fields(cls, text: str, fields: list[str]) -> Self:
         if fields[2:] not in ([], [DUPLICATES]) or len(fields) < 2:
             raise cls.refusal(text)
         clients, classes = (cls.whole(text, field) for field in fields[:2])
@@ -164,7 +165,7 @@ class InStages(_WithBenchmarkTests):
         return ":".join(map(str, [self.name, self.clients, self.classes, self.stages, f"if{number}", *words]))
 
     @classmethod
-    def from_fields(cls, text: str, fields: list[str]) -> Split:
+    def from_fields(cls, text: str, fields: list[str]) -> Self:
         words = [word.strip().lower() for word in fields[4:]]
         sizes = [word for word in words if re.fullmatch(r"n\d{1,9}", word, re.ASCII)]
         flags = [word for word in ("outer", "balanced") if word in words]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import Self
 
 from raffed.config.validation import Doc, Range
 from raffed.data import schemes
@@ -98,7 +99,7 @@ class FromFile(Split):
         return Iid(SMALL_CLIENTS)
 
     @classmethod
-    def read(cls, text: str) -> Split | None:
+    def read(cls, text: str) -> Self | None:
         name, _, path = text.partition(":")
         if name.strip().lower() != cls.name:
             return None

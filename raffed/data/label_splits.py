@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from typing_extensions import Self
+
 from raffed.config.validation import Doc, Range
 from raffed.data import random_shares, schemes
 from raffed.data.files import IntArray
@@ -72,7 +74,7 @@ class ClassesPerClient(Split):
         return f"p{self.clients}c{self.classes}{end}"
 
     @classmethod
-    def read(cls, text: str) -> Split | None:
+    def read(cls, text: str) -> Self | None:
         match = re.fullmatch(rf"p(\d+)c(\d+)(:{DUPLICATES})?", text, re.IGNORECASE | re.ASCII)
         if match is None:
             return None

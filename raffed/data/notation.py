@@ -112,6 +112,5 @@ class TypedRecord:
     @classmethod
     def declared(cls) -> dict[str, Declaration]:
         """Return the parameters by name, in order, as they are declared."""
-        make: Callable[..., Self] = cls
-        found = declarations(make)
+        found = declarations(cls)
         return {field.name: found[field.name] for field in dataclasses.fields(cls)}

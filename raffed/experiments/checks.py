@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
+from raffed.config.source import described
 from raffed.data.own_data import checked_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
-from raffed.methods.source import described
 from raffed.models import MODELS
 from raffed.tune_spaces import has_space, no_space
 

@@ -25,7 +25,8 @@ from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
 from raffed.experiments.server_data import CleanScore
 from raffed.experiments.survey import ClientSurvey
-from raffed.results.schema import Row
+from raffed.results.row import Row
+from raffed.results.score_metrics import BROADCAST_ACCURACY
 from raffed.runtime.api import Asked, Backend, RoundOrder
 from raffed.runtime.reports import Report, ScoreCounts
 from raffed.runtime.setup import Setup
@@ -198,7 +199,7 @@ class RoundLoop:
             made += self._clean.rows(done, whole, test)
         if scoring.sent is not None:
             tally = scoring.sent()
-            made.append(Row(done, "global", "test", "accuracy_broadcast", tally.accuracy, n=tally.n))
+            made.append(BROADCAST_ACCURACY.row(done, tally.accuracy, n=tally.n))
         made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
         if training.drawn.surveyed:
             made += self._survey.rows(self.server, self.versions, job, whole)

@@ -17,7 +17,8 @@ from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
 from raffed.data.transforms import prepare_inputs
-from raffed.results.schema import Row
+from raffed.results import other_metrics as metrics
+from raffed.results.row import Row
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import features_of
 
@@ -33,8 +34,12 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     x = prepare_inputs(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
     session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
     found = footprint(setup.method, broadcast, net.arranged(x), session)
-    numbers = {"floats_model": found.model, "floats_training": found.training, "floats_kept": found.kept}
-    return [Row(broadcast.round + 1, "local", "train", name, float(value)) for name, value in numbers.items()]
+    done = broadcast.round + 1
+    return [
+        metrics.FLOATS_MODEL.row(done, float(found.model)),
+        metrics.FLOATS_TRAINING.row(done, float(found.training)),
+        metrics.FLOATS_KEPT.row(done, float(found.kept)),
+    ]
 
 
 def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]:
@@ -54,10 +59,8 @@ def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]
     z = torch.cat(parts)
     order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
     readings = {
-        "eigenvalue_variance": feature_spectrum.by_batch(z, order),
-        "eigenvalue_variance_class": feature_spectrum.by_class(z, y, order),
-        "eigenvalue_variance_raw": feature_spectrum.by_batch(z, order, standardised=False),
+        metrics.SPECTRUM_BATCHES: feature_spectrum.by_batch(z, order),
+        metrics.SPECTRUM_CLASSES: feature_spectrum.by_class(z, y, order),
+        metrics.SPECTRUM_RAW: feature_spectrum.by_batch(z, order, standardised=False),
     }
-    return [
-        Row(whole.round, "global", "test", name, value, n=count) for name, (value, count) in readings.items()
-    ]
+    return [metric.row(whole.round, value, n=count) for metric, (value, count) in readings.items()]

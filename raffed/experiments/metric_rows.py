@@ -1,79 +1,80 @@
-"""Make metric rows of rounds and surveys (results/schema.py lists them)."""
+"""Make metric rows of rounds and surveys. METRICS (results/metrics.py) says what they mean."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
-from raffed.results.schema import Row
-from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
+from raffed.core.measures.scores import ScoreCounts
+from raffed.results import score_metrics as scores
+from raffed.results.metric import Metric
+from raffed.results.metrics import METRICS
+from raffed.results.other_metrics import CLIENT_LOSS, NEVER_SELECTED, TRAINING_LOSS
+from raffed.results.row import Row
+from raffed.runtime.reports import Report, SurveyedClient
 
-MODELS = ("global", "local", "personal")
+ACCURACY = {
+    "global": scores.DOWNLOADED_ACCURACY,
+    "local": scores.LOCAL_ACCURACY,
+    "personal": scores.PERSONAL_ACCURACY,
+}
+OBSERVED = {
+    "global": scores.DOWNLOADED_OBSERVED,
+    "local": scores.LOCAL_OBSERVED,
+    "personal": scores.PERSONAL_OBSERVED,
+}
+F1 = {"global": scores.DOWNLOADED_F1, "local": scores.LOCAL_F1, "personal": scores.PERSONAL_F1}
+Own = Sequence[tuple[int, ScoreCounts]]  # clients, each with its score
 
 
 def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, seconds: float) -> list[Row]:
     """Return the rows of a round.
 
-    `number` is the number of rounds done. `test` holds the scores of the global model on the global test set.
+    Args:
+        number: Number of rounds done.
+        reports: What the participants reported.
+        test: Scores of the global model on the global test set, or None if it was not scored.
+        seconds: Wall time of the round.
     """
+    rows = [_training_row(number, reports, seconds)]
+    for report in reports:
+        rows += _participant_rows(number, report)
+    rows += _extra_means(number, reports)
+    for model in ACCURACY:
+        rows += _means(number, model, [found for _, found in _own(reports, model)])
+    rows += _each_and_mean(number, scores.PRIVATE_ACCURACY, _own(reports, "private"))
+    return rows if test is None else rows + _global_rows(number, test)
+
+
+def _own(clients: Iterable[Report | SurveyedClient], model: str) -> Own:
+    """Return those clients whose model was scored, with the score."""
+    return [(one.client, one.scores.models[model]) for one in clients if model in one.scores.models]
+
+
+def _training_row(number: int, reports: Sequence[Report], seconds: float) -> Row:
     n = sum(r.n for r in reports)
     loss = sum(r.loss * r.n for r in reports) / n if n else math.nan  # NaN if nobody trained
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
-    rows = [Row(number, "global", "train", "loss", loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)]
-    for r in reports:
-        rows.append(
-            Row(
-                number,
-                "local",
-                "train",
-                "loss",
-                r.loss,
-                client=r.client,
-                n=r.n,
-                bytes_up=r.bytes_up,
-                bytes_down=r.bytes_down,
-                seconds=r.seconds,
-            )
-        )
-        for model in MODELS:
-            if model in r.scores:
-                tally = r.scores[model]
-                rows.append(
-                    Row(number, model, "local_test", "accuracy", tally.accuracy, client=r.client, n=tally.n)
-                )
-        if "personal" in r.scores:
-            own = r.scores["personal"]
-            rows.append(
-                Row(
-                    number,
-                    "personal",
-                    "local_test",
-                    "accuracy_observed",
-                    own.accuracy_observed,
-                    r.client,
-                    n=own.n,
-                )
-            )
-        for name, (value, count) in r.extra.items():
-            rows.append(Row(number, "local", "train", name, value, client=r.client, n=count))
-        for stage, tally in enumerate(r.stages):
-            rows.append(
-                Row(
-                    number,
-                    "personal",
-                    "local_test",
-                    f"accuracy_stage{stage}",
-                    tally.accuracy,
-                    r.client,
-                    n=tally.n,
-                )
-            )
-    rows += _extra_means(number, reports)
-    for model in MODELS:
-        rows += _means(number, model, [r.scores[model] for r in reports if model in r.scores])
-    private = [(r.client, r.scores["private"]) for r in reports if "private" in r.scores]
-    rows += _each_and_mean(number, "personal", "local_test", "accuracy_private", private)
-    return rows if test is None else rows + _global_rows(number, test)
+    return TRAINING_LOSS.row(number, loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)
+
+
+def _participant_rows(number: int, r: Report) -> list[Row]:
+    """Return the rows of one participant."""
+    sent = {"bytes_up": r.bytes_up, "bytes_down": r.bytes_down}
+    rows = [CLIENT_LOSS.row(number, r.loss, client=r.client, n=r.n, seconds=r.seconds, **sent)]
+    for model, metric in ACCURACY.items():
+        if model in r.scores.models:
+            found = r.scores.models[model]
+            rows.append(metric.row(number, found.accuracy, client=r.client, n=found.n))
+    if "personal" in r.scores.models:
+        own = r.scores.models["personal"]
+        rows.append(OBSERVED["personal"].row(number, own.accuracy_observed, client=r.client, n=own.n))
+    for name, (value, count) in r.scores.extra.items():
+        rows.append(METRICS.at("local", "train", name).row(number, value, client=r.client, n=count))
+    for stage, found in enumerate(r.scores.stages):
+        metric = scores.STAGE_ACCURACY
+        rows.append(metric.row(number, found.accuracy, client=r.client, number=stage, n=found.n))
+    return rows
 
 
 def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
@@ -81,34 +82,36 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
     numbers.
     """
     rows = []
-    for name in dict.fromkeys(name for r in reports for name in r.extra):
-        known = [
-            r.extra[name].value for r in reports if name in r.extra and not math.isnan(r.extra[name].value)
-        ]
-        rows.append(
-            Row(number, "local", "train", name, sum(known) / len(known) if known else math.nan, n=len(known))
-        )
+    for name in dict.fromkeys(name for r in reports for name in r.scores.extra):
+        values = [r.scores.extra[name].value for r in reports if name in r.scores.extra]
+        known = [value for value in values if not math.isnan(value)]
+        mean = sum(known) / len(known) if known else math.nan
+        rows.append(METRICS.at("local", "train", name).row(number, mean, n=len(known)))
     return rows
 
 
-def _means(number: int, model: str, tallies: Sequence[ScoreCounts]) -> list[Row]:
+def _means(number: int, model: str, found: Sequence[ScoreCounts]) -> list[Row]:
     """Return unweighted means over participants, each with its own score."""
-    if not tallies:
+    if not found:
         return []
-    names, n = ("accuracy", "accuracy_observed", "macro_f1"), len(tallies)  # properties of ScoreCounts
+    n = len(found)
     return [
-        Row(number, model, "local_test", name, sum(getattr(tally, name) for tally in tallies) / n, n=n)
-        for name in names
+        ACCURACY[model].row(number, sum(one.accuracy for one in found) / n, n=n),
+        OBSERVED[model].row(number, sum(one.accuracy_observed for one in found) / n, n=n),
+        F1[model].row(number, sum(one.macro_f1 for one in found) / n, n=n),
     ]
 
 
 def _global_rows(number: int, test: ScoreCounts) -> list[Row]:
-    values = {"accuracy": test.accuracy, "loss": test.loss / test.n, "macro_f1": test.macro_f1}
-    rows = [Row(number, "global", "test", name, value, n=test.n) for name, value in values.items()]
-    for label, (correct, count) in enumerate(zip(test.correct, test.total, strict=True)):
-        share = correct / count if count else math.nan
-        rows.append(Row(number, "global", "test", "accuracy", share, class_=label, n=count))
-    return rows
+    return [
+        scores.TEST_ACCURACY.row(number, test.accuracy, n=test.n),
+        scores.TEST_LOSS.row(number, test.mean_loss, n=test.n),
+        scores.TEST_F1.row(number, test.macro_f1, n=test.n),
+        *(
+            scores.TEST_ACCURACY.row(number, share, class_=label, n=count)
+            for label, (share, count) in enumerate(test.by_class)
+        ),
+    ]
 
 
 def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None) -> list[Row]:
@@ -116,11 +119,11 @@ def validation_rows(number: int, reports: list[Report], val: ScoreCounts | None)
 
     They are the personal models, each on its own part, their mean, and the global model on all parts.
     """
-    own = [(r.client, r.validation) for r in reports if r.validation is not None]
-    rows = _each_and_mean(number, "personal", "val", "accuracy", own)
+    own = [(r.client, r.scores.validation) for r in reports if r.scores.validation is not None]
+    rows = _each_and_mean(number, scores.PERSONAL_VALIDATION, own)
     if val is not None:
-        rows.append(Row(number, "global", "val", "accuracy", val.accuracy, n=val.n))
-        rows.append(Row(number, "global", "val", "loss", val.loss / val.n, n=val.n))
+        rows.append(scores.VALIDATION_ACCURACY.row(number, val.accuracy, n=val.n))
+        rows.append(scores.VALIDATION_LOSS.row(number, val.mean_loss, n=val.n))
     return rows
 
 
@@ -133,25 +136,16 @@ def survey_rows(
     in a round so far.
     """
     found = list(standings)
-    names = {"global": "accuracy_oracle" if oracle else "accuracy_between", "personal": "accuracy_between"}
-    rows = []
-    for model, name in names.items():
-        own = [(one.client, one.scores[model]) for one in found if model in one.scores]
-        rows += _each_and_mean(number, model, "local_test", name, own)
+    whole = scores.ORACLE_BETWEEN if oracle else scores.GLOBAL_BETWEEN
+    rows = _each_and_mean(number, whole, _own(found, "global"))
+    rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(found, "personal"))
     never = float(sum(not one for one in visited))
-    return [*rows, Row(number, "personal", "local_test", "never_selected", never, n=len(visited))]
+    return [*rows, NEVER_SELECTED.row(number, never, n=len(visited))]
 
 
-def _each_and_mean(
-    number: int, model: str, split: str, metric: str, own: Sequence[tuple[int, ScoreCounts]]
-) -> list[Row]:
+def _each_and_mean(number: int, metric: Metric, own: Own) -> list[Row]:
     """Return each client's accuracy and their unweighted mean."""
-    rows = [
-        Row(number, model, split, metric, tally.accuracy, client=client, n=tally.n) for client, tally in own
-    ]
-    mean = (
-        [Row(number, model, split, metric, sum(tally.accuracy for _, tally in own) / len(own), n=len(own))]
-        if own
-        else []
-    )
-    return rows + mean
+    rows = [metric.row(number, score.accuracy, client=client, n=score.n) for client, score in own]
+    if own:
+        rows.append(metric.row(number, sum(score.accuracy for _, score in own) / len(own), n=len(own)))
+    return rows

@@ -8,7 +8,8 @@ from raffed.config.faults import FaultOutcome, ParticipantFault
 from raffed.core import seeds
 from raffed.core.aggregation.fault_injection import draw_faults
 from raffed.core.method import Method
-from raffed.results.schema import Row
+from raffed.results import other_metrics as metrics
+from raffed.results.row import Row
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup
 
@@ -64,13 +65,15 @@ class RoundParticipants:
         return tuple(shares.get(client, 0.0) for client in self.trained)
 
     def rows(self, number: int) -> list[Row]:
-        """Return the rows about faults (results/schema.py). `number` is the number of rounds done."""
-        dropped, late, refused = (len(self._with(outcome)) for outcome in ("dropped", "late", "refused"))
-        numbers = {"dropped": dropped, "late": late, "refused": refused, "straggling": self.straggling}
-        return [
-            Row(number, "global", "train", name, float(value), n=len(self.fates))
-            for name, value in numbers.items()
-        ]
+        """Return the rows about faults. `number` is the number of rounds done."""
+        numbers = {
+            metrics.DROPPED: len(self._with("dropped")),
+            metrics.LATE: len(self._with("late")),
+            metrics.REFUSED: len(self._with("refused")),
+            metrics.STRAGGLING: self.straggling,
+        }
+        drawn = len(self.fates)
+        return [metric.row(number, float(value), n=drawn) for metric, value in numbers.items()]
 
     def _with(self, outcome: FaultOutcome) -> tuple[int, ...]:
         return tuple(client for client, fate in self.fates.items() if fate.outcome == outcome)

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from raffed.config.privacy import Privacy
-from raffed.results.schema import Row
+from raffed.results.other_metrics import EPSILON_POISSON, EPSILON_SPENT
+from raffed.results.row import Row
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 
@@ -65,9 +66,8 @@ class Accountant:
         if not privacy.noise:
             return []
         worst = max(self._visits.values(), default=0)
-        rows = [("epsilon", epsilon(privacy.noise, worst, privacy.delta), worst)]
+        rows = [EPSILON_SPENT.row(number, epsilon(privacy.noise, worst, privacy.delta), n=worst)]
         if privacy.noise_at == "server":
-            rows.append(
-                ("epsilon_poisson", epsilon(privacy.noise, number, privacy.delta, self._rate), number)
-            )
-        return [Row(number, "global", "train", name, value, n=n) for name, value, n in rows]
+            spent = epsilon(privacy.noise, number, privacy.delta, self._rate)
+            rows.append(EPSILON_POISSON.row(number, spent, n=number))
+        return rows

@@ -15,7 +15,7 @@ import torch
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
-from raffed.runtime.machine import onednn_is_faster, processor
+from raffed.runtime.machine import kernels_enabled, onednn_is_faster, processor
 from raffed.runtime.setup import Setup
 
 
@@ -67,8 +67,8 @@ def gpus(placement: Noted) -> str:
 def hardware() -> dict[str, str | int | None]:
     """Describe the driver's machine.
 
-    The last three entries may change bits: the processor, the vector instructions that torch uses, and the
-    library of large linear layers.
+    The last entries may change bits: the processor, the vector instructions that torch uses, the library of
+    large linear layers, and whether RAFFED_KERNELS switches raffed's own kernels off.
     """
     about: dict[str, str | int | None] = {
         "machine": platform.machine(),
@@ -81,6 +81,7 @@ def hardware() -> dict[str, str | int | None]:
         "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "linear": by,
+        **({} if kernels_enabled() else {"kernels": "off"}),
     }
 
 

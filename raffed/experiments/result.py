@@ -22,7 +22,7 @@ class RunResult:
         state: "finished", "stopped" or "failed", as in run.json.
         hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
             seconds. Empty unless `state` is "finished".
-        metrics: All metric rows as a pyarrow table in long form. The docstring of `raffed.results.schema`
+        metrics: All metric rows as a pyarrow table in long form. `raffed metrics`
             lists them.
     """
 

@@ -15,7 +15,8 @@ from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.data.server_holdout import draw_server_holdout
 from raffed.data.transforms import prepare_inputs
-from raffed.results.schema import Row
+from raffed.results.row import Row
+from raffed.results.score_metrics import CLEAN_ACCURACY
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
@@ -71,4 +72,4 @@ class CleanScore:
     def rows(self, number: int, whole: Broadcast, test: ScoreCounts) -> list[Row]:
         """Return the row `accuracy_clean`; none if the server has seen every test image."""
         clean = test - self._judge.of(joined(self._method, whole, None, self._net), *self._seen)
-        return [Row(number, "global", "test", "accuracy_clean", clean.accuracy, n=clean.n)] if clean.n else []
+        return [CLEAN_ACCURACY.row(number, clean.accuracy, n=clean.n)] if clean.n else []

@@ -9,7 +9,7 @@ from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
 from raffed.experiments.metric_rows import survey_rows
-from raffed.results.schema import Row
+from raffed.results.row import Row
 from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.setup import Setup
 

@@ -6,47 +6,12 @@ Factories are imported when asked for, so that listing them needs neither torch 
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from raffed.config.validation import check_arguments
+from raffed.config.validation import Declaration, Value, check_arguments, declarations
 from raffed.errors import UnknownNameError
-
-STRENGTHS: dict[
-    str, tuple[str, ...]
-] = {  # arguments that make a method's steps, or the losses that it adds, larger
-    "creff": ("match_lr", "retrain_lr"),
-    "ditto": ("lam",),
-    "dittors": ("lam",),
-    "fedadagrad": ("server_lr",),
-    "fedadam": ("server_lr",),
-    "fedavgm": ("server_lr",),
-    "fedaws": ("nu", "server_lr"),
-    "feddc": ("alpha",),
-    "feddf": ("server_lr",),
-    "feddyn": ("alpha",),
-    "fedic": ("server_lr",),
-    "fedmmd": ("lam",),
-    "fedmr": ("mu1", "mu2"),
-    "fednova": ("mu",),
-    "fedphp": ("lam",),
-    "fedproto": ("lam",),
-    "fedprox": ("mu",),
-    "fedrod": ("gamma",),
-    "fedyogi": ("server_lr",),
-    "gldp": ("lam",),
-    "map": ("lam", "lr_scale"),
-    "moon": ("mu",),
-    "mpfedcon": ("mu",),
-    "noisygrad": ("size",),
-    "perfedavg": ("inner_lr", "outer_lr"),
-    "pfedme": ("lam", "outer_lr", "personal_lr"),
-    "scaffold": ("server_lr",),
-    "scamap": ("lam", "server_lr", "lr_scale"),
-    "scars": ("server_lr",),
-}
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
@@ -171,7 +136,7 @@ METHODS: dict[str, MethodInfo] = {
 }
 
 
-def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
+def build_method(name: str, args: Mapping[str, Value] | None = None) -> Method:
     """The method `name` with keyword arguments `args`; raises UsageError for unknown names and values out
     of range.
     """
@@ -179,9 +144,15 @@ def build_method(name: str, args: Mapping[str, Any] | None = None) -> Method:
         raise UnknownNameError("method", name, METHODS)
     factory, given = METHODS[name].load(), args or {}
     check_arguments(factory, given)
-    known = inspect.signature(factory).parameters
-    values = {key: given.get(key, known[key].default) for key in STRENGTHS.get(name, ())}
-    return replace(factory(**given), strengths=tuple((key, value) for key, value in values.items() if value))
+    return replace(factory(**given), strengths=tuple(_strengths(declarations(factory).values(), given)))
+
+
+def _strengths(arguments: Iterable[Declaration], given: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
+    """The coefficients that would be smaller if training diverged, with their values, if these are not 0."""
+    for one in arguments:
+        value = given.get(one.name, one.default)
+        if one.strength and isinstance(value, str | int | float) and float(value):
+            yield one.name, float(value)
 
 
 __all__ = ["METHODS", "MethodInfo", "build_method"]

@@ -16,7 +16,7 @@ from raffed.core.params import Params, State
 from raffed.methods.memory import Companion
 
 
-class MixedModel(Personal):
+class MixedModel(Personal[Companion]):
     """v̄ = α v_k + (1 − α) w_k on parameters.
 
     On every mini-batch w_k takes FedAvg's step. v_k also takes a step, along the gradient of f(v̄) formed
@@ -30,9 +30,8 @@ class MixedModel(Personal):
     def client_init(self, k: Context) -> Companion:
         return Companion(k.initial.w)
 
-    def companion(self, k: Context) -> Params:
-        own: Companion = k.mine
-        return own.own
+    def companion(self, k: Context[Companion]) -> Params:
+        return k.mine.own
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
@@ -47,9 +46,8 @@ class MixedModel(Personal):
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None
 
-    def model(self, k: Context) -> State:
-        own: Companion = k.mine
-        return k.reestimate(State(self.mixed(own.own, k.w).clone(), k.state.b))
+    def model(self, k: Context[Companion]) -> State:
+        return k.reestimate(State(self.mixed(k.mine.own, k.w).clone(), k.state.b))
 
 
 class AdaptiveMixedModel(MixedModel):

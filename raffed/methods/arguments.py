@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from raffed.config.validation import Doc
-from raffed.errors import Preset
 
+Preset = Literal["original", "authors"]
 Variant = Annotated[
     Preset,
     Doc("Variant of the method: as published (original) or as in MAP's released code (authors)."),

@@ -4,12 +4,12 @@ clients'.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import Context, ServerContext, Spec
 from raffed.core.ingredients import Ingredient
@@ -49,7 +49,7 @@ class ClassGradients(Summable):
     holders: Tensor
 
 
-class FeatureGradients(Ingredient):
+class FeatureGradients(Ingredient[None, ClassGradients, RetrainedHead]):
     """For every class that a client holds, the gradient of Ŵ's cross-entropy: (1/n_c) Σ (p − e_c) hᵀ.
 
     The features h come from the downloaded encoder in evaluation mode, before local training. Departure: all
@@ -60,7 +60,7 @@ class FeatureGradients(Ingredient):
     def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
         return _head(w, spec.num_classes)
 
-    def finish(self, k: Context) -> tuple[None, ClassGradients]:
+    def finish(self, k: Context[None, RetrainedHead]) -> tuple[None, ClassGradients]:
         classes, held = k.spec.num_classes, k.class_counts.clamp(min=1)
         weight = torch.zeros(classes, classes, k.spec.feature_dim, device=held.device)
         bias = torch.zeros(classes, classes, device=held.device)
@@ -81,7 +81,7 @@ class Federated(Private):
     bias: Tensor
 
 
-class ClassifierRetraining(ServerRule):
+class ClassifierRetraining(ServerRule[Federated]):
     """w^{t+1} is FedAvg's mean. F also moves towards the clients' gradients, and a fresh Ŵ is trained on F.
 
     F_c starts as N(0, 1) once and takes `match_steps` SGD steps on Σ_c dist(∇CE(Ŵ; F_c, c), Ḡ_c). Ḡ_c is the
@@ -100,7 +100,7 @@ class ClassifierRetraining(ServerRule):
         head = _head(w, len(w["head.weight"]))
         return Federated(torch.zeros(0), head.weight, head.bias)
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Federated, Params]:
+    def step(self, own: Federated, w: Params, mean: Params, k: ServerContext) -> tuple[Federated, Params]:
         told = k.received["message"].sum
         assert isinstance(told, ClassGradients)
         draws = seeds.generator(k.run_seed, "server", k.round)
@@ -112,7 +112,7 @@ class ClassifierRetraining(ServerRule):
             live = points.detach().requires_grad_()
             gap = gradient_gap(live, own.weight, own.bias, *goal)
             points = points - self.match_lr * torch.autograd.grad(gap[told.holders > 0].sum(), live)[0]
-        head = self._retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
+        head = self.retrained(points, draws) if self.retrain_epochs else _head(mean, k.spec.num_classes)
         return Federated(points, head.weight, head.bias), mean
 
     def extra_broadcast(self, own: Federated) -> dict[str, Wire]:
@@ -122,7 +122,7 @@ class ClassifierRetraining(ServerRule):
         bias = {"head.bias": own.bias} if "head.bias" in w.names else {}
         return Params({**w.tensors, "head.weight": own.weight, **bias}).clone()
 
-    def _retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
+    def retrained(self, points: Tensor, draws: torch.Generator) -> RetrainedHead:
         """A fresh linear layer (torch's initialisation), plain SGD in batches of 32 over all federated
         features.
         """
@@ -167,11 +167,13 @@ def _head(w: Params, classes: int) -> RetrainedHead:
 def creff(
     features: Annotated[int, Range(1), Doc("Number of federated features of each class.")] = 100,
     match_steps: Annotated[int, Range(0), Doc("Steps a round that match the features' gradients.")] = 100,
-    match_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    match_lr: Annotated[float, Range(0.0, 100.0), Strength(), Doc("Learning rate of these steps.")] = 0.1,
     retrain_epochs: Annotated[
         int, Range(0), Doc("Epochs a round that retrain the head; 0 keeps FedAvg's head.")
     ] = 300,
-    retrain_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of the retraining.")] = 0.01,
+    retrain_lr: Annotated[
+        float, Range(0.0, 100.0), Strength(), Doc("Learning rate of the retraining.")
+    ] = 0.01,
 ) -> Method:
     """CReFF: the server retrains the head on federated features whose gradients match the clients'.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import smooth_pull
@@ -18,12 +18,14 @@ from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Budget
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedrs import LeastSamples, LogitFactor, RestrictionOrAuto, restricted
 
 Pull = Annotated[
-    float, Range(0.0, 1e4), Doc("λ, weight of the pull to the global model; 0 is separate local models.")
+    float,
+    Range(0.0, 1e4),
+    Strength(),
+    Doc("λ, weight of the pull to the global model; 0 is separate local models."),
 ]
 PersonalEpochs = Annotated[
     float, Range(0.0, 1e4), Doc("Epochs of the personal model; 0 is as many steps as the shared training.")
@@ -36,7 +38,7 @@ class PersonalModel(Private):
     model: State
 
 
-class PulledModel(Personal):
+class PulledModel(Personal[PersonalModel]):
     """v ← v − η (∇f_k(v) + λ (v − w^t)) on the mini-batches of the shared training.
 
     w^t is the downloaded model and stays fixed. `epochs` is 0 for as many steps as the shared training.
@@ -50,9 +52,8 @@ class PulledModel(Personal):
     def client_init(self, k: Context) -> PersonalModel:
         return PersonalModel(k.initial)
 
-    def start(self, k: Context) -> State:
-        own: PersonalModel = k.mine
-        return own.model
+    def start(self, k: Context[PersonalModel]) -> State:
+        return k.mine.model
 
     def budget(self, k: Context) -> Budget:
         return Budget(k.steps, epochs=self.epochs or None, shared_batches=True)
@@ -65,9 +66,8 @@ class PulledModel(Personal):
         assert k.private is not None
         return PersonalModel(k.private), None
 
-    def model(self, k: Context) -> State:
-        own: PersonalModel = k.mine
-        return own.model
+    def model(self, k: Context[PersonalModel]) -> State:
+        return k.mine.model
 
 
 @checked
@@ -86,7 +86,7 @@ def ditto(lam: Pull = 1.0, epochs: PersonalEpochs = 0.0, preset: Variant = "orig
     released code shuffles anew for the personal model, which here trains on the mini-batches of the shared
     training.
     """
-    return Method("Ditto", personal=PulledModel(lam, epochs, by_authors(preset)), mean=mean_of(preset))
+    return Method("Ditto", personal=PulledModel(lam, epochs, preset == "authors"), mean=mean_of(preset))
 
 
 @checked
@@ -109,5 +109,5 @@ def dittors(
     The preset "authors" is Ditto's, with mode counts where none is named, as in MAP's released code. That
     code tries (α, λ) = (0.1, 0.1), (0.9, 0.01) and (0.5, 0.001).
     """
-    head = restricted(alpha, mode, n_min, auto="counts" if by_authors(preset) else "binary")
+    head = restricted(alpha, mode, n_min, auto="counts" if preset == "authors" else "binary")
     return replace(ditto(lam, epochs, preset), name="DittoRS", head=head)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import ServerContext
-from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
@@ -18,7 +17,7 @@ from raffed.core.server import ServerRule
 MOMENTUM = 0.9  # as in MAP's code
 
 
-class Spreadout(ServerRule):
+class Spreadout(ServerRule[None]):
     """w^{t+1} = mean, then `steps` steps of SGD with momentum 0.9 and rate `lr` on the head's weight
     alone.
     """
@@ -27,7 +26,7 @@ class Spreadout(ServerRule):
     steps: int
     lr: float
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         if not self.steps:
             return None, mean
         proxies, velocity = mean["head.weight"].clone(), torch.zeros_like(mean["head.weight"])
@@ -54,9 +53,11 @@ def spreadout(proxies: Tensor, nu: float) -> Tensor:
 
 @checked
 def fedaws(
-    nu: Annotated[float, Range(0.0, 1.0), Doc("ν, distance up to which proxies are pushed apart.")] = 0.8,
+    nu: Annotated[
+        float, Range(0.0, 1.0), Strength(), Doc("ν, distance up to which proxies are pushed apart.")
+    ] = 0.8,
     server_steps: Annotated[int, Range(0), Doc("Steps of the server a round; 0 is FedAvg.")] = 30,
-    server_lr: Annotated[float, Range(0.0, 100.0), Doc("Learning rate of these steps.")] = 0.1,
+    server_lr: Annotated[float, Range(0.0, 100.0), Strength(), Doc("Learning rate of these steps.")] = 0.1,
 ) -> Method:
     """FedAwS as a baseline of MAP: after averaging the server spreads the class proxies apart.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import momentum_sum
@@ -41,7 +41,7 @@ class CorrectionDelta(Summable):
     dc: Params
 
 
-class DriftControl(Term):
+class DriftControl(Term[ClientDrift, CorrectionDelta, ServerCorrection]):
     """(α_k/2) ‖w − (w^t − h_k)‖² + ⟨w, c/ω_k − c_k⟩, α_k = α/ω_k, trainable parameters only.
 
     After training, with δ = w_k − w^t: h_k ← h_k + δ, c_k⁺ = c_k − c/ω_k − β δ and c ← c + (1/N) Σ_S ω_k
@@ -66,12 +66,12 @@ class DriftControl(Term):
     def client_init(self, k: Context) -> ClientDrift:
         return ClientDrift(k.w0.zeros(), k.w0.zeros())
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[ClientDrift, ServerCorrection]) -> Tensor:
         weight = self._weight(k)
-        pull: Tensor = self.alpha / weight / 2 * (f.w - (k.w0 - k.mine.h)).sq_norm()
+        pull = self.alpha / weight / 2 * (f.w - (k.w0 - k.mine.h)).sq_norm()
         return pull + f.w.dot(k.server.c / weight - k.mine.c)
 
-    def finish(self, k: Context) -> tuple[ClientDrift, CorrectionDelta]:
+    def finish(self, k: Context[ClientDrift, ServerCorrection]) -> tuple[ClientDrift, CorrectionDelta]:
         weight, moved = self._weight(k), k.w - k.w0
         steps = {"a_norm": momentum_sum(k.steps, k.momentum), "steps": k.steps, "mean_steps": k.usual_steps}[
             self.beta
@@ -80,8 +80,10 @@ class DriftControl(Term):
         c = k.mine.c - k.server.c / weight - moved * beta
         return ClientDrift(k.mine.h + moved, c), CorrectionDelta((c - k.mine.c) * weight)
 
-    def server_step(self, s: ServerCorrection, got: Received, spec: Spec) -> ServerCorrection:
-        if not isinstance(got.sum, CorrectionDelta):
+    def server_step(
+        self, s: ServerCorrection, got: Received[CorrectionDelta], spec: Spec
+    ) -> ServerCorrection:
+        if got.sum is None:
             return s
         return ServerCorrection(s.c + got.sum.dc / spec.num_clients)
 
@@ -91,7 +93,9 @@ class DriftControl(Term):
 
 @checked
 def feddc(
-    alpha: Annotated[float, Range(0.0, 1e3), Doc("α, weight of the pull; 0 is not FedAvg.")] = 0.01,
+    alpha: Annotated[
+        float, Range(0.0, 1e3), Strength(), Doc("α, weight of the pull; 0 is not FedAvg.")
+    ] = 0.01,
     beta: Annotated[
         Beta,
         Doc(

@@ -7,20 +7,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
-from raffed.core.messages import Private, Upload
+from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
@@ -28,7 +27,7 @@ LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: M
 CLIP = 100.0  # the norm at which MAP's code clips the server's gradients, in all of its configurations
 
 
-class EnsembleDistillation(ServerRule):
+class EnsembleDistillation(ServerRule[None]):
     """student ← Σ p_k w_k, then `steps` of Adam on KL(σ(z̄/τ) ‖ σ(z_student/τ)).
 
     z̄ are the mean logits of the participants. Teachers and student are in evaluation mode, so BatchNorm's
@@ -52,7 +51,7 @@ class EnsembleDistillation(ServerRule):
     def required_data(self) -> ServerData:
         return ServerData(self.images) if self.steps else ServerData()
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         if not self.steps or (k.round + 1) % self.every:
             return None, mean
         assert k.net is not None
@@ -107,7 +106,7 @@ def ensemble_target(logits: Tensor, tau: float) -> Tensor:
 def feddf(
     server_steps: Annotated[int, Range(0), Doc("Steps of the distillation a round; 0 is FedAvg.")] = 300,
     server_lr: Annotated[
-        float, Range(0.0, 10.0, open_low=True), Doc("Learning rate of the server's Adam.")
+        float, Range(0.0, 10.0, open_low=True), Strength(), Doc("Learning rate of the server's Adam.")
     ] = 1e-3,
     batch_size: Annotated[int, Range(1), Doc("Images of each step.")] = 64,
     tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of both softmaxes.")] = 1.0,
@@ -131,7 +130,7 @@ def feddf(
     by the batch and its statistics move. Here the student is in evaluation mode and the statistics stay the
     mean ones.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     images, every = (EVERY_IMAGE, 2) if theirs else (public, 1)
     rule = EnsembleDistillation(server_steps, server_lr, batch_size, tau, images, every, theirs)
     return Method("FedDF", server=rule, mean=mean_of(preset))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
@@ -33,7 +32,7 @@ class ClientDual(Private):
     dual: Params
 
 
-class DynamicPull(Term):
+class DynamicPull(Term[ClientDual]):
     """α_k ⟨λ_k, w⟩ + (α_k/2) ‖w − w^t‖²; then λ_k ← λ_k + (w_k − w^t). Trainable parameters only.
 
     If `scaled`, α_k = α/ω_k with ω_k = n_k·N/Σ_j n_j, as in the official code, so that uniform means find the
@@ -49,13 +48,13 @@ class DynamicPull(Term):
     def client_init(self, k: Context) -> ClientDual:
         return ClientDual(k.w0.zeros())
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[ClientDual]) -> Tensor:
         if self.averaged:
             return self.alpha / len(f.w) * (f.w.dot(k.mine.dual - k.w0) + f.w.sq_norm())
         alpha = self.alpha / client_weight(k) if self.scaled else self.alpha
         return alpha / 2 * (f.w - k.w0).sq_norm() + alpha * f.w.dot(k.mine.dual)
 
-    def finish(self, k: Context) -> tuple[ClientDual, None]:
+    def finish(self, k: Context[ClientDual]) -> tuple[ClientDual, None]:
         return ClientDual(k.mine.dual + (k.w - k.w0)), None
 
 
@@ -73,7 +72,7 @@ class Drift(Private):
     active: Params
 
 
-class DriftCorrected(ServerRule):
+class DriftCorrected(ServerRule[Drift]):
     """w^{t+1} = mean_S w_k + (1/N) Σ_{all k} λ_k.
 
     The sum needs only |S| and the mean, which must be unweighted. This equals the paper's form h = −α · mean
@@ -85,19 +84,18 @@ class DriftCorrected(ServerRule):
     def init(self, w: Params) -> Drift:
         return Drift(w.zeros(), w)
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Drift, Params]:
+    def step(self, own: Drift, w: Params, mean: Params, k: ServerContext) -> tuple[Drift, Params]:
         drift = own.drift + (mean - w) * (k.count / k.spec.num_clients)
         return Drift(drift, mean), mean + drift
 
-    def evaluation_weights(self, own: Any, w: Params) -> Params:
-        active: Params = own.active if self.score == "active" else w
-        return active
+    def evaluation_weights(self, own: Drift, w: Params) -> Params:
+        return own.active if self.score == "active" else w
 
 
-class ShareOfTheWay(ServerRule):
+class ShareOfTheWay(ServerRule[None]):
     """w^{t+1} = (1 − q) w^t + q · mean_S w_k, q = |S|/N; BatchNorm's statistics go the same way."""
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         return _share(k).step(own, w, mean, k)
 
     def statistics(self, b: Params, mean: Params, k: ServerContext) -> Params:
@@ -111,7 +109,7 @@ def _share(k: ServerContext) -> ServerSGD:
 @checked
 def feddyn(
     alpha: Annotated[
-        float, Range(0.0, 1e3, open_low=True), Doc("α, weight of the dynamic regularisation.")
+        float, Range(0.0, 1e3, open_low=True), Strength(), Doc("α, weight of the dynamic regularisation.")
     ] = 0.01,
     scaled: ScaledByShare = True,
     score: ScoredModel = "active",
@@ -136,7 +134,7 @@ def feddyn(
     (docs/papers/baselines.md, FedDyn). `scaled` and `score` do not count then. Its grid of α is 0.001, 0.01
     and 0.1. The share there is the run's Q, which is |S|/N where Q·N is whole and nobody drops out.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     terms = (DynamicPull(alpha, scaled, theirs), *prototype_terms(prototypes))
     server = ShareOfTheWay() if theirs else DriftCorrected(score)
     mean = Mean(by="clients", fixed=not theirs)  # the drift counts on them; the authors' server does not

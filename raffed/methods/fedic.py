@@ -5,13 +5,13 @@ their mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import ServerContext
 from raffed.core.losses import cross_entropy
@@ -59,7 +59,7 @@ class Seen(Private):
         return Seen(self.logits[:, index], self.features[index])
 
 
-class CalibratedDistillation(ServerRule):
+class CalibratedDistillation(ServerRule[Calibration]):
     """What the server does every round with the client models w_k, a labelled set A and unlabelled images U.
 
     A is balanced. 1. It takes the mean w̄ = Σ p_k w_k. 2. A copy of w̄ takes `copy_steps` of Adam on CE over
@@ -90,7 +90,7 @@ class CalibratedDistillation(ServerRule):
         gates = new_gates(classes, width)
         return Calibration(gates, AdamMemory.of(gates), AdamMemory.of(w), AdamMemory.of(w))
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Calibration, Params]:
+    def step(self, own: Calibration, w: Params, mean: Params, k: ServerContext) -> tuple[Calibration, Params]:
         if not self.distil_steps:
             return own, mean
         assert k.labelled is not None
@@ -101,21 +101,21 @@ class CalibratedDistillation(ServerRule):
         on_a, on_u = seen(models, x, k), seen(models, public, k)
 
         def supervised(live: Params) -> Tensor:
-            index = _drawn(len(y), LABELLED_BATCH, draws)
+            index = drawn_batch(len(y), LABELLED_BATCH, draws)
             return cross_entropy(_logits(live, x[index], k), y[index])
 
         copied, of_copy = adam(mean, own.of_copy, supervised, self.copy_steps, self.lr, DECAY)
         z_a, z_u = (seen([State(copied, k.b)], some, k).logits[0] for some in (x, public))
 
         def calibrated(live: Params) -> Tensor:
-            index = _drawn(len(y), LABELLED_BATCH, draws)
+            index = drawn_batch(len(y), LABELLED_BATCH, draws)
             return cross_entropy(teacher(live, on_a.at(index), z_a[index]), y[index])
 
         gates, of_gates = adam(own.gates, own.of_gates, calibrated, self.gate_steps, self.lr, 0.0)
         target = teacher(gates, on_u, z_u)
 
         def distilled(live: Params) -> Tensor:
-            index = _drawn(len(target), BATCH, draws)
+            index = drawn_batch(len(target), BATCH, draws)
             soft = distillation(_logits(live, public[index], k), target[index])
             return self.rho * soft + (1 - self.rho) * supervised(live)
 
@@ -193,7 +193,7 @@ def _logits(w: Params, x: Tensor, k: ServerContext) -> Tensor:
     return k.net(State(w, k.b), x)[0]
 
 
-def _drawn(n: int, batch: int, draws: torch.Generator) -> Tensor:
+def drawn_batch(n: int, batch: int, draws: torch.Generator) -> Tensor:
     return torch.randperm(n, generator=draws)[:batch]
 
 
@@ -205,7 +205,7 @@ def fedic(
         int, Range(0), Doc("Steps a round of the student; 0 is FedAvg, which takes no data.")
     ] = 100,
     server_lr: Annotated[
-        float, Range(0.0, 10.0, open_low=True), Doc("Learning rate of the server's optimisers.")
+        float, Range(0.0, 10.0, open_low=True), Strength(), Doc("Learning rate of the server's optimisers.")
     ] = 1e-3,
     rho: Annotated[float, Range(0.0, 1.0), Doc("ρ, weight of the distillation against CE.")] = 0.5,
     labelled: Annotated[int, Range(1), Doc("Images of each class in the server's own set.")] = 10,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import mmd
@@ -27,7 +27,9 @@ class TwoStream(Term):
 
 @checked
 def fedmmd(
-    lam: Annotated[float, Range(0.0, 1e6), Doc("λ, weight of the discrepancy; 0 is FedAvg.")] = 0.01,
+    lam: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("λ, weight of the discrepancy; 0 is FedAvg.")
+    ] = 0.01,
 ) -> Method:
     """FedMMD: local features are kept near those of the frozen global model.
 

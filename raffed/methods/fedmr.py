@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import distance, one_hot
@@ -65,7 +65,7 @@ def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) ->
     return (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
 
 
-class InterClass(Term):
+class InterClass(Term[None, ClassSums, Prototypes]):
     """Keeps z closer to its own class's global prototype than to the others' (eq. 4).
 
     There is no margin constant: h_{n,j} = max(‖z_n − g_c‖ − ‖z_n − g_j‖, 0), averaged over j, within the
@@ -109,7 +109,7 @@ class InterClass(Term):
             return None
         return (torch.rand(batch, generator=generator).argsort().argsort() < self.lite).float()
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
         own = k.class_counts > 0 if self.negatives == "local" else torch.ones_like(k.server.known)
         kept = torch.ones_like(f.y, dtype=f.z.dtype) if k.drawn is None else k.drawn.to(f.z)
         z, g = f.z, k.server.mean
@@ -122,8 +122,8 @@ class InterClass(Term):
             return None, None
         return None, class_sums(k, k.start if self.source == "global" else k.state)
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        return s if got.sum is None else s.updated(got.sum)
 
 
 def inter_class(
@@ -154,9 +154,12 @@ def inter_class(
 @checked
 def fedmr(
     mu1: Annotated[
-        float, Range(0.0, 1e6), Doc("μ₁, weight of the intra-class loss, in units of `intra_norm`.")
+        float,
+        Range(0.0, 1e6),
+        Strength(),
+        Doc("μ₁, weight of the intra-class loss, in units of `intra_norm`."),
     ] = 0.01,
-    mu2: Annotated[float, Range(0.0, 1e6), Doc("μ₂, weight of the inter-class loss.")] = 0.1,
+    mu2: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ₂, weight of the inter-class loss.")] = 0.1,
     intra_norm: Annotated[
         Literal["official", "paper"],
         Doc("Normalisation of the intra-class loss: the released code's or eq. 3's."),

@@ -4,17 +4,16 @@ does not weigh more.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, ServerContext
 from raffed.core.ingredients import Correction, Ingredient
 from raffed.core.losses import momentum_sum
-from raffed.core.messages import Private, Summable
+from raffed.core.messages import Summable
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
@@ -29,7 +28,7 @@ class LocalSteps(Summable):
     weighted: float
 
 
-class NormalisedUpdate(Ingredient):
+class NormalisedUpdate(Ingredient[None, LocalSteps]):
     """Sends Δ_k / ‖a_k‖₁ in place of w_k, with Δ_k = w^t − w_k.
 
     ‖a‖₁ counts the run's momentum. Weight decay is part of the gradient. `mu` is the weight of a proximal
@@ -88,7 +87,7 @@ class PullAfterClipping(Correction):
         return g + (w - k.w0.only(w.names)) * self.mu
 
 
-class NormalisedStep(ServerRule):
+class NormalisedStep(ServerRule[Velocity | None]):
     """w^{t+1} = w^t − u, u = τ_eff Σ_k p_k Δ_k/‖a_k‖₁, τ_eff = Σ_k p_k ‖a_k‖₁; BatchNorm's statistics are
     averaged as in FedAvg.
 
@@ -102,11 +101,13 @@ class NormalisedStep(ServerRule):
     def init(self, w: Params) -> Velocity | None:
         return Velocity(w.zeros()) if self.gmf else None
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Private | None, Params]:
+    def step(
+        self, own: Velocity | None, w: Params, mean: Params, k: ServerContext
+    ) -> tuple[Velocity | None, Params]:
         told = k.received["message"].sum
         assert isinstance(told, LocalSteps)
         update = mean * (told.weighted / (k.count if self.uniform else k.samples))
-        if not self.gmf:
+        if own is None:
             return None, w - update
         velocity = own.m * self.gmf + update
         return Velocity(velocity), w - velocity
@@ -116,7 +117,9 @@ class NormalisedStep(ServerRule):
 def fednova(
     prototypes: WithPrototypes = "none",
     gmf: Annotated[float, Range(0.0, 1.0), Doc("Momentum on the server.")] = 0.0,
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of FedProx's term in local training.")] = 0.0,
+    mu: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("μ, weight of FedProx's term in local training.")
+    ] = 0.0,
     preset: Variant = "original",
 ) -> Method:
     """FedNova: updates are normalised by what the local steps add up to.
@@ -140,7 +143,7 @@ def fednova(
     1e-2). One departure: BatchNorm's statistics, which the released code normalises like weights, are
     averaged here.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     terms = ((Proximal(mu),) if mu and not theirs else ()) + prototype_terms(prototypes)
     return Method(
         "FedNova",

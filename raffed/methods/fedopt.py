@@ -6,13 +6,13 @@ optimiser.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private
 from raffed.core.method import Method
@@ -23,9 +23,14 @@ Weighting = Literal["clients", "samples"]
 MeanWeights = Annotated[
     Weighting, Doc("Weights of the mean update: equal for all clients, or by their samples.")
 ]
-ServerRate = Annotated[float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server.")]
+ServerRate = Annotated[
+    float, Range(0.0, 100.0, open_low=True), Strength(), Doc("η_g, learning rate of the server.")
+]
 AdaptiveRate = Annotated[
-    float, Range(0.0, 100.0, open_low=True), Doc("η_g, learning rate of the server; tune over powers of ten.")
+    float,
+    Range(0.0, 100.0, open_low=True),
+    Strength(),
+    Doc("η_g, learning rate of the server; tune over powers of ten."),
 ]
 FirstDecay = Annotated[float, Range(0.0, 1.0), Doc("β₁, decay of the first moment.")]
 SecondDecay = Annotated[float, Range(0.0, 1.0), Doc("β₂, decay of the second moment.")]
@@ -40,7 +45,7 @@ class Velocity(Private):
     m: Params
 
 
-class ServerMomentum(ServerRule):
+class ServerMomentum(ServerRule[Velocity]):
     """m ← β m + Δ; w^{t+1} = w^t + η_g m."""
 
     beta: float
@@ -49,7 +54,7 @@ class ServerMomentum(ServerRule):
     def init(self, w: Params) -> Velocity:
         return Velocity(w.zeros())
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Velocity, Params]:
+    def step(self, own: Velocity, w: Params, mean: Params, k: ServerContext) -> tuple[Velocity, Params]:
         m = own.m * self.beta + (mean - w)
         return Velocity(m), w + m * self.lr
 
@@ -61,7 +66,7 @@ class Moments(Private):
     v: Params
 
 
-class ServerAdaptive(ServerRule):
+class ServerAdaptive(ServerRule[Moments]):
     """m ← β₁ m + (1 − β₁) Δ; w^{t+1} = w^t + η_g m/(√v + τ), with v by one of
 
     adagrad: v + Δ²; adam: β₂ v + (1 − β₂) Δ²; yogi: v − (1 − β₂) Δ² sign(v − Δ²). v starts at v0.
@@ -77,7 +82,7 @@ class ServerAdaptive(ServerRule):
     def init(self, w: Params) -> Moments:
         return Moments(w.zeros(), pytree.tree_map(lambda t: torch.full_like(t, self.v0), w).clone())
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Moments, Params]:
+    def step(self, own: Moments, w: Params, mean: Params, k: ServerContext) -> tuple[Moments, Params]:
         delta = mean - w
         m = own.m * self.beta1 + delta * (1 - self.beta1)
         v = pytree.tree_map(self._moment, own.v, delta).clone()
@@ -109,7 +114,7 @@ def fedavgm(
     Source:
         Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
     """
-    return Method("FedAvgM", mean=_mean(weighting), server=ServerMomentum(beta, server_lr))
+    return _with("FedAvgM", weighting, ServerMomentum(beta, server_lr))
 
 
 @checked
@@ -129,8 +134,7 @@ def fedadagrad(
         Reddi et al. 2021. β₁ = 0, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over powers of
         ten.
     """
-    rule = ServerAdaptive("adagrad", server_lr, beta1, 0.0, tau, v0)
-    return Method("FedAdagrad", mean=_mean(weighting), server=rule)
+    return _with("FedAdagrad", weighting, ServerAdaptive("adagrad", server_lr, beta1, 0.0, tau, v0))
 
 
 @checked
@@ -152,8 +156,7 @@ def fedadam(
         Reddi et al. 2021. β₁ = 0.9, β₂ = 0.99, v₀ = τ² and τ = 1e-3 are the paper's; η_g is to be tuned over
         powers of ten.
     """
-    rule = ServerAdaptive("adam", server_lr, beta1, beta2, tau, v0)
-    return Method("FedAdam", mean=_mean(weighting), server=rule)
+    return _with("FedAdam", weighting, ServerAdaptive("adam", server_lr, beta1, beta2, tau, v0))
 
 
 @checked
@@ -173,9 +176,9 @@ def fedyogi(
     Source:
         Reddi et al. 2021, with FedAdam's defaults.
     """
-    rule = ServerAdaptive("yogi", server_lr, beta1, beta2, tau, v0)
-    return Method("FedYogi", mean=_mean(weighting), server=rule)
+    return _with("FedYogi", weighting, ServerAdaptive("yogi", server_lr, beta1, beta2, tau, v0))
 
 
-def _mean(weighting: Weighting) -> Mean:
-    return Mean(by="clients" if weighting == "clients" else "samples")
+def _with(name: str, weighting: Weighting, rule: ServerMomentum | ServerAdaptive) -> Method:
+    """Return FedAvg with an optimiser of the server, and with means weighted as asked."""
+    return Method(name, mean=Mean(by=weighting), server=rule)

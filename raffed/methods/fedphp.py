@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.losses import mmd
@@ -16,7 +16,7 @@ from raffed.core.method import Method
 from raffed.core.params import State
 
 Transfer = Literal["kd", "mmd"]
-TransferWeight = Annotated[float, Range(0.0, 1.0), Doc("λ, weight of the knowledge transfer.")]
+TransferWeight = Annotated[float, Range(0.0, 1.0), Strength(), Doc("λ, weight of the knowledge transfer.")]
 InheritedShare = Annotated[
     float, Range(0.0, 1.0), Doc("μ, how fast the inherited model's share grows with participations.")
 ]
@@ -41,7 +41,7 @@ class Heirloom(Private):
     times: Tensor
 
 
-class Inheritance(Personal):
+class Inheritance(Personal[Heirloom]):
     """ψ ← μ_k ψ + (1 − μ_k) ω^per, μ_k = clip(μ z_k / (Q·T), 0, 0.9) (MAP eq. 10).
 
     z_k is counted before this turn. The transfer loss has the HPM as frozen teacher in evaluation mode. KD
@@ -60,7 +60,7 @@ class Inheritance(Personal):
     def client_init(self, k: Context) -> Heirloom:
         return Heirloom(k.start, torch.zeros((), dtype=torch.int64, device=k.class_counts.device))
 
-    def teach(self, f: Forward, k: Context) -> Tensor:
+    def teach(self, f: Forward, k: Context[Heirloom]) -> Tensor:
         """L_KT [] against the HPM in `k.mine`; 0 at the first participation, whatever the HPM holds."""
         known = k.mine.times > 0
         logits, z = k.net(k.mine.model, f.x)
@@ -70,21 +70,20 @@ class Inheritance(Personal):
         loss = -(teacher * (f.logits / self.kd_student_tau).log_softmax(-1)).sum(-1).mean()
         return torch.where(known, loss * (self.kd_student_tau**2 if self.kd_tau_sq else 1.0), 0.0)
 
-    def taught(self, f: Forward, k: Context) -> Tensor:
+    def taught(self, f: Forward, k: Context[Heirloom]) -> Tensor:
         """(1 − λ) L_CE + λ L_KT  (eq. 13); L_CE alone at the first participation."""
         ce = k.ce(f)
         return torch.where(k.mine.times > 0, (1 - self.lam) * ce + self.lam * self.teach(f, k), ce)
 
-    def inherit(self, own: State, k: Context) -> Heirloom:
+    def inherit(self, own: State, k: Context[Heirloom]) -> Heirloom:
         """Eq. 10, then BatchNorm statistics re-estimated on the client's data  (docs/papers/map.md §3.3)."""
         times = k.mine.times
         mu = (self.mu * times.to(torch.float64) / k.spec.expected_visits).clamp(0.0, 0.9).to(torch.float32)
         mixed = mu * k.mine.model + (1 - mu) * own
         return Heirloom(k.reestimate(mixed.where(times > 0, own).clone()), times + 1)
 
-    def model(self, k: Context) -> State:
-        heirloom: Heirloom = k.mine
-        return heirloom.model
+    def model(self, k: Context[Heirloom]) -> State:
+        return k.mine.model
 
 
 class InheritedWhileTraining(Inheritance):
@@ -92,11 +91,11 @@ class InheritedWhileTraining(Inheritance):
     inherited.
     """
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[Heirloom]) -> Tensor:
         # CE + this is eq. 13
         return torch.where(k.mine.times > 0, self.lam * (self.teach(f, k) - k.ce(f)), 0.0)
 
-    def finish(self, k: Context) -> tuple[Heirloom, None]:
+    def finish(self, k: Context[Heirloom]) -> tuple[Heirloom, None]:
         return self.inherit(k.state, k), None
 
 

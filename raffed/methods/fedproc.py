@@ -14,7 +14,6 @@ from raffed.config.validation import Doc, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
-from raffed.core.messages import Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.methods.fedmr import InterClass
@@ -27,7 +26,7 @@ WithPrototypes = Annotated[
 ]
 
 
-class PrototypeContrast(Term):
+class PrototypeContrast(Term[None, ClassSums, Prototypes]):
     """The objective becomes α_t CE + (1 − α_t) L_pc, α_t = t/T; plain CE in round 0, where there are no
     prototypes.
 
@@ -40,17 +39,17 @@ class PrototypeContrast(Term):
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
         alpha = min(k.round / k.spec.rounds, 1.0) if k.round else 1.0
         if alpha == 1.0:  # round numbers are the same for all clients: this does not branch on a tensor
             return torch.zeros((), device=f.z.device)
         return (1 - alpha) * (prototype_contrast(f.z, f.y, k.server.mean, k.server.known) - k.ce(f))
 
-    def finish(self, k: Context) -> tuple[None, Wire]:
+    def finish(self, k: Context) -> tuple[None, ClassSums]:
         return None, class_sums(k, k.state)
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        return s if got.sum is None else s.updated(got.sum)
 
 
 def prototype_contrast(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:

@@ -7,21 +7,19 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
-from raffed.core.messages import Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 
 
-class PrototypePull(Term):
+class PrototypePull(Term[None, ClassSums, Prototypes]):
     """λ · mean_{i: g_{y_i} exists} ‖h_i − g_{y_i}‖²/d, the mean-squared error of the official code.
 
     Prototypes are class means of the locally trained model over the client's training set (evaluation mode).
@@ -41,22 +39,22 @@ class PrototypePull(Term):
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
         pull = class_pull if self.halfway else prototype_pull
         return self.lam * pull(f.z, f.y, k.server.mean, k.server.known)
 
     def note(self, f: Forward, k: Context) -> Tensor | None:
         return seen_sums(f.z, f.y, k.spec.num_classes) if self.halfway else None
 
-    def finish(self, k: Context) -> tuple[None, Wire]:
+    def finish(self, k: Context) -> tuple[None, ClassSums]:
         if self.halfway:
             assert k.noted is not None
             return None, HeldSums(k.noted[:, :-1].to(torch.float32), k.noted[:, -1].to(torch.int64))
         sums = class_sums(k, k.state)
         return None, HeldSums(sums.total, sums.count)
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        if not isinstance(got.sum, ClassSums):
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        if got.sum is None:
             return s
         new = s.updated(got.sum)
         return (
@@ -98,7 +96,9 @@ def seen_sums(z: Tensor, y: Tensor, classes: int) -> Tensor:
 
 @checked
 def fedproto(
-    lam: Annotated[float, Range(0.0, 1e6), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")] = 1.0,
+    lam: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")
+    ] = 1.0,
     preset: Variant = "original",
 ) -> Method:
     """FedProto: clients share class prototypes and no weights.
@@ -117,5 +117,5 @@ def fedproto(
     not exist, and the latter stay.
     """
     return Method(
-        "FedProto", terms=(PrototypePull(lam, by_authors(preset)),), split=PRIVATE, mean=Mean(by="clients")
+        "FedProto", terms=(PrototypePull(lam, preset == "authors"),), split=PRIVATE, mean=Mean(by="clients")
     )

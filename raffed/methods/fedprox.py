@@ -6,13 +6,12 @@ from typing import Annotated
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import smooth_pull
 from raffed.core.method import Method
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 
@@ -33,7 +32,7 @@ class Proximal(Term):
 
 @checked
 def fedprox(
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the pull; 0 is FedAvg.")] = 0.01,
+    mu: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ, weight of the pull; 0 is FedAvg.")] = 0.01,
     prototypes: WithPrototypes = "none",
     preset: Variant = "original",
 ) -> Method:
@@ -49,5 +48,5 @@ def fedprox(
     The preset "authors" is MAP's released code: a far weaker smooth-L1 pull (docs/papers/baselines.md,
     FedProx) and uniform means. That code tries μ = 1e-4, 1e-3 and 1e-2.
     """
-    terms = (Proximal(mu, by_authors(preset)),) if mu else ()
+    terms = (Proximal(mu, preset == "authors"),) if mu else ()
     return Method("FedProx", terms=terms + prototype_terms(prototypes), mean=mean_of(preset))

@@ -8,7 +8,7 @@ from raffed.config.validation import Doc, Range, checked
 from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import mean_of
-from raffed.errors import UsageError, by_authors
+from raffed.errors import UsageError
 from raffed.methods.arguments import Variant
 
 Kept = Literal["head", "top"]
@@ -63,7 +63,7 @@ def fedrep(
     The preset "authors" is what MAP's released code runs under this name: head and body together for the
     run's epochs, which is FedPer, with uniform means.
     """
-    passes = (Pass(),) if by_authors(preset) else alternating(head_epochs, body_epochs, private)
+    passes = (Pass(),) if preset == "authors" else alternating(head_epochs, body_epochs, private)
     return Method(
         "FedRep", split=ParameterSplit(personal=PRIVATE[private][0]), passes=passes, mean=mean_of(preset)
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Head, Personal
 from raffed.core.losses import cross_entropy
@@ -17,7 +17,6 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
@@ -40,7 +39,7 @@ class BalancedSoftmax(Head):
         return a + n.pow(self.gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
 
 
-class PersonalHead(Personal):
+class PersonalHead(Personal[Companion]):
     """L_p = CE(stopgrad(z_g) + V_k stopgrad(h), y) on the same batches.
 
     The prediction is argmax(z_g + V_k h). V_k stays private. It starts at the initial value of W_g, the same
@@ -61,9 +60,8 @@ class PersonalHead(Personal):
     def client_init(self, k: Context) -> Companion:
         return Companion(k.initial.w.only(n for n in k.initial.w.names if in_part(n, "head")))
 
-    def companion(self, k: Context) -> Params:
-        own: Companion = k.mine
-        return own.own
+    def companion(self, k: Context[Companion]) -> Params:
+        return k.mine.own
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         if self.joint:
@@ -73,10 +71,10 @@ class PersonalHead(Personal):
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None
 
-    def model(self, k: Context) -> State:
+    def model(self, k: Context[Companion]) -> State:
         scale = 0.5 if self.joint else 1.0
-        own: Companion = k.mine
-        both = {n: (k.w[n] + own.own[n]) * scale for n in own.own.names}
+        own = k.mine.own
+        both = {n: (k.w[n] + own[n]) * scale for n in own.names}
         return State(Params({**k.w.tensors, **both}).clone(), k.state.b)
 
 
@@ -88,7 +86,7 @@ def _linear(head: Params, z: Tensor) -> Tensor:
 @checked
 def fedrod(
     gamma: Annotated[
-        float, Range(0.0, 10.0), Doc("γ, exponent of the class prior; 0 is FedAvg on the server.")
+        float, Range(0.0, 10.0), Strength(), Doc("γ, exponent of the class prior; 0 is FedAvg on the server.")
     ] = 1.0,
     preset: Variant = "original",
 ) -> Method:
@@ -107,7 +105,7 @@ def fedrod(
     uniform means. It searches γ in 1, 0.5 and 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
     the released code draws it anew.
     """
-    authors = by_authors(preset)
+    authors = preset == "authors"
     return Method(
         "FedROD", head=BalancedSoftmax(gamma, authors), personal=PersonalHead(authors), mean=mean_of(preset)
     )

@@ -13,14 +13,13 @@ from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.memory import Companion
 
 GATE = ("gate.weight", "gate.bias")
 
 
-class MixedExperts(Personal):
+class MixedExperts(Personal[Companion]):
     """ŷ = α(x) G(x) + (1 − α(x)) π_k(x) on logits, α = sigmoid(u_k·h_G(x) + b_k).
 
     The cross-entropy of the mixture trains G, π_k and the gate. Only G is sent. The gate sees the shared
@@ -53,9 +52,8 @@ class MixedExperts(Personal):
         on = {"gate.weight": start[:d], "gate.bias": start[d:]}
         return Companion(Params({**fresh(k.initial.w, k.run_seed).tensors, **on}).clone())
 
-    def companion(self, k: Context) -> Params:
-        own: Companion = k.mine
-        return own.own
+    def companion(self, k: Context[Companion]) -> Params:
+        return k.mine.own
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
@@ -69,11 +67,11 @@ class MixedExperts(Personal):
     def model(self, k: Context) -> State:
         return k.state
 
-    def predict(self, x: Tensor, k: Context) -> Tensor:
-        own: Companion = k.mine
+    def predict(self, x: Tensor, k: Context[Companion]) -> Tensor:
+        own = k.mine.own
         shared, z = k.net(k.state, x)
-        expert = k.reestimate(State(_expert(own.own).clone(), k.state.b))
-        return mixture(shared, k.net(expert, x)[0], z, own.own)
+        expert = k.reestimate(State(_expert(own).clone(), k.state.b))
+        return mixture(shared, k.net(expert, x)[0], z, own)
 
 
 def fresh(initial: Params, run_seed: int) -> Params:
@@ -126,5 +124,5 @@ def flda(preset: Variant = "original") -> Method:
     as `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code
     keeps running ones.
     """
-    authors = by_authors(preset)
+    authors = preset == "authors"
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

@@ -4,12 +4,12 @@ private heads.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, ServerContext, Spec
 from raffed.core.ingredients import Personal
 from raffed.core.losses import one_hot
@@ -38,7 +38,7 @@ class Remembered(Private):
     known: Tensor
 
 
-class Relations(Personal):
+class Relations(Personal[Remembered, ClassSums, Prototypes]):
     """λ L_LP + (1 − λ) L_GP on the body (eq. 12), and prediction by the nearest prototype (eq. 13).
 
     The head does not predict then.
@@ -67,7 +67,7 @@ class Relations(Personal):
         empty, device = Prototypes.empty(k.spec.num_classes, k.spec.feature_dim), k.class_counts.device
         return Remembered(empty.mean.to(device), empty.known.to(device))
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[Remembered, Prototypes]) -> Tensor:
         total = torch.zeros((), device=f.z.device)
         if self.lam and self.lp != "none":
             total = total + self.lam * self._local(f, k)
@@ -75,7 +75,7 @@ class Relations(Personal):
             total = total + (1 - self.lam) * global_relation(f.z, f.y, k.server.mean, k.server.known, self.gp)
         return total
 
-    def _local(self, f: Forward, k: Context) -> Tensor:
+    def _local(self, f: Forward, k: Context[Remembered, Prototypes]) -> Tensor:
         old = k.mine.mean.masked_fill(~k.mine.known[:, None], 0.0)
         if self.lp != "logits":
             return local_relation(f.z, f.y, old, k.mine.known, self.lp, self.temperature)
@@ -83,19 +83,19 @@ class Relations(Personal):
         target = old @ k.w0["head.weight"].T + bias  # the head as it was at the start of the stage
         return local_relation(f.logits, f.y, target, k.mine.known, "feature_softmax_sample", self.temperature)
 
-    def finish(self, k: Context) -> tuple[Remembered, ClassSums]:
+    def finish(self, k: Context[Remembered, Prototypes]) -> tuple[Remembered, ClassSums]:
         told = class_mean_sums(k)
         held = told.count > 0
-        mean = _moved(k.mine.mean, k.mine.known, told.total, held, self.beta)
+        mean = moving_mean(k.mine.mean, k.mine.known, told.total, held, self.beta)
         return Remembered(mean, k.mine.known | held), told
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
         return s if self.snapshot else _told(s, got, self.beta)
 
     def model(self, k: Context) -> State:
         return k.state
 
-    def predict(self, x: Tensor, k: Context) -> Tensor:
+    def predict(self, x: Tensor, k: Context[Remembered, Prototypes]) -> Tensor:
         logits, z = k.net(k.state, x)
         theirs = k.server.known if self.candidates == "all" else k.server.known & k.mine.known
         by_global = torch.where(theirs.any(), nearest(z, k.server.mean, theirs), logits)
@@ -113,7 +113,7 @@ class Snapshot(Private):
     before: Prototypes
 
 
-class RoundStart(ServerRule):
+class RoundStart(ServerRule[Snapshot]):
     """w^{t+1} = mean. C̃ moves with every exchange (eq. 11), but what clients get is C̃ as it was before the
     round's first stage (Algorithm 1, lines 1 and 4; docs/papers/gldp.md A7): all M stages of a round see the
     same prototypes.
@@ -125,10 +125,9 @@ class RoundStart(ServerRule):
         nothing = Prototypes.empty(0, 0)
         return Snapshot(nothing, nothing)
 
-    def step(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Snapshot, Params]:
-        kept: Snapshot = own
+    def step(self, own: Snapshot, w: Params, mean: Params, k: ServerContext) -> tuple[Snapshot, Params]:
         empty = Prototypes.empty(k.spec.num_classes, k.spec.feature_dim)
-        now, before = (one if one.known.numel() else empty for one in (kept.now, kept.before))
+        now, before = (one if one.known.numel() else empty for one in (own.now, own.before))
         now = _told(now, k.received.get("personal", Received(0)), self.beta)
         return Snapshot(now, before if (k.round + 1) % k.spec.turn else now), mean
 
@@ -136,16 +135,16 @@ class RoundStart(ServerRule):
         return {"personal": own.before}
 
 
-def _told(old: Prototypes, got: Received, beta: float) -> Prototypes:
+def _told(old: Prototypes, got: Received[ClassSums], beta: float) -> Prototypes:
     """C̃ after an exchange (eq. 11): towards the uniform mean over the clients that hold a class."""
-    if not isinstance(got.sum, ClassSums):
+    if got.sum is None:
         return old
     held = got.sum.count > 0
     fresh = got.sum.total / got.sum.count.clamp(min=1)[:, None]
-    return Prototypes(_moved(old.mean, old.known, fresh, held, beta), old.known | held)
+    return Prototypes(moving_mean(old.mean, old.known, fresh, held, beta), old.known | held)
 
 
-def _moved(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float) -> Tensor:
+def moving_mean(old: Tensor, known: Tensor, fresh: Tensor, held: Tensor, beta: float) -> Tensor:
     average = torch.where(known[:, None], beta * old + (1 - beta) * fresh, fresh)
     return torch.where(held[:, None], average, old)
 
@@ -197,7 +196,7 @@ def global_relation(z: Tensor, y: Tensor, centres: Tensor, known: Tensor, form: 
 @checked
 def gldp(
     lam: Annotated[
-        float, Range(0.0, 1.0), Doc("λ, weight of the local relation; the global one has 1 − λ.")
+        float, Range(0.0, 1.0), Strength(), Doc("λ, weight of the local relation; the global one has 1 − λ.")
     ] = 0.5,
     beta: Annotated[float, Range(0.0, 1.0), Doc("β, share of the old prototypes in the moving mean.")] = 0.5,
     body_epochs: Annotated[float, Range(0.0, 1e4), Doc("t, epochs of the body.")] = 10.0,

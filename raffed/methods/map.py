@@ -13,11 +13,10 @@ from typing import Annotated
 
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.method import Method
 from raffed.core.parts import Budget
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 from raffed.methods.fedphp import (
     Heirloom,
@@ -48,16 +47,18 @@ class InheritedModel(Inheritance):
     def budget(self, k: Context) -> Budget:
         return Budget(max(int(self.share * k.steps), self.least), self.lr_scale)
 
-    def private_loss(self, f: Forward, k: Context) -> Tensor:
+    def private_loss(self, f: Forward, k: Context[Heirloom]) -> Tensor:
         return self.taught(f, k)
 
-    def finish(self, k: Context) -> tuple[Heirloom, None]:
+    def finish(self, k: Context[Heirloom]) -> tuple[Heirloom, None]:
         assert k.private is not None
         return self.inherit(k.private, k), None
 
 
 StageShare = Annotated[float, Range(0.0, 10.0), Doc("Steps of stage 2 as a share of those of stage 1.")]
-StageRate = Annotated[float, Range(0.0, 10.0), Doc("Learning rate of stage 2 as a share of the run's.")]
+StageRate = Annotated[
+    float, Range(0.0, 10.0), Strength(), Doc("Learning rate of stage 2 as a share of the run's.")
+]
 StageLeast = Annotated[int, Range(0), Doc("Minimum number of steps of stage 2.")]
 
 
@@ -108,7 +109,7 @@ def scars(
     The preset "authors" is SCAFFOLD's, with mode uniform_bug where none is named, as in MAP's released code.
     That code tries (α, η_g) = (0.1, 0.5), (0.9, 0.75) and (0.5, 0.9).
     """
-    head = restricted(alpha, mode, n_min, auto="uniform_bug" if by_authors(preset) else "binary")
+    head = restricted(alpha, mode, n_min, auto="uniform_bug" if preset == "authors" else "binary")
     return replace(scaffold(server_lr, preset), name="ScaRS", head=head)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.messages import Private
@@ -32,7 +32,7 @@ class PreviousModel(Private):
         return PreviousModel(model.w.only(n for n in model.w.names if in_part(n, "body")), model.b)
 
 
-class ModelContrast(Term):
+class ModelContrast(Term[PreviousModel]):
     """μ · mean −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ) = μ · mean softplus((s_p − s_g)/τ).
 
     s is the cosine to z. Global and previous model run in evaluation mode without gradient on the same batch.
@@ -48,7 +48,7 @@ class ModelContrast(Term):
     def client_init(self, k: Context) -> PreviousModel:
         return PreviousModel.of(k.start)
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[PreviousModel]) -> Tensor:
         _, z_global = k.net(k.start, f.x)
         previous = Params({**k.w0.tensors, **k.mine.body.tensors})  # any head: its output is not used
         _, z_previous = k.net(State(previous, k.mine.b), f.x)
@@ -69,7 +69,7 @@ def model_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, tau: float) 
 
 @checked
 def moon(
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
+    mu: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ, weight of the contrast; 0 is FedAvg.")] = 1.0,
     tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
     prototypes: WithPrototypes = "none",
 ) -> Method:

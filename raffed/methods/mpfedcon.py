@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
@@ -24,7 +24,7 @@ from raffed.methods.moon import PreviousModel
 CentreWeight = Literal["uniform", "party_size", "class_count"]
 
 
-class CentreContrast(Term):
+class CentreContrast(Term[PreviousModel, ClassSums, Prototypes]):
     """μ · mean −log[ e^{sim(z,c_y)/τ} / (e^{sim(z,c_y)/τ} + e^{sim(z,z_con)/τ}) ] (eqs. 5, 6).
 
     sim is the cosine. c_y is the global centre of the sample's class. z_con is the sample's representation by
@@ -40,7 +40,7 @@ class CentreContrast(Term):
     def server_init(self, w: Params, spec: Spec) -> Prototypes:
         return Prototypes.empty(spec.num_classes, spec.feature_dim)
 
-    def loss(self, f: Forward, k: Context) -> Tensor:
+    def loss(self, f: Forward, k: Context[PreviousModel, Prototypes]) -> Tensor:
         z_con = k.net(self.negative(f, k), f.x)[1]
         return self.mu * centre_contrast(f.z, f.y, k.server.mean, k.server.known, z_con, self.tau)
 
@@ -53,8 +53,8 @@ class CentreContrast(Term):
     def finish(self, k: Context) -> tuple[PreviousModel | None, ClassSums]:
         return None, class_mean_sums(k, self.weighting)
 
-    def server_step(self, s: Prototypes, got: Received, spec: Spec) -> Prototypes:
-        return s.updated(got.sum) if isinstance(got.sum, ClassSums) else s
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        return s if got.sum is None else s.updated(got.sum)
 
 
 class PreviousContrast(CentreContrast):
@@ -65,7 +65,7 @@ class PreviousContrast(CentreContrast):
     def client_init(self, k: Context) -> PreviousModel:
         return PreviousModel.of(k.start)
 
-    def negative(self, f: Forward, k: Context) -> State:
+    def negative(self, f: Forward, k: Context[PreviousModel, Prototypes]) -> State:
         return State(Params({**k.w0.tensors, **k.mine.body.tensors}), k.mine.b)
 
     def finish(self, k: Context) -> tuple[PreviousModel, ClassSums]:
@@ -103,7 +103,7 @@ def centre_contrast(
 
 @checked
 def mpfedcon(
-    mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the contrast; 0 is FedRep.")] = 10.0,
+    mu: Annotated[float, Range(0.0, 1e6), Strength(), Doc("μ, weight of the contrast; 0 is FedRep.")] = 10.0,
     tau: Annotated[float, Range(0.0, 100.0, open_low=True), Doc("τ, temperature of the contrast.")] = 0.5,
     head_epochs: Annotated[
         float, Range(0.0, 1e4), Doc("Epochs of the private projection and output layer, which come first.")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.method import Method
@@ -65,7 +65,7 @@ class GradientNoise(Term):
 @checked
 def noisygrad(
     kind: Annotated[NoiseKind, Doc("Distribution of the noise.")] = "gaussian",
-    size: Annotated[float, Range(0.0, 1e6), Doc("Size of the noise; 0 is FedAvg.")] = 1e-4,
+    size: Annotated[float, Range(0.0, 1e6), Strength(), Doc("Size of the noise; 0 is FedAvg.")] = 1e-4,
     meaning: Annotated[
         Meaning, Doc("What size is: the noise's variance, or the distribution's own scale (`noise`).")
     ] = "variance",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
@@ -14,7 +14,6 @@ from raffed.core.params import Params, State
 from raffed.core.parts import Budget
 from raffed.core.record import Record
 from raffed.core.server import Mean
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 
 MetaGradient = Literal["fo", "hf"]
@@ -28,7 +27,7 @@ class Meta(Record):
     velocity: Params
 
 
-class MetaSteps(LocalSolver):
+class MetaSteps(LocalSolver[Meta]):
     """One step of Σ f(w − α∇f(w)) on independent mini-batches D, D' and D''.
 
     w̃ = w − α∇f(w; D) and q = ∇f(w̃; D'). Mode fo is w ← w − β q. Mode hf is w ← w − β (q − α [∇f(w + δq;
@@ -97,8 +96,12 @@ class Adapted(Personal):
 
 @checked
 def perfedavg(
-    inner_lr: Annotated[float, Range(0.0, 10.0), Doc("α, learning rate of the adaptation.")] = 0.01,
-    outer_lr: Annotated[float, Range(0.0, 10.0), Doc("β, learning rate of the meta-model.")] = 0.01,
+    inner_lr: Annotated[
+        float, Range(0.0, 10.0), Strength(), Doc("α, learning rate of the adaptation.")
+    ] = 0.01,
+    outer_lr: Annotated[
+        float, Range(0.0, 10.0), Strength(), Doc("β, learning rate of the meta-model.")
+    ] = 0.01,
     mode: Annotated[
         MetaGradient, Doc("Meta-gradient: first order (fo), or with a Hessian-free correction (hf).")
     ] = "fo",
@@ -127,7 +130,7 @@ def perfedavg(
     count). The released code never clips here; a run without `local.clip_norm` does not either. The preset
     does not change the rates: the released code has α = the run's rate and tries β = 0.1, 0.05 and 0.01.
     """
-    authors = by_authors(preset)
+    authors = preset == "authors"
     solver = MetaSteps(inner_lr, outer_lr, "fo" if authors else mode, delta, authors)
     personal = Adapted(0, inner_lr) if authors else Adapted(adapt_steps, inner_lr, adapt_epochs)
     return Method("Per-FedAvg", solver=solver, personal=personal, mean=Mean(by="clients"))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.server import ServerSGD, mean_of
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 
 
@@ -22,7 +21,7 @@ class Envelope(Record):
     theta: State
 
 
-class MoreauSteps(LocalSolver):
+class MoreauSteps(LocalSolver[Envelope]):
     """Per mini-batch K steps θ ← θ − η_p (∇f(θ) + λ (θ − w_k)), then w_k ← w_k − η λ (w_k − θ).
 
     θ starts at w^t each round. This is plain SGD without weight decay. `direct` is the form of MAP's released
@@ -59,15 +58,21 @@ class EnvelopeModel(Personal):
     between = "round"
 
     def model(self, k: Context) -> State:
-        carried: Envelope = k.carried
-        return carried.theta
+        assert isinstance(k.carried, Envelope)
+        return k.carried.theta
 
 
 @checked
 def pfedme(
-    lam: Annotated[float, Range(0.0, 1e4), Doc("λ, pull of the personal model to the shared one.")] = 15.0,
-    outer_lr: Annotated[float, Range(0.0, 10.0), Doc("η, learning rate of the shared model's copy.")] = 0.005,
-    personal_lr: Annotated[float, Range(0.0, 10.0), Doc("η_p, rate of the personal model.")] = 0.01,
+    lam: Annotated[
+        float, Range(0.0, 1e4), Strength(), Doc("λ, pull of the personal model to the shared one.")
+    ] = 15.0,
+    outer_lr: Annotated[
+        float, Range(0.0, 10.0), Strength(), Doc("η, learning rate of the shared model's copy.")
+    ] = 0.005,
+    personal_lr: Annotated[
+        float, Range(0.0, 10.0), Strength(), Doc("η_p, rate of the personal model.")
+    ] = 0.01,
     inner_steps: Annotated[int, Range(1), Doc("K, steps of the personal model on each mini-batch.")] = 5,
     beta: Annotated[float, Range(0.0, 10.0), Doc("β, step of the server towards the mean.")] = 1.0,
     preset: Variant = "original",
@@ -92,7 +97,7 @@ def pfedme(
     preset does not change the strengths: the released code has η_p = the run's rate, β = 1 and (lam,
     outer_lr, inner_steps) = (0.1, 0.9, 5), (0.01, 0.75, 10) and (0.001, 0.5, 15).
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     solver, server = (
         MoreauSteps(lam, outer_lr, personal_lr, inner_steps, theirs),
         ServerSGD(beta, all_state=theirs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Received, Spec
 from raffed.core.ingredients import Correction
 from raffed.core.messages import Private, Summable, Wire
@@ -12,7 +12,6 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
-from raffed.errors import by_authors
 from raffed.methods.arguments import Variant
 
 
@@ -34,7 +33,7 @@ class ControlDelta(Summable):
     dc: Params
 
 
-class ControlVariate(Correction):
+class ControlVariate(Correction[ClientControl, ControlDelta, ServerControl]):
     """g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
     Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. The rule
@@ -52,25 +51,25 @@ class ControlVariate(Correction):
     def client_init(self, k: Context) -> ClientControl:
         return ClientControl(k.w0.zeros())
 
-    def gradient(self, g: Params, k: Context) -> Params:
-        mine, server = k.mine, k.server
-        corrected: Params = g - mine.c + server.c
-        return corrected
+    def gradient(self, g: Params, k: Context[ClientControl, ServerControl]) -> Params:
+        return g - k.mine.c + k.server.c
 
-    def finish(self, k: Context) -> tuple[ClientControl, ControlDelta]:
+    def finish(self, k: Context[ClientControl, ServerControl]) -> tuple[ClientControl, ControlDelta]:
         rates = k.lr_sum if self.among == "clients" else k.lr_sum / k.warmth
         gradient = (k.w0 - k.w) / rates if rates else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
         c = k.mine.c - k.server.c + gradient
         return ClientControl(c), ControlDelta(c - k.mine.c)
 
-    def server_step(self, s: ServerControl, got: Received, spec: Spec) -> ServerControl:
-        if not isinstance(got.sum, ControlDelta):
+    def server_step(self, s: ServerControl, got: Received[ControlDelta], spec: Spec) -> ServerControl:
+        if got.sum is None:
             return s
         return ServerControl(s.c + got.sum.dc / (spec.num_clients if self.among == "clients" else got.count))
 
 
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
-ServerRate = Annotated[float, Range(0.0, 10.0, open_low=True), Doc("η_g, learning rate of the server.")]
+ServerRate = Annotated[
+    float, Range(0.0, 10.0, open_low=True), Strength(), Doc("η_g, learning rate of the server.")
+]
 
 
 @checked
@@ -91,7 +90,7 @@ def scaffold(server_lr: ServerRate = 1.0, preset: Variant = "original") -> Metho
     controls that it keeps for these statistics correct nothing there and are left out. It tries η_g = 0.5,
     0.75 and 0.9.
     """
-    theirs = by_authors(preset)
+    theirs = preset == "authors"
     return Method(
         "SCAFFOLD",
         correction=ControlVariate("participants" if theirs else "clients"),

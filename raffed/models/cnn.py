@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Annotated
 
 from torch import nn
 
+from raffed.config.validation import Doc, checked
+from raffed.models.arguments import Classes, HeadBias, ImageShape, MoonProjection
 from raffed.models.net import GridMean, Net, init_map, refuse_shape, with_projection
 
-Shape = tuple[int, int, int]
 
-
-def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = False) -> Net:
+@checked
+def lenet(
+    in_shape: ImageShape, num_classes: Classes, *, projection: MoonProjection = 0, head_bias: HeadBias = False
+) -> Net:
     """Make LeNet-5 with ReLU and max-pooling.
 
     This is the network as read from Li et al. (MAP, TKDE 2024), after LeCun et al. (1998). The feature z is
@@ -25,8 +29,6 @@ def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: 
     Args:
         in_shape: Channels, height and width; 32x32 or 28x28 images.
         num_classes: Number of classes C.
-        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z [B, projection] with a projection.
@@ -38,12 +40,19 @@ def lenet(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: 
     if height != width or height not in (28, 32):
         raise refuse_shape("lenet", in_shape, "Kx28x28 and Kx32x32 for any number of channels K")
     body = _lenet_body(channels, 400, padding=2 if height == 28 else 0)
-    net = with_projection("lenet", Net(body, nn.Linear(84, num_classes, bias=head_bias)), projection)
+    net = with_projection(Net(body, nn.Linear(84, num_classes, bias=head_bias)), projection)
     init_map(net)
     return net
 
 
-def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias: bool = False) -> Net:
+@checked
+def lenet_2d(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    relu: Annotated[bool, Doc("Whether z passes through a ReLU. Without it z is signed.")] = False,
+    head_bias: HeadBias = False,
+) -> Net:
     """Make LeNet-5 with one more layer, from 84 to 2, whose output can be drawn (MAP, Figs. 5 and 8).
 
     The paper's "84 → 2" is read as an additional layer, not as 2 in the place of 84. Weights are initialised
@@ -52,8 +61,6 @@ def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias
     Args:
         in_shape: Channels, height and width; 32x32 or 28x28 images.
         num_classes: Number of classes C.
-        relu: Whether z passes through a ReLU. Without it z is signed.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 2]).
@@ -71,7 +78,8 @@ def lenet_2d(in_shape: Shape, num_classes: int, *, relu: bool = False, head_bias
     return net
 
 
-def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def lenet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make the LeNet of the MAP authors' released code.
 
     It has two 5x5 convolutions of 16 channels, each with ReLU and max-pooling, and then the head. With 10
@@ -80,7 +88,6 @@ def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False)
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the flattened last map: D = 400 on 32x32
@@ -107,7 +114,10 @@ def lenet_authors(in_shape: Shape, num_classes: int, *, head_bias: bool = False)
     return net
 
 
-def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
+@checked
+def simplecnn(
+    in_shape: ImageShape, num_classes: Classes, *, projection: MoonProjection = 0, head_bias: HeadBias = True
+) -> Net:
     """Make the SimpleCNN of FedMR's code (TMLR 2023), with PyTorch's default initialisation.
 
     With 10 classes it has 62,006 parameters on 3x32x32 and 44,426 on 1x28x28. Convolutions are not padded, so
@@ -116,8 +126,6 @@ def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bi
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z is after its ReLU, or is the projection.
@@ -132,10 +140,11 @@ def simplecnn(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bi
     net = Net(
         _lenet_body(channels, 16 * left_h * left_w, padding=0), nn.Linear(84, num_classes, bias=head_bias)
     )
-    return with_projection("simplecnn", net, projection)
+    return with_projection(net, projection)
 
 
-def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def tfcnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make the TFCNN of MAP's code: three 3x3 convolutions of 32, 64 and 64, each with ReLU and max-pooling.
 
     On 3x32x32 with 10 classes it has 66,560 parameters. The paper calls it the "net of FedAvg", which would
@@ -145,7 +154,6 @@ def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the flattened last map: D = 1024 on 32x32.
@@ -168,7 +176,8 @@ def tfcnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     return net
 
 
-def femnist_cnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def femnist_cnn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make MAP's network for handwritten characters, as in its authors' code.
 
     The last map is pooled to 4x4 before the head. With one channel and 62 classes it has 115,584 parameters.
@@ -177,7 +186,6 @@ def femnist_cnn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 1024]). z is the flattened 64x4x4 map.

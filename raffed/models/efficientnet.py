@@ -6,26 +6,31 @@ FedMR's Table 3 implies that layer (docs/papers/fedmr.md §4).
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Annotated
 
 from torch import nn
 from torchvision.models import efficientnet_b0 as base
 from torchvision.ops import StochasticDepth
 
-from raffed.errors import check_range
+from raffed.config.validation import Doc, Range, checked
+from raffed.models.arguments import Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
 WIDTH = 640
 
 
+@checked
 def efficientnet_b0(
-    in_shape: tuple[int, int, int],
-    num_classes: int,
+    in_shape: ImageShape,
+    num_classes: Classes,
     *,
-    dropout: float = 0.2,
-    stochastic_depth: float = 0.2,
-    projection: int = 0,
-    head_bias: bool = True,
+    dropout: DropoutRate = 0.2,
+    stochastic_depth: Annotated[
+        float, Range(0.0, 0.99), Doc("Largest probability of dropping a residual branch.")
+    ] = 0.2,
+    projection: MoonProjection = 0,
+    head_bias: HeadBias = True,
 ) -> Net:
     """Make EfficientNet-B0's features, global mean, dropout, Linear(1280, 640), ReLU and the head.
 
@@ -37,22 +42,17 @@ def efficientnet_b0(
     Args:
         in_shape: Channels, height and width. Needs 3 channels and sides of at least 33 pixels.
         num_classes: Number of classes C.
-        dropout: Probability of dropout before the 640-wide layer.
-        stochastic_depth: Largest probability of dropping a residual branch.
-        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, 3, H, W] -> (logits [B, C], z [B, 640]); z is after its ReLU, or is the projection.
 
     Raises:
-        UsageError: The network does not take images of this shape, or a probability is out of range.
+        UsageError: The network does not take images of this shape.
     """
     channels, height, width = in_shape
     # With smaller images the last map is 1x1, and BatchNorm cannot train on a batch of one
     if channels != 3 or min(height, width) < 33:
         raise refuse_shape("efficientnet_b0", in_shape, "3xHxW with H and W of at least 33")
-    check_range("efficientnet_b0: stochastic_depth", stochastic_depth, 0.0, 0.99)
     features = base(weights=None, stochastic_depth_prob=stochastic_depth).features
     for module in list(features.modules()):
         if hasattr(module, "inplace"):
@@ -68,4 +68,4 @@ def efficientnet_b0(
         relu=nn.ReLU(),
     )
     net = Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
-    return with_projection("efficientnet_b0", net, projection)
+    return with_projection(net, projection)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from raffed.errors import UsageError, check_range
+from raffed.errors import UsageError
 
 
 class Net(nn.Module):
@@ -36,17 +36,15 @@ class Net(nn.Module):
         return self.head(z), z
 
 
-def with_projection(name: str, net: Net, width: int) -> Net:
+def with_projection(net: Net, width: int) -> Net:
     """Insert MOON's projection (Linear, ReLU, Linear to `width`) between body and head, as in MOON's code.
 
     z is then the signed projection. The layers have PyTorch's default initialisation.
 
     Args:
-        name: Name of the network, for error messages.
         net: The network without a projection.
         width: Width of the projection; 0 returns `net` as it is.
     """
-    check_range(f"{name}: projection", width, 0, 2**16)
     if not width:
         return net
     last, head = net.feature_dim, nn.Linear(width, net.head.out_features, bias=net.head.bias is not None)

@@ -9,25 +9,28 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import nn
 
-from raffed.errors import UsageError, check_range
-from raffed.models.mlp import checked_widths
+from raffed.config.validation import Doc, Length, Range, checked
+from raffed.models.arguments import Classes, HeadBias, HiddenWidths, ImageShape
 from raffed.models.net import Net, refuse_shape
 
-Shape = tuple[int, int, int]
+ConvolutionWidths = Annotated[Sequence[int], Length(2, 2), Range(1), Doc("Widths of the two convolutions.")]
+ProjectionWidth = Annotated[int, Range(1, 65536), Doc("Width of the projection.")]
 
 
+@checked
 def cnn5(
-    in_shape: Shape,
-    num_classes: int,
+    in_shape: ImageShape,
+    num_classes: Classes,
     *,
-    channels: Sequence[int] = (64, 64),
-    hidden: Sequence[int] = (120, 64),
-    projection: int = 256,
-    head_bias: bool = True,
+    channels: ConvolutionWidths = (64, 64),
+    hidden: HiddenWidths = (120, 64),
+    projection: ProjectionWidth = 256,
+    head_bias: HeadBias = True,
 ) -> Net:
     """Make MpFedcon's 5-layer CNN (2022): two 5x5 convolutions with max-pooling, two hidden layers, a
     projection.
@@ -39,18 +42,14 @@ def cnn5(
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        channels: Widths of the two convolutions.
-        hidden: Widths of the two hidden layers of the encoder.
-        projection: Width of the projection.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
 
     Raises:
-        UsageError: The network does not take images of this shape, or a width is not a positive integer.
+        UsageError: The network does not take images of this shape.
     """
-    first, second = _pair("cnn5", channels)
+    first, second = channels
     if min(in_shape[1:]) < 16:
         raise refuse_shape("cnn5", in_shape, "KxHxW with H and W of at least 16")
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in in_shape[1:])
@@ -62,16 +61,17 @@ def cnn5(
         relu2=nn.ReLU(),
         pool2=nn.MaxPool2d(2),
     )
-    return _projected("cnn5", layers, second * left_h * left_w, hidden, projection, num_classes, head_bias)
+    return _projected(layers, second * left_h * left_w, hidden, projection, num_classes, head_bias)
 
 
+@checked
 def mlp5(
-    in_shape: Shape,
-    num_classes: int,
+    in_shape: ImageShape,
+    num_classes: Classes,
     *,
-    hidden: Sequence[int] = (512, 256),
-    projection: int = 256,
-    head_bias: bool = True,
+    hidden: HiddenWidths = (512, 256),
+    projection: ProjectionWidth = 256,
+    head_bias: HeadBias = True,
 ) -> Net:
     """Make MpFedcon's network for handwritten characters: flatten, 512, 256, then the projection.
 
@@ -80,20 +80,28 @@ def mlp5(
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        hidden: Widths of the hidden layers of the encoder.
-        projection: Width of the projection.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
-
-    Raises:
-        UsageError: A width is not a positive integer.
     """
-    return _projected("mlp5", OrderedDict(), math.prod(in_shape), hidden, projection, num_classes, head_bias)
+    return _projected(OrderedDict(), math.prod(in_shape), hidden, projection, num_classes, head_bias)
 
 
-def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bias: bool = True) -> Net:
+@checked
+def lenet_dlg(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    fc_layers: Annotated[
+        int,
+        Range(1, 3),
+        Doc(
+            "Number of linear layers, with sigmoid between them. They lead from 768 to C directly, by way "
+            "of 256, or by way of 256 and 128 (the variants cl and at of MpFedcon)."
+        ),
+    ] = 1,
+    head_bias: HeadBias = True,
+) -> Net:
     """Make the network that gradient leakage attacks (Zhu et al. 2019, mit-han-lab/dlg).
 
     It has three 5x5 convolutions of 12 channels with sigmoid and strides 2, 2 and 1, so the flattened map is
@@ -102,17 +110,13 @@ def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bia
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        fc_layers: Number of linear layers, 1 to 3: from 768 to C directly, by way of 256, or by way of 256
-            and 128, with sigmoid between them (the variants cl and at of MpFedcon).
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the input of the last layer.
 
     Raises:
-        UsageError: The network does not take images of this shape, or `fc_layers` is out of range.
+        UsageError: The network does not take images of this shape.
     """
-    check_range("lenet_dlg: fc_layers", fc_layers, 1, 3)
     if min(in_shape[1:]) < 2:
         raise refuse_shape("lenet_dlg", in_shape, "KxHxW with H and W of at least 2")
     layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -133,7 +137,6 @@ def lenet_dlg(in_shape: Shape, num_classes: int, *, fc_layers: int = 1, head_bia
 
 
 def _projected(
-    name: str,
     layers: OrderedDict[str, nn.Module],
     flat: int,
     hidden: Sequence[int],
@@ -146,8 +149,7 @@ def _projected(
     The encoder is `layers`, flatten and the hidden widths with ReLU. The projection is Linear, ReLU, Linear,
     without a ReLU at its end (MOON's code).
     """
-    check_range(f"{name}: projection", projection, 1, 2**16)
-    sizes = [flat, *checked_widths(name, hidden)]
+    sizes = [flat, *hidden]
     layers["flatten"] = nn.Flatten(1)
     for i, (width_in, width_out) in enumerate(itertools.pairwise(sizes), start=1):
         layers[f"fc{i}"] = nn.Linear(width_in, width_out)
@@ -161,10 +163,3 @@ def _projected(
 
 def _body(encoder: OrderedDict[str, nn.Module], projection: OrderedDict[str, nn.Module]) -> nn.Sequential:
     return nn.Sequential(OrderedDict(encoder=nn.Sequential(encoder), projection=nn.Sequential(projection)))
-
-
-def _pair(what: str, widths: Sequence[int]) -> tuple[int, int]:
-    both = checked_widths(what, widths, "channels")
-    if len(both) != 2:
-        raise UsageError(f"{what}: channels = {widths!r}, wanted two widths")
-    return both[0], both[1]

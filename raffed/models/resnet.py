@@ -9,16 +9,21 @@ one sample.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Annotated
 
 from torch import Tensor, nn
 
-from raffed.errors import UsageError
+from raffed.config.validation import Doc, Range, checked
+from raffed.models.arguments import Classes, HeadBias, ImageShape, MoonProjection
 from raffed.models.net import GlobalMean, Net, init_convs, init_map, refuse_shape, with_projection
 
 Shape = tuple[int, int, int]
 
 
-def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bias: bool = True) -> Net:
+@checked
+def resnet18(
+    in_shape: ImageShape, num_classes: Classes, *, projection: MoonProjection = 0, head_bias: HeadBias = True
+) -> Net:
     """Make ResNet-18 for small images (FedMR, GLDP): 4 stages of 2 blocks, 64/128/256/512 wide.
 
     With 10 classes it has 11,173,962 parameters for 3 channels or 11,172,810 for one, and 9,600 BatchNorm
@@ -28,8 +33,6 @@ def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bia
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 512]). z is the pooled map, >= 0, or the projection.
@@ -39,10 +42,23 @@ def resnet18(in_shape: Shape, num_classes: int, *, projection: int = 0, head_bia
     """
     _check_side("resnet18", in_shape, 9)
     net = _resnet(in_shape[0], num_classes, widths=(64, 128, 256, 512), blocks=2, head_bias=head_bias)
-    return with_projection("resnet18", net, projection)
+    return with_projection(net, projection)
 
 
-def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_stride: int = 1) -> Net:
+@checked
+def resnet8(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    head_bias: HeadBias = True,
+    stem_stride: Annotated[
+        int,
+        Range(1, 2),
+        Doc(
+            "Stride of the first convolution. With 2 all maps are halved, which takes a quarter of the work."
+        ),
+    ] = 1,
+) -> Net:
     """Make ResNet-8: 3 stages of 1 block, 16/32/64 wide, initialised as `resnet18`.
 
     No paper uses this network. It is a network with BatchNorm that a CPU can train quickly. With one channel
@@ -51,9 +67,6 @@ def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_s
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
-        stem_stride: Stride of the first convolution, 1 or 2. With 2 all maps are halved, which takes a
-            quarter of the work.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.
@@ -61,15 +74,14 @@ def resnet8(in_shape: Shape, num_classes: int, *, head_bias: bool = True, stem_s
     Raises:
         UsageError: The images are so small that the last map would be 1x1.
     """
-    if stem_stride not in (1, 2) or isinstance(stem_stride, bool):
-        raise UsageError(f"resnet8: stem_stride = {stem_stride!r}, wanted 1 or 2")
     _check_side("resnet8", in_shape, 8 * stem_stride)
     return _resnet(
         in_shape[0], num_classes, widths=(16, 32, 64), blocks=1, head_bias=head_bias, stem_stride=stem_stride
     )
 
 
-def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def resnet20(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make ResNet-20 (He et al. 2016; MAP's code): 3 stages of 3 blocks, 16/32/64 wide; `init_map`.
 
     On 3x32x32 with 10 classes it has 272,464 parameters and 1,589 entries in buffers.
@@ -77,7 +89,6 @@ def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> N
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.
@@ -88,7 +99,8 @@ def resnet20(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> N
     return _map_resnet("resnet20", in_shape, num_classes, 3, head_bias)
 
 
-def resnet56(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def resnet56(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make ResNet-56: as `resnet20`, with 9 blocks in a stage.
 
     On 3x32x32 with 10 classes it has 855,760 parameters and 4,313 entries in buffers.
@@ -96,7 +108,6 @@ def resnet56(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> N
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 64]). z is the pooled map, >= 0.

@@ -11,6 +11,8 @@ from collections import OrderedDict
 
 from torch import nn
 
+from raffed.config.validation import checked
+from raffed.models.arguments import Classes, HeadBias, ImageShape
 from raffed.models.net import Net, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
@@ -21,13 +23,13 @@ _VGG11 = (64, _POOL, 128, _POOL, 256, 256, _POOL, 512, 512, _POOL, 512, 512, _PO
 _VGG16 = (64, 64, _POOL, 128, 128, _POOL, *[256] * 3, _POOL, *[512] * 3, _POOL, *[512] * 3, _POOL)
 
 
-def vgg8(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def vgg8(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG8, with 5 convolutions. 3,915,904 parameters on 3x32x32 with 10 classes.
 
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 512] on 32x32).
@@ -35,7 +37,8 @@ def vgg8(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     return _vgg("vgg8", _VGG8, in_shape, num_classes, norm=False, head_bias=head_bias)
 
 
-def vgg8_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def vgg8_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG8 with BatchNorm after each convolution.
 
     On 3x32x32 with 100 classes it has 3,964,928 parameters and 2,949 entries in buffers. Arguments and result
@@ -44,7 +47,8 @@ def vgg8_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Ne
     return _vgg("vgg8_bn", _VGG8, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
-def vgg11(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def vgg11(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG11, with 8 convolutions. 9,271,680 parameters on 3x32x32 with 100 classes.
 
     Without BatchNorm it may need a warm-up of the learning rate. Arguments and result are those of `vgg8`.
@@ -52,7 +56,8 @@ def vgg11(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
     return _vgg("vgg11", _VGG11, in_shape, num_classes, norm=False, head_bias=head_bias)
 
 
-def vgg11_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def vgg11_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG11 with BatchNorm after each convolution.
 
     On 3x32x32 with 10 classes it has 9,231,104 parameters and 5,512 entries in buffers. Arguments and result
@@ -61,7 +66,8 @@ def vgg11_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> N
     return _vgg("vgg11_bn", _VGG11, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
-def vgg16_bn(in_shape: Shape, num_classes: int, *, head_bias: bool = False) -> Net:
+@checked
+def vgg16_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make VGG16 with BatchNorm, with 13 convolutions.
 
     On 3x32x32 with 100 classes it has 14,774,336 parameters and 8,461 entries in buffers. Arguments and

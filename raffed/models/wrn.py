@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Annotated
 
 from torch import Tensor, nn
 
-from raffed.errors import check_range
+from raffed.config.validation import Doc, Range, checked
+from raffed.models.arguments import Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, Net, refuse_shape, with_projection
 
@@ -14,14 +16,15 @@ BLOCKS = 4  # in each stage: 28 = 6 · 4 + 4 layers
 LAST_MOMENTUM = 0.9  # of the last BatchNorm only; its statistics nearly forget earlier batches
 
 
+@checked
 def wrn28(
-    in_shape: tuple[int, int, int],
-    num_classes: int,
+    in_shape: ImageShape,
+    num_classes: Classes,
     *,
-    widen: int = 10,
-    dropout: float = 0.3,
-    projection: int = 0,
-    head_bias: bool = True,
+    widen: Annotated[int, Range(1, 100), Doc("Factor of all widths.")] = 10,
+    dropout: DropoutRate = 0.3,
+    projection: MoonProjection = 0,
+    head_bias: HeadBias = True,
 ) -> Net:
     """Make WRN-28-10: 3 stages of 4 pre-activated blocks, 16/32/64 times `widen` wide.
 
@@ -33,21 +36,16 @@ def wrn28(
     Args:
         in_shape: Channels, height and width.
         num_classes: Number of classes C.
-        widen: Factor of all widths, at least 1.
-        dropout: Probability of dropout between the two convolutions of a block.
-        projection: Width of MOON's projection between body and head (`with_projection`); 0 for none.
-        head_bias: Whether the head has a bias.
 
     Returns:
         A network [B, *in_shape] -> (logits [B, C], z [B, 64 widen]). z is the pooled map, >= 0, or the
         projection.
 
     Raises:
-        UsageError: The network does not take images of this shape, or a value is out of range.
+        UsageError: The network does not take images of this shape.
     """
     if min(in_shape[1:]) < 8:
         raise refuse_shape("wrn28", in_shape, "KxHxW with H and W of at least 8")
-    check_range("wrn28: widen", widen, 1, 100)
     layers: OrderedDict[str, nn.Module] = OrderedDict(conv=nn.Conv2d(in_shape[0], 16, 3, padding=1))
     k_in = 16
     for i, k_out in enumerate((16 * widen, 32 * widen, 64 * widen), start=1):
@@ -63,7 +61,7 @@ def wrn28(
     layers["relu"] = nn.ReLU()
     layers["pool"] = GlobalMean()
     return with_projection(
-        "wrn28", Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection
+        Net(nn.Sequential(layers), nn.Linear(k_in, num_classes, bias=head_bias)), projection
     )
 
 

@@ -9,11 +9,9 @@ import math
 import os
 import stat
 from pathlib import Path
-from typing import TypeAlias
 
+from raffed.config.validation import Json
 from raffed.errors import RunFolderError
-
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 LARGEST = 32 * 2**20  # bytes: 100,000 rounds make a run.json of 7 MB
 DEEPEST = 64  # largest depth of nested objects and lists; raffed writes fewer than 10
@@ -137,3 +135,6 @@ def _unfit_scalar(value: str | int | float | bool | None) -> str:
 
 def _too_deep() -> str:
     return f"is nested too deeply: more than {DEEPEST} objects and lists in one another"
+
+
+__all__ = ["Json", "JsonFileError", "NoJsonFileError", "check_inside", "read_json"]

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raffed.errors import RunFolderError, check_permitted
+from raffed.results.metric import FRACTION
+from raffed.results.metrics import METRICS
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
 from raffed.results.tree import read_regular
@@ -30,7 +32,6 @@ _PLACE = (
     "stage",
     "class",
 )  # no two rows of a run are equal in all of these columns
-_SHARES = ("accuracy", "macro_f1")  # metrics whose names begin with these are fractions
 
 
 class DamagedPartError(RunFolderError):
@@ -105,9 +106,12 @@ def impossible(table: pa.Table, path: Path) -> str:
     if table.group_by(list(_PLACE)).aggregate([]).num_rows < table.num_rows:
         return "it has rows twice"
     words = table["metric"].cast(pa.string())
-    share = pc.or_(*(pc.starts_with(words, name) for name in _SHARES))
+    names, numbered = METRICS.of_unit(FRACTION)
+    share = pc.is_in(words, value_set=pa.array(sorted(names), pa.string()))
+    for name in sorted(numbered):
+        share = pc.or_(share, pc.starts_with(words, name))
     values = table["value"].filter(share)
-    outside = pc.or_(pc.less(values, 0.0), pc.greater(values, 1.0))
+    outside = pc.or_(pc.less(values, FRACTION.low), pc.greater(values, FRACTION.high))
     if pc.any(outside).as_py():
         return "it has an accuracy that is not in [0, 1]"
     counts = (table[name] for name in ("n", "bytes_up", "bytes_down"))

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from raffed.errors import UsageError
@@ -20,6 +20,11 @@ from raffed.results.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
 
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+T = TypeVar("T")
+V = TypeVar("V")
 STATE_FILE = (
     "state.json"  # of a checkpoint; it is sent last and removed first, so a checkpoint with one is complete
 )
@@ -88,11 +93,11 @@ class Remote:
         refused.
         """
         names = [name for name in _whole(self._listed()) if wanted(name)]
-        targets = [_inside(folder, name, self.url) for name in names]
+        targets = [target_inside(folder, name, self.url) for name in names]
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
         with _told(f"{self.url}: cannot be read"):
-            _each(self._fetch_one, zip(names, targets, strict=True))
+            each_at_once(self._fetch_one, zip(names, targets, strict=True))
         self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
 
     def send(self, folder: Path) -> int:
@@ -106,7 +111,7 @@ class Remote:
         with _told(f"{self.url}: cannot be written"):
             for step in range(3):
                 names = [name for name in changed if _step(name) == step and _complete(name, missing)]
-                results = _each(lambda name: self._send_one(folder, name), ((name,) for name in names))
+                results = each_at_once(lambda name: self._send_one(folder, name), ((name,) for name in names))
                 missing |= {name for name, there in zip(names, results, strict=True) if not there}
             gone = sorted(set(self._sent) - set(here), key=lambda name: not name.endswith(STATE_FILE))
             for name in gone:
@@ -145,7 +150,7 @@ class Remote:
                 self._files.move(part, target)
         return True
 
-    def _write(self, source: Any, target: str) -> None:
+    def _write(self, source: BinaryIO, target: str) -> None:
         try:
             sink = self._files.open_output_stream(target)
         except FileNotFoundError:  # happens on file systems with folders, unlike object stores
@@ -191,7 +196,7 @@ def check_url(url: str) -> str:
     return url
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _opened(url: str) -> tuple[FileSystem, str]:
     """Return pyarrow's file system for a URL, and the path in it."""
     import pyarrow as pa
     from pyarrow import fs
@@ -204,7 +209,7 @@ def _opened(url: str) -> tuple[Any, str]:
     return found, root.rstrip("/")
 
 
-def _inside(folder: Path, name: str, url: str) -> Path:
+def target_inside(folder: Path, name: str, url: str) -> Path:
     """Return the place of a name in a folder. Object stores can hold names such as ../x, which are
     refused.
     """
@@ -268,7 +273,7 @@ def _complete(name: str, missing: Iterable[str]) -> bool:
     return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
 
 
-def _each(work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+def each_at_once(work: Callable[..., T], arguments: Iterable[tuple[V, ...]]) -> list[T]:
     """Call `work` for all arguments in their order, and stop at the first failure.
 
     An unreachable store takes seconds to fail for every single file.

@@ -69,6 +69,22 @@ def _put(url: str, found: re.Match[str]) -> str:
     return f"{command}{shlex.quote(whole)}" if command else whole
 
 
+@contextlib.contextmanager
+def known_as() -> Iterator[Callable[[Path, str], None]]:
+    """Yield a function that tells `named` which place a temporary folder stands for, until the block ends."""
+    told: list[Path] = []
+
+    def know(local: Path, place: str) -> None:
+        _copies[local] = place
+        told.append(local)
+
+    try:
+        yield know
+    finally:
+        for local in told:
+            _copies.pop(local, None)
+
+
 def _anything(name: str) -> bool:
     return True
 

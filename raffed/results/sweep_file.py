@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TypedDict, TypeGuard
+from typing import Literal, TypeAlias, TypedDict, TypeGuard, get_args
 
 from raffed.errors import RunFolderError
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
@@ -32,7 +32,8 @@ TRIALS, FINALS, DAMAGED = (
     "final",
     "damaged",
 )
-PROTOCOL_NAMES, SELECT = ("validation", "paper"), ("global", "personal", "mean")
+Protocol: TypeAlias = Literal["validation", "paper"]
+Select: TypeAlias = Literal["global", "personal", "mean"]
 STATES = ("running", "finished", "stopped")
 ADVICE = "put back the file as it was, or start the sweep in a new folder"
 
@@ -115,8 +116,8 @@ _REQUEST = record(
     {
         "base": table(anything),
         "methods": many(text),
-        "protocol": one_of(*PROTOCOL_NAMES),
-        "select": one_of(*SELECT),
+        "protocol": one_of(*get_args(Protocol)),
+        "select": one_of(*get_args(Select)),
     },
     {
         "args": table(table(anything)),

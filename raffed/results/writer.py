@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from raffed.errors import RunFolderError, UsageError, check_choice
 from raffed.results.atomic import clean, replacing, sync_folder
 from raffed.results.canonical import rows_sha256, sorted_rows
+from raffed.results.metrics import METRICS
 from raffed.results.metrics_part import PART, DamagedPartError, known_parts, read_part, table_of, write_part
 from raffed.results.schema import MODELS, SCHEMA, SPLITS, Row
 from raffed.results.tree import file_sha256, read_regular
@@ -77,13 +78,14 @@ class MetricsWriter:
         """Keep `rows` until the next flush. All rows of a round must be in the same flush.
 
         Raises:
-            UsageError: A model or split is unknown, or a round has been written already (`drop_after` reopens
-                it).
+            UsageError: A model or split is unknown, METRICS has no such metric, or a round has been written
+                already (`drop_after` reopens it).
         """
         for row in rows:
-            if row.model not in MODELS or row.split not in SPLITS:
+            if METRICS.find(row.model, row.split, row.metric) is None:
                 check_choice("model of a metric row", row.model, MODELS)
                 check_choice("split of a metric row", row.split, SPLITS)
+                METRICS.at(row.model, row.split, row.metric)
             if row.round <= self._closed:
                 raise UsageError(
                     f"round = {row.round} of metric {row.metric!r} is closed: {self.folder} is written up to "

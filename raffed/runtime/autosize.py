@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from raffed.config.run import RunConfig
+from raffed.config.sections import Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
 from raffed.runtime.machine import free_memory, usable_cores
@@ -65,7 +66,7 @@ class Choice:
     `seconds` is the expected duration of the whole run, with its start.
     """
 
-    execution: str
+    execution: Execution
     cohort: int
     actors: int
     seconds: float
@@ -138,7 +139,11 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
         stacks = -(-count // cohort)
         fit = int(free // (ACTOR_BYTES + cohort * probe.client_bytes)) if free else stacks
         actors = runtime.actors or max(1, min(cores or usable_cores(), stacks, fit))
-        for execution, seconds in (("serial", work), ("ray", start + work * -(-stacks // actors) / stacks)):
+        ways: dict[Execution, float] = {
+            "serial": work,
+            "ray": start + work * -(-stacks // actors) / stacks,
+        }
+        for execution, seconds in ways.items():
             used = actors if execution == "ray" else 1
             if best is None or seconds < best.seconds:
                 name = "one by one" if cohort == 1 else f"stacks of {cohort}"

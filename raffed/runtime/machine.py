@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raffed.errors import UsageError
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -27,6 +29,7 @@ CGROUPS = (
         "total_inactive_file",
     ),
 )
+KERNELS = "RAFFED_KERNELS"
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -98,6 +101,22 @@ def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
         return False
     text = _text(cpuinfo)
     return text is not None and "GenuineIntel" not in text
+
+
+def kernels_enabled() -> bool:
+    """Return whether raffed replaces layers by faster ones (`core.kernels.optimise`).
+
+    RAFFED_KERNELS=off prevents it, for a comparison with plain torch or for the search for a mistake. Bits
+    depend on it. So the variable must have the same value in every process of a run, and run.json records
+    "off".
+
+    Raises:
+        UsageError: The variable has a value other than "on" and "off".
+    """
+    value = os.environ.get(KERNELS, "on")
+    if value not in ("on", "off"):
+        raise UsageError(f"{KERNELS} = {value!r}: it can be 'on' (the default) or 'off'")
+    return value == "on"
 
 
 def processor(cpuinfo: str = "/proc/cpuinfo") -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from raffed.core.measures.accuracy import Score, count, evaluate
+from raffed.core.measures.accuracy import count, evaluate
+from raffed.core.measures.scores import ClientScores, ScoreCounts
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
 from raffed.core.training.network import Network
-from raffed.runtime.reports import ScoreCounts
 
 
 class ModelScorer:
@@ -28,7 +28,7 @@ class ModelScorer:
 
     def of(self, state: State, x: Tensor, y: Tensor, observed: Tensor | None = None) -> ScoreCounts:
         """Score one model on samples x [n, ...] and y [n]."""
-        return as_counts(evaluate(self._net, state, x, y, self._classes, EVAL_CHUNK, observed))
+        return evaluate(self._net, state, x, y, self._classes, EVAL_CHUNK, observed)
 
     def personal(self, held: ClientModels, x: Tensor, y: Tensor, observed: Tensor) -> ScoreCounts:
         """Score the client's personalised model."""
@@ -37,11 +37,11 @@ class ModelScorer:
             return self.of(held.personal_state(self._method), x, y, observed)
         parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
         answers = ((held.personal_logits(personal, part), labels) for part, labels in parts)
-        return as_counts(count(answers, y, self._classes, observed))
+        return count(answers, y, self._classes, observed)
 
     def after(
         self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]
-    ) -> tuple[dict[str, ScoreCounts], tuple[ScoreCounts, ...]]:
+    ) -> ClientScores:
         """Score a client's models after a round.
 
         Args:
@@ -69,29 +69,22 @@ class ModelScorer:
             whole = by_stage[0]
             for one in by_stage[1:]:
                 whole = whole + one
-            return {**scores, "personal": whole}, by_stage
+            return ClientScores({**scores, "personal": whole}, stages=by_stage)
         same = self._method.personal is None
-        return {**scores, "personal": scores["local"] if same else self.personal(done, x, y, observed)}, ()
+        own = scores["local"] if same else self.personal(done, x, y, observed)
+        return ClientScores({**scores, "personal": own})
 
     def standing(
         self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor
-    ) -> dict[str, ScoreCounts]:
+    ) -> ClientScores:
         """Score a client between rounds: the server's model, if it has all layers, and the client's own."""
         own = self.personal(held, x, y, observed)
         if whole is None:
-            return {"personal": own}
+            return ClientScores({"personal": own})
         same = not self._answers and same_bits(held.personal_state(self._method), whole)
-        return {"global": own if same else self.of(whole, x, y, observed), "personal": own}
+        return ClientScores({"global": own if same else self.of(whole, x, y, observed), "personal": own})
 
 
 def same_bits(a: State, b: State) -> bool:
     """Return whether two models have exactly equal weights and buffers."""
     return torch.equal(a.w.flat, b.w.flat) and torch.equal(a.b.flat, b.b.flat)
-
-
-def as_counts(score: Score) -> ScoreCounts:
-    """Return a score as plain numbers."""
-    correct, total, predicted = (
-        tuple(each.tolist()) for each in (score.correct, score.total, score.predicted)
-    )
-    return ScoreCounts(correct, total, predicted, score.loss, score.observed)

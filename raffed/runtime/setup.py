@@ -237,19 +237,18 @@ def check_model(setup: Setup) -> None:
 
     These are an unknown name or argument, and inputs that it cannot take.
     """
-    from raffed.models import check_inputs
+    from raffed.models import check_kind
 
     dataset = setup.dataset
     setup.transform.check_fits(dataset.name, dataset.input_shape)
-    check_inputs(
-        setup.config.model.name, setup.input_shape, dataset.x.dtype.kind in "iu" and dataset.x.itemsize > 1
-    )
+    check_kind(setup.config.model.name, dataset.x.dtype == np.int64)
     _check_network(setup.config, setup.input_shape, dataset.num_classes)
 
 
 def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
-    from raffed.models import build
+    from raffed.models import build, check_args
 
+    check_args(config.model.name, config.model.args)
     build(config.model.name, shape, classes, 0, **config.model.args)
 
 

@@ -23,24 +23,24 @@ from raffed.core.context import ClientData, Spec
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
 from raffed.core.messages import Broadcast, Upload
-from raffed.core.params import State, moved
+from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientRound, between_rounds, client_rounds, joined
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
+from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.models import build
 from raffed.runtime.api import ActorShare, ParticipantOrder
-from raffed.runtime.machine import deterministic_kernels, onednn_is_faster
+from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
     NO_SCORES,
     ClientScores,
     ExtraMeasure,
     Report,
-    Reports,
     ScoreCounts,
     SurveyedClient,
 )
@@ -71,7 +71,9 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
-    return Network(module, device, config.numerics.precision, onednn=onednn_is_faster())
+    return Network(
+        module, device, config.numerics.precision, onednn=onednn_is_faster(), kernels=kernels_enabled()
+    )
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
@@ -168,12 +170,12 @@ class ClientWorker:
             for (guest, done), mark in zip(pairs, marks, strict=True):
                 up = done.upload.nbytes()
                 reports.append(
-                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, *mark)
+                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, mark)
                 )
         with explained(self.method):
             self.outbox.send(fold, waiting, here, where)
         self.outbox.add_mask(fold, share, broadcast.round)
-        return fold.export(), Reports(sorted(reports, key=lambda report: report.client))
+        return fold.export(), sorted(reports, key=lambda report: report.client)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
@@ -228,21 +230,16 @@ class ClientWorker:
         In the last round, additional measurements are made as well.
         """
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
-        scores: dict[str, ScoreCounts] = {}
-        by_stage: tuple[ScoreCounts, ...] = ()
+        found = NO_SCORES
         if len(partition.test[client]):
             x, y = self._local_part("test", client)
-            scores, by_stage = self.judge.after(
-                done, x, y, observed, partition.test_lengths(client, self._stage)
-            )
-        extra = (
-            {"eigenvalue_variance": self._spectrum(guest, done)} if last and self._asks("spectrum") else {}
-        )
-        if not partition.val or not len(partition.val[client]):
-            return ClientScores(scores, None, by_stage, extra)
-        return ClientScores(
-            scores, self.judge.personal(done, *self._local_part("val", client), observed), by_stage, extra
-        )
+            found = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+        if last and self._asks("spectrum"):
+            found = found._replace(extra={"eigenvalue_variance": self._spectrum(guest, done)})
+        if partition.val and len(partition.val[client]):
+            held = self.judge.personal(done, *self._local_part("val", client), observed)
+            found = found._replace(validation=held)
+        return found
 
     def _asks(self, name: str) -> bool:
         return self.setup.config.federation.asks(name)
@@ -252,7 +249,7 @@ class ClientWorker:
         data = guest.data
         order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
-        return ExtraMeasure(*feature_spectrum.by_batch(z, torch.from_numpy(order)))
+        return feature_spectrum.by_batch(z, torch.from_numpy(order))
 
     def _enter(self, stage: int | None) -> None:
         """Move all clients to a stage, and drop the data that they hold of another stage.

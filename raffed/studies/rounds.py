@@ -17,11 +17,12 @@ from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.context import ClientData, ServerContext, Spec
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.method import Method
-from raffed.core.params import State, brought_back
+from raffed.core.params import State
 from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
 from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
+from raffed.core.transfer import brought_back
 from raffed.data.transforms import Transform, augment_by, augment_draws
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from raffed.analysis.figures.curves import svg
+from raffed.analysis.figures.theme import svg
 from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
 from raffed.analysis.reproduction.item_views import showable

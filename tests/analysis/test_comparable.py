@@ -17,7 +17,8 @@ from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markd
 from raffed.analysis.metrics.targets import target_sheet
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.verdicts import paper_sheet, result_lines
-from raffed.analysis.runs.comparable import ALIKE, MARK, differences, judge, notices
+from raffed.analysis.runs.comparable import MARK, differences, judge, notices
+from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import Group, groups
 from raffed.analysis.runs.load import Runs, load_runs
 from raffed.analysis.sections import task_sections

@@ -11,7 +11,7 @@ import pytest
 from raffed.analysis.reproduction.differences import KINDS, added, difference_sheet, gain, to_best_other
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
 from raffed.analysis.reproduction.item_views import item_view
-from raffed.analysis.reproduction.verdicts import printed_values
+from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
 

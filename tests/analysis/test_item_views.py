@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.analysis.figures.curves import svg
 from raffed.analysis.figures.item_plots import Cost, cost_panels, gain_curves, stage_curves
+from raffed.analysis.figures.theme import svg
+from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.item_views import item_view
-from raffed.analysis.reproduction.verdicts import cell_values, paper_sheet
+from raffed.analysis.reproduction.verdicts import paper_sheet
 from raffed.analysis.runs.load import Runs, load_runs
 from raffed.analysis.table import TextTable
 

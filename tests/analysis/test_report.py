@@ -19,16 +19,8 @@ from hypothesis import strategies as st
 from raffed.analysis import NoRunsError, class_heat_map, curves, load_runs, write_report
 from raffed.analysis import report as report_module
 from raffed.analysis.__main__ import main
-from raffed.analysis.figures.curves import (
-    DARK,
-    LIGHT,
-    class_accuracy,
-    in_the_dark,
-    panel_figure,
-    spread,
-    svg,
-    task_curves,
-)
+from raffed.analysis.figures.curves import class_accuracy, panel_figure, task_curves
+from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, spread, svg
 from raffed.analysis.render import page as page_module
 from raffed.analysis.render.page import Picture, render
 from raffed.analysis.runs.groups import Group

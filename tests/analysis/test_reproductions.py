@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from raffed.analysis.report import find_items, write_loaded
+from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
-from raffed.analysis.reproduction.verdicts import Line, cell_values, paper_sheet, result_lines, verdict
+from raffed.analysis.reproduction.verdicts import Line, paper_sheet, result_lines, verdict
 from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]

@@ -7,14 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from raffed.analysis.studies.map import (
-    _demo_checks,
-    angular_spread,
-    drops,
-    features_2d,
-    proxy_statistics,
-    targeted_classes,
-)
+from raffed.analysis.studies.map import angular_spread, features_2d, proxy_statistics, targeted_classes
+from raffed.analysis.studies.map_two_clients import _demo_checks, drops
 from raffed.analysis.studies.painters import check_sheet, painted
 from raffed.analysis.studies.study import COLUMNS, Study
 

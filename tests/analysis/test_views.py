@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from raffed.analysis.__main__ import main
-from raffed.analysis.figures.curves import plain_decades, svg
-from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter, setting_map
+from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter
+from raffed.analysis.figures.setting_plots import setting_map
+from raffed.analysis.figures.theme import plain_decades, svg
 from raffed.analysis.metrics.classes import (
     class_curves,
     class_groups,

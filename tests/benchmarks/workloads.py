@@ -59,9 +59,7 @@ def register() -> None:
     that list.
     """
     layers = "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C"
-    MODELS["pfl_cnn"] = ModelInfo(
-        "pfl_cnn", "pfl's CNN", layers, ((3, 32, 32),), "pfl-research", lambda: pfl_cnn
-    )
+    MODELS["pfl_cnn"] = ModelInfo("pfl_cnn", "pfl's CNN", layers, ((3, 32, 32),), "pfl-research", __name__)
 
 
 def pfl_cnn(in_shape: tuple[int, int, int], num_classes: int) -> Net:

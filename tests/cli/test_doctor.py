@@ -56,7 +56,7 @@ def test_a_missing_library_is_essential(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
 def test_little_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnostics, "free_memory", lambda: 2e8)
-    (note,) = [one for one in diagnostics._machine() if one.what == "memory free"]
+    (note,) = [one for one in diagnostics.examine() if one.what == "memory free"]
     assert note.state == "note"
     assert "serial" in note.advice
 

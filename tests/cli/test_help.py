@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raffed.cli.listing import described
-from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
+from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, Flag, help_text, shown_default
 from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
@@ -76,12 +76,26 @@ def test_every_field_of_a_run_has_one_flag() -> None:
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)
 
 
+@pytest.mark.parametrize("flag", [*FLAGS, PRESET], ids=lambda flag: flag.flag)
+def test_the_help_of_an_option_holds_its_meaning_its_range_and_its_default(flag: Flag) -> None:
+    declared, text = flag.declared, help_text(flag.declared, flag.flag).replace("\\[", "[")
+    assert text.startswith(declared.doc[:10])
+    assert str(declared.range or "") in text
+    assert f"[dim]({shown_default(declared, flag.flag)})[/dim]" in text
+    assert shown_default(declared, flag.flag)
+    if declared.default and declared.kind in ("int", "float"):
+        assert f"({declared.default})" in text
+
+
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_help_shows_every_flag_with_its_default(command: str) -> None:
+def test_help_shows_every_flag_with_its_default_and_all_its_choices(command: str) -> None:
     text = shell(command, "--help").stdout
     missing = [flag.flag for flag in (*FLAGS, PRESET) if flag.flag.split("/")[0] not in text]
     assert missing == []
     assert "(0.03)" in text  # the learning rate of Local
+    words = [(flag.flag, one) for flag in (*FLAGS, PRESET) for one in flag.declared.choices if one]
+    assert len(words) > 15
+    assert [(flag, word) for flag, word in words if word not in text] == []
 
 
 def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import pytest
 
 from raffed.config.validation import (
-    Choices,
     Declaration,
     Doc,
+    Length,
     Range,
+    Strength,
+    Words,
     check_arguments,
     checked,
     declarations,
@@ -27,7 +30,9 @@ def made(
     mu: Mu = 0.5,
     steps: Annotated[int, Range(1)] = 3,
     form: Annotated[Literal["a", "b"], Doc("Form.")] = "a",
-    place: Annotated[str, Choices("here", "there")] = "here",
+    place: Annotated[str, Words("here", "there")] = "here",
+    sizes: Annotated[Sequence[int], Length(1, 2), Range(1)] = (8,),
+    push: Annotated[float, Strength()] = 1.0,
     share: Annotated[float | None, Range(0.0, 1.0)] = None,
     fast: bool = False,
 ) -> str:
@@ -39,7 +44,9 @@ def test_a_signature_declares_type_default_range_choices_and_meaning() -> None:
         Declaration("mu", "float", "0.5", Range(0.0, 10.0, open_low=True), (), "μ."),
         Declaration("steps", "int", "3", Range(1)),
         Declaration("form", "str", "'a'", None, ("a", "b"), "Form."),
-        Declaration("place", "str", "'here'", None, ("here", "there")),
+        Declaration("place", "str", "'here'", None, ("here", "there"), words=True),
+        Declaration("sizes", "list of int", "(8,)", Range(1), length=Length(1, 2)),
+        Declaration("push", "float", "1.0", strength=True),
         Declaration("share", "float | None", "None", Range(0.0, 1.0)),
         Declaration("fast", "bool", "False"),
     ]
@@ -65,7 +72,14 @@ def test_a_later_marker_replaces_an_earlier_one() -> None:
         ("form", "c", r"unknown form 'c'; known: a, b"),
         ("place", "ther", r"unknown place 'ther'; nearest: there"),
         ("share", 2.0, r"made: share = 2\.0 is outside \[0\.0, 1\.0\]"),
-        ("fast", 1, r"made: fast = 1 is a int, wanted bool"),
+        ("fast", 1, r"made: fast = 1 is an int, wanted bool"),
+        ("place", "here, ther", r"unknown place 'ther'; nearest: there"),
+        ("sizes", 8, r"made: sizes = 8 is an int, wanted list of int"),
+        ("sizes", "8", r"made: sizes = '8' is a str, wanted list of int"),
+        ("sizes", [8, "8"], r"made: sizes = \[8, '8'\] is a list, wanted list of int"),
+        ("sizes", (8, True), r"made: sizes = \(8, True\) is a tuple, wanted list of int"),
+        ("sizes", [], r"made: sizes = \[\] has 0 numbers, wanted 1 to 2"),
+        ("sizes", [8, 0], r"made: sizes = \[8, 0\]: 0 is below 1"),
         ("step", 1, r"unknown argument of made 'step'; nearest: steps"),
     ],
 )
@@ -81,8 +95,15 @@ def test_an_int_is_also_a_float_and_none_is_taken_where_it_is_declared() -> None
     check_arguments(made, {"mu": 10.0, "steps": 1, "share": 0})
 
 
+def test_a_list_may_be_a_tuple_and_words_may_be_several_or_none() -> None:
+    for given in ([1, 2], (1, 2), [3]):
+        check_arguments(made, {"sizes": given})
+    for words in ("", "here", "there,here", " there , here "):
+        check_arguments(made, {"place": words})
+
+
 def test_without_an_annotation_the_default_says_the_type_and_other_types_are_not_checked() -> None:
-    def loose(n=1, sizes: tuple[int, ...] = (1,)): ...
+    def loose(n=1, sizes: tuple[str, ...] = ("a",)): ...
 
     with pytest.raises(UsageError, match="loose: n = 'x' is a str, wanted int"):
         check_arguments(loose, {"n": "x"})
@@ -111,6 +132,7 @@ def test_a_checked_function_refuses_by_keyword_and_by_position_and_returns_what_
     [
         (Range(0.0, 1.0), "[0, 1]"),
         (Range(0.0, 1e6, open_low=True), "(0, 1e6]"),
+        (Range(0, 2**31 - 1), "[0, 2147483647]"),
         (Range(1), "≥ 1"),
         (Range(0, open_low=True), "> 0"),
     ],

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
-from raffed.analysis.reproduction.verdicts import printed_value, printed_values
+from raffed.analysis.reproduction.printed import printed_value, printed_values
 
 from raffed.experiments.papers.fedmr.claims import AHEAD, FEW_MANY, NOT_KEPT
 from raffed.experiments.reproduction.catalogue import items

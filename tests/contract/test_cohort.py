@@ -67,7 +67,7 @@ def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
 
 
 def in_float64(net: Network) -> Network:
-    return Network(copy.deepcopy(net._module).double())
+    return Network(copy.deepcopy(net.module).double())
 
 
 def agree(alone: Any, together: Any, tolerance: float = 1e-9) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from raffed.config.source import described
 from raffed.config.validation import declarations
 from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method
-from raffed.methods.source import described
 from tests.tiny import over_methods
 
 OUTSIDE: dict[str, dict[str, list[Any]]] = {

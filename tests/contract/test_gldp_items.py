@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import VISITS, a_sel, forgetting
-from raffed.analysis.reproduction.verdicts import printed_value
+from raffed.analysis.reproduction.printed import printed_value
 from raffed.analysis.runs.load import load_runs
 
 import raffed

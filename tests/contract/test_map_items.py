@@ -4,11 +4,13 @@ is what is printed.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
-from raffed.analysis.reproduction.verdicts import printed_value, printed_values
+from raffed.analysis.reproduction.printed import printed_value, printed_values
 
+from raffed.config.source import described
 from raffed.errors import UsageError
 from raffed.experiments.papers.map.claims import EXCEPTIONS
 from raffed.experiments.papers.map.released import PRESETS, SETTINGS
@@ -18,7 +20,6 @@ from raffed.experiments.reproduction.items import Claim, Item
 from raffed.experiments.reproduction.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
-from raffed.methods.source import described
 from raffed.models import build
 from raffed.runtime.setup import method_of
 
@@ -326,6 +327,7 @@ def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wante
     assert found == [one if isinstance(one, tuple) else (one,) for one in wanted]
 
 
+@functools.cache
 def _takes(method: str) -> set[str]:
     info = METHODS[method]
     return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raffed.analysis.reproduction.cell_values import READERS
 from raffed.analysis.reproduction.item_views import CURVES, PICTURES
-from raffed.analysis.reproduction.verdicts import PRINTED, READERS, printed_value, printed_values
+from raffed.analysis.reproduction.printed import PRINTED, printed_value, printed_values
 
 from raffed import Data, Local, RunConfig
 from raffed.data.catalogue import DATASETS

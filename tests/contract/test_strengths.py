@@ -4,22 +4,29 @@ learning rate.
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
 import raffed
+from raffed.config.validation import Declaration, declarations
 from raffed.core.divergence import explained
 from raffed.errors import NumericsError
-from raffed.methods import METHODS, STRENGTHS, build_method
+from raffed.methods import METHODS, build_method
 from tests.runtime.conftest import small
 
 
-@pytest.mark.parametrize("name", STRENGTHS)
-def test_they_are_numbers_that_the_factory_takes_and_a_value_given_is_the_one_named(name: str) -> None:
-    known = inspect.signature(METHODS[name].load()).parameters
-    assert all(type(known[key].default) is float for key in STRENGTHS[name])
-    first = STRENGTHS[name][0]
+def strengths(name: str) -> list[Declaration]:
+    """The arguments of a method that are marked as coefficients of its own."""
+    return [one for one in declarations(METHODS[name].load()).values() if one.strength]
+
+
+def test_most_methods_have_some() -> None:
+    assert sum(bool(strengths(name)) for name in METHODS) >= 29
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if strengths(name)])
+def test_they_are_numbers_and_a_value_given_is_the_one_named(name: str) -> None:
+    assert all(one.kind == "float" for one in strengths(name))
+    first = strengths(name)[0].name
     method = build_method(name, {first: 0.0625})
     said = f"too large; or a smaller coefficient of .*'s own: {first} = 0.0625"
     with pytest.raises(NumericsError, match=said), explained(method):

@@ -6,8 +6,8 @@ import re
 from ast import literal_eval
 from pathlib import Path
 
+from raffed.config.source import described
 from raffed.methods import METHODS
-from raffed.methods.source import described
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 PLACE = re.compile(r"(<!-- methods: [^\n]*-->\n)(.*?)(<!-- /methods -->)", re.DOTALL)

@@ -228,7 +228,7 @@ def test_matching_brings_the_gradients_closer_and_retraining_learns_the_features
         points = points - 0.1 * torch.autograd.grad(loss, live)[0]
     assert float(loss.detach()) < first / 2
     corners = 5 * torch.eye(3, 5)[:, None, :] + 0.1 * torch.randn(3, 6, 5, generator=G)
-    learned = ClassifierRetraining(6, 0, 0.1, 50, 0.1)._retrained(corners, torch.Generator().manual_seed(1))
+    learned = ClassifierRetraining(6, 0, 0.1, 50, 0.1).retrained(corners, torch.Generator().manual_seed(1))
     hits = (corners @ learned.weight.T + learned.bias).argmax(-1) == torch.arange(3)[:, None]
     assert bool(hits.all())
 

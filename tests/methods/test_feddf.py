@@ -21,7 +21,7 @@ from raffed.core.context import Received
 from raffed.core.messages import Upload
 from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerData
-from raffed.errors import Preset
+from raffed.methods.arguments import Preset
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
 from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context

@@ -140,7 +140,7 @@ def test_the_three_optimisers_have_the_sheet_s_steps_rates_and_decays_and_batche
         return torch.randperm(n, generator=draws)[:size]
 
     monkeypatch.setattr("raffed.methods.fedic.adam", spy)
-    monkeypatch.setattr("raffed.methods.fedic._drawn", batch)
+    monkeypatch.setattr("raffed.methods.fedic.drawn_batch", batch)
     Tiny(fedic()).run(1, [0, 1])
     assert called == [(100, 1e-3, 2e-4), (100, 1e-3, 0.0), (100, 1e-3, 2e-4)]
     assert drawn == [(12, 20)] * 2 + [(12, 20)] * 2 + [(12, 128), (12, 20)] * 2

@@ -17,10 +17,10 @@ from raffed.methods.gldp import (
     Relations,
     Remembered,
     RoundStart,
-    _moved,
     gldp,
     global_relation,
     local_relation,
+    moving_mean,
 )
 from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, same_bits, server_context
@@ -126,10 +126,10 @@ def test_the_moving_average_inserts_and_then_averages(beta: float) -> None:
     c = [torch.full((1, 5), v) for v in (1.0, 5.0, -3.0)]
     held, mean, known = torch.tensor([True]), torch.full((1, 5), 77.0), torch.tensor([False])
     for value in c:
-        mean, known = _moved(mean, known, value, held, beta), held
+        mean, known = moving_mean(mean, known, value, held, beta), held
         assert value is not c[0] or torch.equal(mean, c[0])
     torch.testing.assert_close(mean, beta**2 * c[0] + beta * (1 - beta) * c[1] + (1 - beta) * c[2])
-    assert torch.equal(_moved(mean, known, c[0], torch.tensor([False]), beta), mean)
+    assert torch.equal(moving_mean(mean, known, c[0], torch.tensor([False]), beta), mean)
 
 
 def told_of_class_0(mean: float) -> Received:

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from raffed.core.params import Params, State
-from raffed.errors import Preset
 from raffed.methods import build_method
+from raffed.methods.arguments import Preset
 from raffed.methods.fednova import LocalSteps, fednova
 from raffed.methods.memory import Companion
 from raffed.methods.perfedavg import perfedavg

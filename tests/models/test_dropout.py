@@ -24,7 +24,7 @@ def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
     body = nn.Sequential(OrderedDict(fc=nn.Linear(1, 1), drop=layer))
     net = Network(Net(body, nn.Linear(1, 1)))
     net.noise.generator = torch.Generator().manual_seed(seed)
-    stream = net._module.get_submodule("body.drop")
+    stream = net.module.get_submodule("body.drop")
     assert isinstance(stream, seeded_dropout.StreamDropout)
     out: torch.Tensor = stream(x)
     return out
@@ -113,3 +113,10 @@ def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_tw
     assert seen == [
         f"{block}.{layer}" for block in blocks for layer in ("conv1", "dropout", "norm2", "conv2")
     ]
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 4, 2, dropout=0.1), nn.MultiheadAttention(4, 2, dropout=0.1)])
+def test_a_dropout_inside_another_layer_is_refused(layer: nn.Module) -> None:
+    """It would draw from torch's global generator."""
+    with pytest.raises(UsageError, match=r"body\.0: the dropout = 0\.1 inside"):
+        Network(Net(nn.Sequential(layer), nn.Linear(4, 3)))

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torchvision.ops import StochasticDepth
 
 from raffed.core import seeds
+from raffed.core.stacked.forward import StackedForward
 from raffed.core.training.network import Network
 from raffed.core.training.seeded_dropout import draw
 from raffed.models import MODELS, build
@@ -266,7 +267,7 @@ def test_stacked_clients_drop_what_each_alone_drops_from_its_own_stream(name: st
     uniform = [torch.stack(column) for column in zip(*given, strict=True)]
     w = net.initial.w.tensors
     b = {key: torch.stack([t, t]) for key, t in net.initial.b.tensors.items()}
-    stacked = vmap(lambda b, u: net.forward_with(w, b, x, y, u).logits)(b, uniform)
+    stacked = vmap(lambda b, u: StackedForward(net).of_one(w, b, x, y, u).logits)(b, uniform)
     torch.testing.assert_close(stacked, torch.stack(alone), rtol=1e-3, atol=1e-4)
     assert not torch.allclose(alone[0], alone[1], atol=1e-3)
 

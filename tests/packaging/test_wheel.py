@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -33,12 +34,18 @@ def call(*command: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that no build folder is left in the repository."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository, so that no build folder is left in it."""
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "raffed", *BESIDE):
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".ci", "raffed", *BESIDE):
         if (ROOT / name).exists():
             call("cp", "-r", ROOT / name, folder, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path) -> Path:
+    folder = copy
     pip = [
         sys.executable,
         "-m",
@@ -96,10 +103,22 @@ def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> N
         inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
         for path in (ROOT / folder).rglob("*"):
             # Records of runs stay in the repository
-            if path.is_file() and not {"__pycache__", "records"} & set(path.parts):
+            if path.is_file() and not {"__pycache__", "records"} & set(path.relative_to(ROOT).parts):
                 assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
                 checked += 1
     assert checked > 100
+
+
+def test_the_records_are_in_the_sdist_and_not_in_the_wheel(copy: Path, wheel: Path, tmp_path: Path) -> None:
+    build = "import sys, build_backend; print(build_backend.build_sdist(sys.argv[1]))"
+    call(sys.executable, "-c", f"import sys; sys.path.insert(0, '.ci'); {build}", tmp_path, cwd=copy)
+    (made,) = tmp_path.glob("raffed-*.tar.gz")
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    packed = [path for path in (ROOT / "analysis" / "records").rglob("*") if path.is_file()]
+    assert {path.relative_to(ROOT).as_posix() for path in packed} <= names
+    assert {"tests/conftest.py", ".ci/build_backend.py", ".ci/MANIFEST.in"} <= names
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "/records/" in name]
 
 
 def test_no_generic_name_can_be_imported_and_raffed_s_own_can(python: Path, tmp_path: Path) -> None:

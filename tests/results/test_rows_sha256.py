@@ -11,16 +11,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.results import SCHEMA, MetricsWriter, Row, read_metrics, rows_sha256
+from raffed.results import METRICS, SCHEMA, MetricsWriter, Row, read_metrics, rows_sha256
 
 index = st.none() | st.integers(0, 3)
 values = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 0.5])
 rows = st.builds(
-    Row,
+    lambda place, **others: Row(model=place[0], split=place[1], metric=place[2], **others),
+    place=st.sampled_from([one.place for one in METRICS if not one.numbered]),
     round=st.integers(1, 6),
-    model=st.sampled_from(["global", "personal", "local"]),
-    split=st.sampled_from(["test", "local_test", "train"]),
-    metric=st.sampled_from(["accuracy", "loss", "schräg"]),
     value=values,
     client=index,
     stage=index,
@@ -36,7 +34,7 @@ def table_of(rows: list[Row], flush_after: set[int] = frozenset(), **run: str) -
     """Write `rows` round by round, with a part boundary after each round in `flush_after`, and read them
     back.
     """
-    names = {"run_id": "r", "method": "fedavg", "dataset": "digits", "partition": "iid:10"} | run
+    names = {"run_id": "r", "method": "fedavg", "dataset": "schräg", "partition": "iid:10"} | run
     with TemporaryDirectory() as folder:
         writer = MetricsWriter(Path(folder), **names, seed=0)
         for round in sorted({row.round for row in rows}):

@@ -143,7 +143,7 @@ def test_a_checkpoint_that_was_cut_off_is_not_fetched(tmp_path: Path) -> None:
 def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
     folder, name = Path("/scratch/x"), "/".join(parts)
     try:
-        target = remotes._inside(folder, name, "s3://b/x")
+        target = remotes.target_inside(folder, name, "s3://b/x")
     except UsageError:
         return
     assert target.resolve().is_relative_to(folder)
@@ -210,11 +210,13 @@ NAMED = {
 
 @pytest.mark.parametrize("text", NAMED)
 def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(
-    text: str, monkeypatch: pytest.MonkeyPatch
+    text: str,
 ) -> None:
     here = Path("/tmp/raffed-x/a")
-    monkeypatch.setattr(storage, "_copies", {here: "s3://b/a?x=1&y=2"})
-    assert named(text.format(here=here)) == NAMED[text]
+    with storage.known_as() as know:
+        know(here, "s3://b/a?x=1&y=2")
+        assert named(text.format(here=here)) == NAMED[text]
+    assert str(here) in named(text.format(here=here))
 
 
 def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
@@ -227,7 +229,7 @@ def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
         raise OSError("no answer")
 
     with pytest.raises(OSError, match="no answer"):
-        remotes._each(fail, ((number,) for number in range(100)))
+        remotes.each_at_once(fail, ((number,) for number in range(100)))
     assert len(tried) <= 3 * remotes.THREADS
 
 

@@ -33,7 +33,8 @@ class Listed(SerialBackend):
     def __init__(self, config: Any, vaults: Path | None = None, fails: int = 0) -> None:
         self.log: list[str] = []
         self.fails = fails
-        super().__init__(prepare_run(config), vaults)
+        self.setup = prepare_run(config)
+        super().__init__(self.setup, vaults)
 
     def _listed(self, name: str, asked: Callable[[], Any]) -> Callable[[], Any]:
         self.log.append(f"ask {name}")
@@ -83,7 +84,7 @@ def test_a_round_is_scored_after_the_next_ones_training_was_asked_for_and_before
 def test_nothing_overtakes_a_survey_which_looks_at_what_clients_keep() -> None:
     config = small("fedavg", rounds=3)
     runtime = Listed(replace(config, federation=replace(config.federation, survey=2)))
-    list(rounds_of(runtime._host.setup.config, runtime))
+    list(rounds_of(runtime.setup.config, runtime))
     assert runtime.log[4:] == [
         "have score 1",
         "have train 2",

@@ -136,7 +136,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     entities.Metric = entities.Param = lambda *args: args  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", package)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(mlflow, "_needs", lambda package, title: None)
+    monkeypatch.setattr(mlflow, "needs", lambda package, title: None)
     for name in mlflow.MLFLOW:
         monkeypatch.delenv(name, raising=False)
     return made
@@ -186,7 +186,7 @@ def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
     package.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))  # type: ignore[attr-defined]
     package.login = lambda verify: (asked.append(verify), key)[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.setattr(wandb, "_needs", lambda package, title: None)
+    monkeypatch.setattr(wandb, "needs", lambda package, title: None)
     monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "60")
     if reason is None:
         Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path)).close()

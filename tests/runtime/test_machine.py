@@ -13,12 +13,15 @@ import pytest
 import torch
 
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
+from raffed.errors import UsageError
+from raffed.experiments.provenance import hardware
 from raffed.runtime.machine import (
     OWN,
     bf16_gain,
     bf16_in_hardware,
     deterministic_kernels,
     free_memory,
+    kernels_enabled,
     onednn_is_faster,
     processor,
 )
@@ -198,3 +201,15 @@ def test_on_a_gpu_kernels_are_the_deterministic_ones(monkeypatch: pytest.MonkeyP
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = was
+
+
+def test_kernels_are_on_unless_the_variable_says_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAFFED_KERNELS", raising=False)
+    assert kernels_enabled()
+    assert "kernels" not in hardware()
+    monkeypatch.setenv("RAFFED_KERNELS", "off")
+    assert not kernels_enabled()
+    assert hardware()["kernels"] == "off"
+    monkeypatch.setenv("RAFFED_KERNELS", "no")
+    with pytest.raises(UsageError, match=r"RAFFED_KERNELS = 'no': it can be 'on' \(the default\) or 'off'"):
+        kernels_enabled()

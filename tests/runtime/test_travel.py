@@ -6,7 +6,7 @@ import pickle
 
 from raffed.config.faults import ParticipantFault
 from raffed.runtime.api import ActorShare, ParticipantOrder
-from raffed.runtime.reports import ExtraMeasure, Report, Reports, ScoreCounts
+from raffed.runtime.reports import ClientScores, ExtraMeasure, Report, ScoreCounts, SurveyedClient
 
 TALLY = ScoreCounts((1, 0), (2, 1), (2, 1), 0.5, 1)
 
@@ -29,19 +29,11 @@ def test_a_share_arrives_as_it_was_sent() -> None:
 
 def test_reports_arrive_as_they_were_sent() -> None:
     bare = Report(4, 17, 2.5, 2, 100, 200, 0.25)
-    full = Report(
-        5,
-        9,
-        1.5,
-        1,
-        100,
-        200,
-        0.5,
-        {"global": TALLY, "personal": TALLY},
-        TALLY,
-        (TALLY,),
-        {"spectrum": ExtraMeasure(0.5, 3)},
+    scores = ClientScores(
+        {"global": TALLY, "personal": TALLY}, TALLY, (TALLY,), {"spectrum": ExtraMeasure(0.5, 3)}
     )
-    there = pickle.loads(pickle.dumps(Reports([bare, full])))
-    assert there == [bare, full]
-    assert [type(report) for report in there] == [Report] * 2
+    sent = [bare, Report(5, 9, 1.5, 1, 100, 200, 0.5, scores), SurveyedClient(6, scores)]
+    there = pickle.loads(pickle.dumps(sent))
+    assert there == sent
+    assert [type(one) for one in there] == [Report, Report, SurveyedClient]
+    assert type(there[1].scores.models["global"]) is ScoreCounts

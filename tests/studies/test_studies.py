@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from raffed.analysis.figures.curves import DARK, LIGHT, in_the_dark, svg
+from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, svg
 from raffed.analysis.studies.painters import check_sheet, painted, painters
 from raffed.analysis.studies.study import load_study
 

@@ -17,8 +17,8 @@ from raffed.data.partition import Partition
 from raffed.errors import RunFolderError, UnknownNameError, UsageError
 from raffed.experiments.checks import check_space
 from raffed.experiments.tuning.folder import SweepFolder
-from raffed.experiments.tuning.ray_tune import budget_of, check, check_parts, space_of
 from raffed.experiments.tuning.request import Request, within_budget
+from raffed.experiments.tuning.space import budget_of, check, check_parts, space_of
 from raffed.experiments.tuning.trials import Trial, choose, cost, score, trial_name
 from raffed.methods import METHODS
 from raffed.results.sweep_file import read_sweep
@@ -152,9 +152,9 @@ def test_personal_models_need_local_test_parts_in_the_papers_protocol() -> None:
     check_parts(asked("map", **paper), without)
 
 
-@pytest.mark.parametrize("name", ["seeds", "trials"])
-def test_fewer_than_one_seed_or_trial_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} = 0 is below 1"):
+@pytest.mark.parametrize(("name", "said"), [("seeds", r"outside \[1, 10000\]"), ("trials", "below 1")])
+def test_fewer_than_one_seed_or_trial_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} = 0 is {said}"):
         asked("fedmr", **{name: 0})
     assert getattr(asked("fedmr", **{name: 1}), name) == 1
 

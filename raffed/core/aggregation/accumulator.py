@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from raffed.core.aggregation.exact_sums import Exported, PointSum, WireSum
 from raffed.core.aggregation.masking import Mask
 from raffed.core.context import Received
 from raffed.core.messages import ServerState, Summable, Upload, Wire
-from raffed.core.params import Params, brought_back
+from raffed.core.params import Params
+from raffed.core.transfer import brought_back
 from raffed.errors import UsageError
 
 
@@ -111,6 +111,6 @@ class UploadAccumulator:
         for slot, total in self._sums.items():
             received[slot] = Received(total.count, sum=total.value())
         for slot, wires in self._each.items():
-            ordered: list[Any] = sorted(wires, key=lambda one: one[0])
+            ordered = sorted(wires, key=lambda one: one[0])
             received[slot] = Received(len(wires), each=tuple(wire for _, wire in ordered))
         return self._w.value(like.w), self._b.value(like.b), received

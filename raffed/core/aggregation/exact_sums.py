@@ -9,7 +9,6 @@ below float32's last bit for weights above 2^-20. The same arithmetic is used by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -261,7 +260,7 @@ def _template(wire: Summable) -> Summable:
     return emptied
 
 
-def _leaves(wire: Summable) -> list[Any]:
+def _leaves(wire: Summable) -> list[Tensor | float]:
     leaves = pytree.tree_leaves(wire)
     for leaf in leaves:
         if not isinstance(leaf, Tensor | int | float):
@@ -269,7 +268,7 @@ def _leaves(wire: Summable) -> list[Any]:
     return leaves
 
 
-def _restore(total: Tensor, like: Any, bits: int) -> Any:
+def _restore(total: Tensor, like: Tensor | float, bits: int) -> Tensor | float:
     if isinstance(like, Tensor):
         return from_fixed(total, bits) if like.is_floating_point() else total.to(like.dtype)
     return float(from_fixed(total, bits)) if isinstance(like, float) else int(total)

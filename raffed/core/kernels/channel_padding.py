@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,13 +16,33 @@ class FilledConv2d(nn.Conv2d):
     Its parameters have the shapes, and get the gradients, of a plain Conv2d.
 
     Args:
+        conv: The convolution whose settings and parameters it takes over. Additional channels that this one
+            has already are kept.
         more_in: Number of additional input channels.
         more_out: Number of additional output channels.
     """
 
-    def __init__(self, *args: Any, more_in: int = 0, more_out: int = 0, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.more_in, self.more_out = more_in, more_out
+    more_in = 0
+    more_out = 0
+
+    def __init__(self, conv: nn.Conv2d, *, more_in: int = 0, more_out: int = 0) -> None:
+        (high, wide), (down, right), (rows, columns) = conv.kernel_size, conv.stride, conv.dilation
+        super().__init__(
+            conv.in_channels,
+            conv.out_channels,
+            (high, wide),
+            (down, right),
+            conv.padding if isinstance(conv.padding, str) else (conv.padding[0], conv.padding[1]),
+            (rows, columns),
+            conv.groups,
+            conv.bias is not None,
+            conv.padding_mode,
+            device="meta",
+        )
+        self.weight, self.bias = conv.weight, conv.bias
+        already = (conv.more_in, conv.more_out) if isinstance(conv, FilledConv2d) else (0, 0)
+        self.more_in, self.more_out = already[0] + more_in, already[1] + more_out
+        self.train(conv.training)
 
     def forward(self, x: Tensor) -> Tensor:
         weight = F.pad(self.weight, (0, 0, 0, 0, 0, self.more_in, 0, self.more_out))
@@ -46,36 +64,17 @@ def fill_channels(module: nn.Module) -> int:
     """
     places = 0
     for inner in (m for m in module.modules() if isinstance(m, nn.Sequential)):
-        layers: Any = inner._modules
+        layers = inner._modules
         before = ""
         for name, layer in list(layers.items()):
             if type(layer) is nn.Conv2d and layer.groups == 1 and not hooked(layer):
-                if before and layers[before].out_channels < VECTOR:
-                    more = VECTOR - layers[before].out_channels
-                    layers[before] = _filled(layers[before], more_out=more)
-                    layers[name] = _filled(layer, more_in=more)
+                above = layers.get(before)
+                if isinstance(above, nn.Conv2d) and above.out_channels < VECTOR:
+                    more = VECTOR - above.out_channels
+                    layers[before] = FilledConv2d(above, more_out=more)
+                    layers[name] = FilledConv2d(layer, more_in=more)
                     places += 1
                 before = name
-            elif type(layer) not in (nn.ReLU, nn.MaxPool2d) or hooked(layer):
+            elif type(layer) not in (nn.ReLU, nn.MaxPool2d) or (layer is not None and hooked(layer)):
                 before = ""
     return places
-
-
-def _filled(conv: nn.Conv2d, *, more_in: int = 0, more_out: int = 0) -> FilledConv2d:
-    """Return a convolution with the parameters of `conv`, keeping additional channels that it already has."""
-    made = FilledConv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        conv.stride,
-        conv.padding,
-        conv.dilation,
-        conv.groups,
-        conv.bias is not None,
-        conv.padding_mode,
-        device="meta",
-        more_in=more_in + getattr(conv, "more_in", 0),
-        more_out=more_out + getattr(conv, "more_out", 0),
-    )
-    made.weight, made.bias = conv.weight, conv.bias
-    return made.train(conv.training)

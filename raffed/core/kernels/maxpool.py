@@ -6,20 +6,20 @@ It gives the same bits as torch, in a third to two thirds of torch's time.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raffed.core.kernels.autograd import Saved, SavedWithSize
 from raffed.core.kernels.relu_after_pool import hooked
 
 try:
-    from raffed.core.kernels import _maxpool
+    import raffed.core.kernels._maxpool as compiled
 except ImportError:  # there was no compiler when raffed was installed, or it was built for another system
     built = False
 else:
-    built = _maxpool.usable()
+    built = compiled.usable()
 
 LANES = 8  # channels in a vector; networks with fewer are filled up (core/kernels/channel_padding.py)
 KINDS = (torch.float32, torch.bfloat16)
@@ -53,18 +53,15 @@ def choose_pools(module: nn.Module) -> int:
     """
     found = 0
     for inner in (m for m in module.modules() if isinstance(m, nn.Sequential)):
-        layers: Any = inner._modules
+        layers = inner._modules
         for name, layer in list(layers.items()):
-            if _two_by_two(layer):
+            if layer is not None and _two_by_two(layer):
                 layers[name] = MaxPool2d(2).train(layer.training)
                 found += 1
-        for first, second in pairwise(layers):
-            if (
-                type(layers[first]) is MaxPool2d
-                and type(layers[second]) is nn.ReLU
-                and not hooked(layers[second])
-            ):
-                layers[first].relu, layers[second] = True, nn.Identity()
+        for (_, first), (name, second) in pairwise(list(layers.items())):
+            if type(first) is MaxPool2d and type(second) is nn.ReLU and not hooked(second):
+                first.relu = True
+                layers[name] = nn.Identity()
     return found
 
 
@@ -97,11 +94,11 @@ class _Pool(torch.autograd.Function):
     """Map x [N, C, H, W] to [N, C, ⌊H/2⌋, ⌊W/2⌋]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, relu: bool) -> Tensor:
+    def forward(ctx: SavedWithSize, x: Tensor, relu: bool) -> Tensor:
         n, c, h, w = x.shape
         y = torch.empty((n, c, h // 2, w // 2), dtype=x.dtype, memory_format=torch.channels_last)
         places = torch.empty_like(y, dtype=torch.uint8)
-        _maxpool.forward(
+        compiled.forward(
             x.data_ptr(), y.data_ptr(), places.data_ptr(), n, h, w, c, x.dtype == torch.bfloat16, relu
         )
         ctx.save_for_backward(places)
@@ -109,7 +106,7 @@ class _Pool(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, *above: Any) -> tuple[Tensor, None]:
+    def backward(ctx: SavedWithSize, *above: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         spread: Tensor = _Spread.apply(above[0], places, *ctx.size)
         return spread, None
@@ -122,18 +119,18 @@ class _Spread(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, places: Tensor, h: int, w: int) -> Tensor:
+    def forward(ctx: Saved, g: Tensor, places: Tensor, h: int, w: int) -> Tensor:
         ctx.save_for_backward(places)
         n, c = g.shape[:2]
         g = g.contiguous(memory_format=torch.channels_last)
         x = torch.empty((n, c, h, w), dtype=g.dtype, memory_format=torch.channels_last)
-        _maxpool.backward(
+        compiled.backward(
             g.data_ptr(), places.data_ptr(), x.data_ptr(), n, h, w, c, g.dtype == torch.bfloat16
         )
         return x
 
     @staticmethod
-    def backward(ctx: Any, *above: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Saved, *above: Tensor) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
         n, c, rows, columns = places.shape
         windows = (

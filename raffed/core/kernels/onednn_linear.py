@@ -6,12 +6,12 @@ Some processors need twice as long for the products of torch's own library.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raffed.core.kernels.autograd import Saved
 from raffed.core.kernels.relu_after_pool import hooked
 
 WORTH = 3 << 19  # multiplications of one product; for smaller ones, calling costs more than the kernel saves
@@ -76,12 +76,12 @@ class _Product(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Saved, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         return product(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *above: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Saved, *above: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         return gradients(above[0], x, weight, ctx.needs_input_grad, onednn=not torch.is_grad_enabled())
 

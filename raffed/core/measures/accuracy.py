@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.params import State
 from raffed.core.training.network import Network
-
-
-@dataclass(frozen=True)
-class Score:
-    """How well a model answered.
-
-    Attributes:
-        correct: Number of correct answers of each class [C], int64 on the CPU.
-        total: Number of samples of each class [C].
-        predicted: How often each class was the answer [C].
-        loss: Sum of the cross-entropy over the samples, in nats. A chunk is summed in float32, and chunks in
-            float64.
-        observed: Number of correct answers if only observed classes may be the answer.
-    """
-
-    correct: Tensor
-    total: Tensor
-    predicted: Tensor
-    loss: float
-    observed: int
-
-    @property
-    def n(self) -> int:
-        return int(self.total.sum())
-
-    @property
-    def accuracy(self) -> float:
-        """Fraction of correct answers in [0, 1], or NaN without samples."""
-        return int(self.correct.sum()) / self.n if self.n else float("nan")
 
 
 def evaluate(
@@ -50,7 +21,7 @@ def evaluate(
     num_classes: int,
     chunk: int,
     observed: Tensor | None = None,
-) -> Score:
+) -> ScoreCounts:
     """Score a model in evaluation mode, by the largest of its logits over all C classes.
 
     Args:
@@ -69,15 +40,15 @@ def evaluate(
 
 def count(
     batches: Iterable[tuple[Tensor, Tensor]], y: Tensor, num_classes: int, observed: Tensor | None = None
-) -> Score:
+) -> ScoreCounts:
     """Score any predictor.
 
     Args:
         batches: (logits [B, C], labels [B]) batch by batch.
         y: All labels together [n].
         num_classes: Number of classes C.
-        observed: The classes [C] bool among which the second count (`Score.observed`) chooses, or None for
-            all.
+        observed: The classes [C] bool among which the second count (`ScoreCounts.observed`) chooses, or None
+            for all.
     """
     correct = torch.zeros(num_classes, dtype=torch.int64)
     predicted = torch.zeros(num_classes, dtype=torch.int64)
@@ -91,4 +62,5 @@ def count(
         if observed is not None:
             among += int((logits.masked_fill(~observed, float("-inf")).argmax(-1) == labels).sum())
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    return Score(correct, total, predicted, loss, int(correct.sum()) if observed is None else among)
+    right, all_of, answered = (tuple(each.tolist()) for each in (correct, total, predicted))
+    return ScoreCounts(right, all_of, answered, loss, sum(right) if observed is None else among)

@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from raffed.core.measures.scores import ExtraMeasure
+
 BATCH = 128  # samples in a batch, and the paper's constant 1/128
 TOP = 50
 
@@ -36,8 +38,8 @@ def eigenvalue_variance(z: Tensor, standardised: bool = True) -> float:
     return float((top - top.mean()).square().sum() / BATCH)
 
 
-def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float, int]:
-    """Return (mean V over full batches of 128 samples, number of batches).
+def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> ExtraMeasure:
+    """Return the mean of V over full batches of 128 samples, and the number of batches.
 
     The mean is NaN if there is no full batch.
 
@@ -51,11 +53,11 @@ def by_batch(z: Tensor, order: Tensor, standardised: bool = True) -> tuple[float
         for index in torch.split(order, BATCH)
         if len(index) == BATCH
     ]
-    return (sum(found) / len(found), len(found)) if found else (math.nan, 0)
+    return ExtraMeasure(sum(found) / len(found) if found else math.nan, len(found))
 
 
-def by_class(z: Tensor, y: Tensor, order: Tensor) -> tuple[float, int]:
-    """Return (mean over classes of the mean V over batches of one class, number of batches).
+def by_class(z: Tensor, y: Tensor, order: Tensor) -> ExtraMeasure:
+    """Return the mean over classes of the mean V over batches of one class, and the number of batches.
 
     Classes with fewer than 128 samples are left out.
 
@@ -67,4 +69,5 @@ def by_class(z: Tensor, y: Tensor, order: Tensor) -> tuple[float, int]:
     labels = y[order]
     found = [by_batch(z, order[labels == label]) for label in range(int(y.max()) + 1)]
     means = [mean for mean, count in found if count]
-    return (sum(means) / len(means), sum(count for _, count in found)) if means else (math.nan, 0)
+    mean = sum(means) / len(means) if means else math.nan
+    return ExtraMeasure(mean, sum(count for _, count in found))

@@ -21,15 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from raffed.core.layout import Layout
 from raffed.core.losses import cross_entropy
-from raffed.core.params import Layout, Params, State
+from raffed.core.params import Params, State
+from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
+    Leaf,
     StackedMemory,
     Taken,
     Tensors,
@@ -46,7 +48,6 @@ from raffed.core.training.sgd import Trained, fused_step
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
-Leaves = list[Any]
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
@@ -76,6 +77,7 @@ class SgdStack:
         self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
     ) -> None:
         self.net, self.task, self.members, self.batches = net, task, members, batches
+        self.forward = StackedForward(net)
         names = net.leaves(task.part)  # also freezes BatchNorm if the body is not trained
         self.entrance = batches.rest(task.part)
         w = stacked_params([one.start.w for one in members])
@@ -134,7 +136,7 @@ class SgdStack:
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Return each client's loss [g], and the gradients of its own weights and of its companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
-            losses, found = self.net.gradients_of_all(
+            losses, found = self.forward.gradients_of_all(
                 {**rest, **live}, *self.batches.take(tick, 0), list(live)
             )
             return losses, dict(zip(live, found, strict=True)), {}
@@ -152,7 +154,7 @@ class SgdStack:
         uniform, drawn = self.batches.uniform(tick, x), self.batches.drawn(self.task, tick, 0)
         rested = self.batches.rested(tick)
 
-        made = () if rested else self.net.of_all(w, x)
+        made = () if rested else self.forward.of_all(w, x)
         if made and self.task.cross_entropy_only:
             return cross_entropy(made[0], y)
 
@@ -161,13 +163,13 @@ class SgdStack:
             beside: Tensors,
             b: Tensors,
             batch: Batch,
-            noise: Leaves,
+            noise: list[Tensor],
             drawn: Tensors,
-            below: Leaves,
+            below: list[Tensor],
             made: Outputs,
-            mine: Leaves,
+            mine: list[Leaf],
         ) -> tuple[Tensor, Tensors]:
-            f = self.net.forward_with(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
+            f = self.forward.of_one(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
             views = self.memory.views(mine)
             return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
@@ -206,7 +208,7 @@ class SgdStack:
         if correct is None:
             return list(grads.values())
 
-        def bend(g: Tensors, w: Tensors, mine: list[Any]) -> Tensors:
+        def bend(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
             return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
         together: Callable[..., Tensors] = vmap(bend, in_dims=(0, 0, memory.dims))

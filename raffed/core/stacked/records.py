@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.params import Layout, Params
+from raffed.core.layout import Layout
+from raffed.core.params import Params, State
 from raffed.core.training.task import Views
 from raffed.errors import UsageError
 
 Tensors = dict[str, Tensor]
+Leaf = Tensor | float | str | None  # what a record consists of, after flattening
 Pick = slice | Tensor  # selects clients of a stack
 
 
@@ -40,11 +42,11 @@ class Taken:
         dims: For each leaf, the axis of clients, or None if all clients share the leaf.
     """
 
-    leaves: list[Any]
+    leaves: list[Leaf]
     dims: list[int | None]
 
 
-def taken_leaves(leaves: Sequence[Any], pick: Pick) -> Taken:
+def taken_leaves(leaves: Sequence[Stacked | Leaf], pick: Pick) -> Taken:
     """Select some clients from the leaves of `stacked_records`."""
     chosen = [leaf.all[pick] if isinstance(leaf, Stacked) else leaf for leaf in leaves]
     return Taken(chosen, [0 if isinstance(leaf, Stacked) else None for leaf in leaves])
@@ -83,13 +85,15 @@ class StackedMemory:
             self._last = pick, taken_leaves(self._leaves, pick)
         return self._last[1]
 
-    def views(self, leaves: list[Any]) -> Views:
+    def views(self, leaves: list[Leaf]) -> Views:
         """Return the contexts of one client, inside vmap."""
         fields = pytree.tree_unflatten(leaves, self._spec)
         return {slot: view.replace(**fields[slot]) for slot, view in self._template.items()}
 
 
-def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
+def stacked_records(
+    records: Sequence[pytree.PyTree],
+) -> tuple[list[Stacked | Leaf], pytree.TreeSpec]:
     """Stack records of one structure leaf by leaf.
 
     A leaf becomes `Stacked` if clients differ in it. If all share one object, that object is the leaf.
@@ -102,7 +106,7 @@ def stacked_records(records: Sequence[Any]) -> tuple[list[Any], Any]:
     spec = flat[0][1]
     if any(other != spec for _, other in flat):
         raise UsageError("cohort execution: the clients' memories have different fields; use cohort = 0")
-    leaves: list[Any] = []
+    leaves: list[Stacked | Leaf] = []
     for column in zip(*(values for values, _ in flat), strict=True):
         first = column[0]
         if all(value is first for value in column):
@@ -152,5 +156,5 @@ def put_back(whole: Tensors, part: Tensors, pick: Pick) -> None:
         whole[name][pick] = tensor
 
 
-def _refused(*_: Any) -> Any:
+def _refused(*_: State) -> NoReturn:
     raise TypeError("k.features and k.reestimate belong into finish(), not into an objective")

@@ -6,7 +6,7 @@ Its step runs under vmap, and gradients are taken by torch.func.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,10 @@ from torch.func import grad, vmap
 from torch.utils import _pytree as pytree
 
 from raffed.core.params import Params, State
+from raffed.core.record import Record
+from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
+    Leaf,
     Stacked,
     StackedMemory,
     Tensors,
@@ -27,6 +30,9 @@ from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained
 from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
 
+Batch = tuple[Tensor, Tensor]  # inputs and labels
+R = TypeVar("R", bound=Record)
+
 
 class RuleStack:
     """What a local solver carries for k clients that are stepped together."""
@@ -36,20 +42,17 @@ class RuleStack:
     ) -> None:
         assert task.rule is not None
         self.net, self.task, self.rule, self.members, self.batches = net, task, task.rule, members, batches
+        self.forward = StackedForward(net)
         net.leaves("all")
         self.memory = StackedMemory([one.views for one in members])
         begun = [task.rule.begin(one.views["solver"]) for one in members]
         leaves, self._spec = stacked_records(begun)
         k = len(members)
-        self._carried = [
-            Stacked(t if isinstance(leaf, Stacked) else t[None].repeat(k, *(1,) * t.dim()))
-            for leaf in leaves
-            for t in [leaf.all if isinstance(leaf, Stacked) else leaf]
-        ]
+        self._carried = [_for_each(leaf, k) for leaf in leaves]
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
 
-    def _counted(self, carried: Any) -> list[int]:
+    def _counted(self, carried: Record) -> list[int]:
         """Return on which of the step's batches each gradient of one step is taken, in order.
 
         With this the random numbers of the passes can be drawn beforehand.
@@ -72,14 +75,18 @@ class RuleStack:
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
         def one(
-            carried: list[Any], ready: Any, uniform: Any, drawn: Any, mine: list[Any]
-        ) -> tuple[list[Any], Tensor]:
+            carried: list[Leaf],
+            ready: list[Batch],
+            uniform: list[list[Tensor]],
+            drawn: list[Tensors],
+            mine: list[Leaf],
+        ) -> tuple[list[Tensor], Tensor]:
             gradient = _Gradient(self, ready, uniform, drawn, mine)
             view = self.memory.views(mine)["solver"]
             after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)
             return pytree.tree_leaves(after), torch.stack(gradient.losses)
 
-        together: Callable[..., Any] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
+        together: Callable[..., tuple[list[Tensor], Tensor]] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
@@ -100,7 +107,14 @@ class RuleStack:
 class _Gradient:
     """The gradient of one client's objective inside vmap. It also keeps the losses."""
 
-    def __init__(self, stack: RuleStack, ready: Any, uniform: Any, drawn: Any, mine: list[Any]) -> None:
+    def __init__(
+        self,
+        stack: RuleStack,
+        ready: list[Batch],
+        uniform: list[list[Tensor]],
+        drawn: list[Tensors],
+        mine: list[Leaf],
+    ) -> None:
         self._stack, self._ready, self._uniform, self._drawn, self._mine = stack, ready, uniform, drawn, mine
         self.losses: list[Tensor] = []
 
@@ -110,7 +124,7 @@ class _Gradient:
 
         def value(w: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
             b = {name: tensor.clone() for name, tensor in state.b.tensors.items()}
-            f = stack.net.forward_with(w, b, x, y, self._uniform[call])
+            f = stack.forward.of_one(w, b, x, y, self._uniform[call])
             loss = stack.task.objective(f, with_draws(stack.memory.views(self._mine), self._drawn[call]))
             return loss, (loss, b)
 
@@ -123,6 +137,16 @@ class _Gradient:
         return Params(slope), Params(b)
 
 
-def _in_buffers(record: Any) -> Any:
+def _for_each(leaf: Stacked | Leaf, k: int) -> Stacked:
+    """Return a leaf of what a local solver carries with one entry for each of k clients."""
+    if isinstance(leaf, Stacked):
+        return leaf
+    if not isinstance(leaf, Tensor):
+        raise TypeError(f"a local solver carries records of tensors, this one a {type(leaf).__name__}")
+    return Stacked(leaf[None].repeat(k, *(1,) * leaf.dim()))
+
+
+def _in_buffers(record: R) -> R:
     """Put every point of a record in one flat buffer, as execution one by one does."""
-    return pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))
+    buffered: R = pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))
+    return buffered

@@ -106,4 +106,5 @@ def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Gen
         slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
         for slot, one in draws.items()
         for v in [views[slot]]
+        if one.purpose is not None
     }

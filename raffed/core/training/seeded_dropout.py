@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from raffed.errors import UsageError
+
 _DROPOUT = nn.modules.dropout._DropoutNd
 
 
@@ -92,8 +94,13 @@ def replace_dropout(module: nn.Module, noise: Noise) -> bool:
     """Replace every dropout layer with 0 < p < 1 by a `StreamDropout`, and return whether there was one.
 
     Layers with p = 0 are left alone.
+
+    Raises:
+        UsageError: A recurrent layer or an attention layer has a dropout of its own. It would draw from
+            torch's global generator.
     """
     found = False
+    _refuse_hidden_dropout(module)
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, StreamDropout):  # the module was copied from another network
@@ -103,6 +110,15 @@ def replace_dropout(module: nn.Module, noise: Noise) -> bool:
                 setattr(parent, name, StreamDropout(child.p, _axes(child), noise))
                 found = True
     return found
+
+
+def _refuse_hidden_dropout(module: nn.Module) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout > 0:
+            raise UsageError(
+                f"{name}: the dropout = {layer.dropout} inside {type(layer).__name__} draws from torch's "
+                f"global generator, so no run would be reproducible; set it to 0 and add an nn.Dropout layer"
+            )
 
 
 def _axes(layer: nn.modules.dropout._DropoutNd) -> int | None:

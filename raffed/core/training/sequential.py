@@ -10,7 +10,8 @@ from torch import Tensor
 from raffed.core.context import Forward
 from raffed.core.params import Params
 from raffed.core.training.network import Network
-from raffed.core.training.sgd import Beside, Trained, sgd, solve
+from raffed.core.training.sgd import Beside, Trained, sgd
+from raffed.core.training.solver_loop import solve
 from raffed.core.training.task import (
     Augmentation,
     ClientTask,

@@ -6,16 +6,15 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from raffed.config.training import Local
-from raffed.core.context import NOTHING, ClientData, Context, Forward
-from raffed.core.ingredients import LocalSolver
+from raffed.core.context import NOTHING, ClientData, Forward
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
+from raffed.core.record import Record
 from raffed.core.training.network import Network
 
 Augment = Callable[[Tensor], Tensor]
@@ -53,7 +52,7 @@ class Trained:
     loss: float
     steps: int
     own: Params = NOTHING
-    carried: Any = None
+    carried: Record | None = None
     noted: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -131,7 +130,7 @@ def sgd(
     velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
     losses: list[Tensor] = []
     direct = cross_entropy_only and net.written_out and not entrance and beside is None
-    for step, index in enumerate(_placed(batches, data.y.device)):
+    for step, index in enumerate(placed(batches, data.y.device)):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         x = x if augment is None else augment(x)
         if direct:
@@ -150,7 +149,7 @@ def sgd(
     return Trained(net.snapshot(), _mean_loss(losses, batches), len(batches), own)
 
 
-def _placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
+def placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
     """Move index batches from the CPU, where they are drawn, to the data's device, in one piece per phase."""
     if device.type == "cpu" or not batches:
         return batches
@@ -221,45 +220,6 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)
 
 
-def solve(
-    net: Network,
-    rule: LocalSolver,
-    k: Context,
-    objective: Callable[[Forward, int], Tensor],
-    data: ClientData,
-    batches: Sequence[Tensor],
-    clip_norm: float | None = None,
-    augment: Augment | None = None,
-) -> Trained:
-    """Train by a local solver: call `rule.step` on groups of `rule.batches()` batches.
-
-    Each batch is prepared once per step.
-    """
-    carried, losses, per = rule.begin(k), [], rule.batches()
-    placed = _placed(batches, data.y.device)
-    for first in range(0, len(placed), per):
-        group = [
-            (taken(data.x, index), data.y.index_select(0, index)) for index in placed[first : first + per]
-        ]
-        ready = [(x if augment is None else augment(x), y) for x, y in group]
-
-        def gradient(
-            state: State, which: int, ready: list[Any] = ready, step: int = first // per
-        ) -> tuple[Params, Params]:
-            net.load(state)
-            leaves = net.leaves("all")
-            loss = objective(net.forward(*ready[which]), step)
-            grads = list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
-            losses.append(loss.detach())
-            if clip_norm is not None:
-                grads = _clipped(grads, clip_norm)
-            return Params(dict(zip(leaves, grads, strict=True))).clone(), net.snapshot().b
-
-        carried = rule.step(carried, gradient, k)
-    loss = float(torch.stack(losses).mean()) if losses else 0.0
-    return Trained(rule.end(carried), loss, len(batches), carried=carried)
-
-
 class _Companion:
     """The live parameters of a `Beside`: first those that SGD steps, then the gates."""
 
@@ -296,12 +256,13 @@ def _bounded(
     if limit is None:
         return grads[:own], grads[own:]
     if beside is not None and beside.jointly:
-        grads = _clipped(grads, limit)
+        grads = clipped(grads, limit)
         return grads[:own], grads[own:]
-    return _clipped(grads[:own], limit), _clipped(grads[own:], limit)
+    return clipped(grads[:own], limit), clipped(grads[own:], limit)
 
 
-def _clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
+def clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
+    """Scale gradients to a norm of at most `limit` over all of them."""
     if not grads:
         return grads
     norm = torch.nn.utils.get_total_norm(grads)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from raffed.config.run import RunConfig
+from raffed.config.source import described
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.scales import known_split, smoke
 from raffed.methods import METHODS
-from raffed.methods.source import described
 from raffed.models import MODELS
 from raffed.studies import STUDIES
 

@@ -44,7 +44,8 @@ def smoke(config: RunConfig) -> RunConfig:
     return replace(
         config,
         args={
-            name: min(value, 1.0) if name.endswith("epochs") else value for name, value in config.args.items()
+            name: min(value, 1.0) if isinstance(value, int | float) and name.endswith("epochs") else value
+            for name, value in config.args.items()
         },
         data=replace(config.data, dataset="digits", split=split.text, transform="auto", local_test=held_out),
         model=Model("mlp", {"hidden": [16]}),

@@ -121,7 +121,8 @@ def _told(error: BaseException) -> str:
     return text if len(text) <= 2 * TEXT else f"{text[:TEXT]} … {text[-TEXT:]}"
 
 
-def _needs(package: str, title: str) -> None:
+def needs(package: str, title: str) -> None:
+    """Raise UsageError if the package of an extra is not installed."""
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"the {title} sink needs {package}: pip install 'raffed[{package}]'")
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import _needs, numbers
+from raffed.experiments.trackers.base import needs, numbers
 from raffed.results.runfile import read_run
 
 # Seconds; MLflow's own values are 7 and 120
@@ -31,7 +31,7 @@ class MLflow:
     """
 
     def __init__(self, uri: str, folder: Path, experiment: str = "raffed") -> None:
-        _needs("mlflow", "MLflow")
+        needs("mlflow", "MLflow")
         for name, value in MLFLOW.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient

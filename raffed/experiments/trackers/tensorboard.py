@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import _needs, numbers
+from raffed.experiments.trackers.base import needs, numbers
 
 
 class TensorBoard:
@@ -17,7 +17,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        _needs("tensorboard", "TensorBoard")
+        needs("tensorboard", "TensorBoard")
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder))

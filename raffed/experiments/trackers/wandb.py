@@ -8,7 +8,7 @@ from typing import Any
 
 from raffed.errors import UsageError
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import PATIENCE, _needs, numbers
+from raffed.experiments.trackers.base import PATIENCE, needs, numbers
 from raffed.results.runfile import read_run
 
 
@@ -26,7 +26,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, project: str, folder: Path) -> None:
-        _needs("wandb", "Weights & Biases")
+        needs("wandb", "Weights & Biases")
         os.environ.setdefault(
             "WANDB_FINISH_TIMEOUT", str(PATIENCE)
         )  # by default it waits for its server at exit without a limit

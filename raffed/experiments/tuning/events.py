@@ -7,15 +7,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeAlias
 
 import ray
 from ray import tune
+from ray.tune.experiment import Trial as TunedTrial
 
+from raffed.config.validation import Json
 from raffed.runtime.ray_backend.patience import Patience
 
+Report: TypeAlias = Mapping[str, float]  # what a trial reports after a round, and Tune's own times
+Trials: TypeAlias = list[TunedTrial]
 # State, Tune's trial, its last report ({} before the first)
-Listener = Callable[[str, Any, Mapping[str, Any]], None]
+Listener: TypeAlias = Callable[[str, TunedTrial, Report], None]
 _listeners: list[Listener] = []
 _idle: list[Patience] = []  # holds one entry while no trial runs although some could
 log = logging.getLogger(__name__)
@@ -24,21 +28,26 @@ log = logging.getLogger(__name__)
 class Progress(tune.Callback):
     """Passes on what happens to trials. Tune pickles its callbacks, so this one holds no data."""
 
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Trials, **info: Json) -> None:
         _watch_idle({trial.status for trial in trials})
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
         tell("running", trial, {})
 
     def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+        self,
+        iteration: int,
+        trials: Trials,
+        trial: TunedTrial,
+        result: dict[str, float],
+        **info: Json,
     ) -> None:
         tell("running", trial, result)
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
         tell("done", trial, trial.last_result or {})
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
         tell("failed", trial, trial.last_result or {})
 
 
@@ -71,7 +80,10 @@ def _watch_idle(states: set[str]) -> None:
         log.warning("waiting for room for a trial, %s; free are %g cores and %g GPUs", waited, cores, gpus)
 
 
-def tell(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+def tell(state: str, trial: TunedTrial, report: Report) -> None:
     """Tell every listener what happened to one of Tune's trials."""
     for heard in _listeners:
         heard(state, trial, report)
+
+
+__all__ = ["Listener", "Progress", "Report", "TunedTrial", "listening", "tell"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
 from raffed.experiments.tuning.trials import Trial, trial_name
@@ -96,7 +96,7 @@ class SweepFolder:
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
-    def trial(self, method: str, settings: Mapping[str, Any]) -> Path:
+    def trial(self, method: str, settings: Mapping[str, Json]) -> Path:
         """Return the folder of a trial's run."""
         return self.path / method / TRIALS / trial_name(settings)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ray import tune
+from ray.tune.search.sample import Domain
 
-from raffed.tune_spaces import values
+from raffed.config.validation import Value
+from raffed.tune_spaces import Space, values
 
 
-def continuous(space: Mapping[str, Any]) -> dict[str, Any]:
+def continuous(space: Space) -> dict[str, Domain]:
     """Return the ranges that a grid spans.
 
     A range is log-uniform if all values are positive floats and spread by a factor of 10 or more. It is
@@ -20,10 +21,14 @@ def continuous(space: Mapping[str, Any]) -> dict[str, Any]:
     return {keyword: _range(values(space, keyword)) for keyword in space}
 
 
-def _range(among: Sequence[Any]) -> Any:
-    if len(among) < 2 or not all(isinstance(value, float) for value in among):
-        return tune.choice(list(among))
-    low, high = min(among), max(among)
+def _range(among: Sequence[Value]) -> Domain:
+    numbers = [value for value in among if isinstance(value, float)]
+    if len(among) < 2 or len(numbers) < len(among):
+        chosen: Domain = tune.choice(list(among))
+        return chosen
+    low, high = min(numbers), max(numbers)
     if low > 0 and math.log10(high / low) >= 1 - 1e-9:
-        return tune.loguniform(low, high)
-    return tune.uniform(low, high)
+        spread: Domain = tune.loguniform(low, high)
+        return spread
+    even: Domain = tune.uniform(low, high)
+    return even

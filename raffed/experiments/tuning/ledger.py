@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from raffed.config.validation import table_of
 from raffed.errors import RunFolderError
+from raffed.experiments.tuning.events import Report, TunedTrial
 from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.replay import ROUND, SCORE, at_rungs
 from raffed.experiments.tuning.request import NEVER_RUN, PRUNED, MethodSettings, Request
@@ -84,12 +85,13 @@ class Ledger:
         self._known: dict[int, Trial] = {}  # the trials that this process began
         self._reports: dict[int, dict[int, float]] = {}
 
-    def heard(self, state: str, tuned: Any, report: Mapping[str, Any]) -> None:
+    def heard(self, state: str, tuned: TunedTrial, report: Report) -> None:
         """Handle an event: "running" (also with every report), "pruned", "done" or "failed".
 
         `tuned` is Tune's trial.
         """
-        settings, number = tuned.config[TRIAL][SETTINGS], int(tuned.config[TRIAL][NUMBER])
+        proposal = table_of(tuned.config[TRIAL])
+        settings, number = table_of(proposal[SETTINGS]), int(str(proposal[NUMBER]))
         if ROUND in report:
             self._reports.setdefault(number, {})[int(report[ROUND])] = float(report[SCORE])
         if number not in self._known and state == "running":
@@ -121,7 +123,7 @@ class Ledger:
         return found if found.ended else replace(found, reports=())
 
 
-def shown(name: str, settings: MethodSettings, state: str, report: Mapping[str, Any]) -> Trial:
+def shown(name: str, settings: MethodSettings, state: str, report: Report) -> Trial:
     """Return a trial as it is shown while it runs."""
     score = float(report.get(SCORE, -1.0))
     # Tune can only compare numbers, so NaN travels as a negative score

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +15,14 @@ import ray
 from ray import tune
 
 from raffed.config.run import Runtime
-from raffed.data.partition import Partition
 from raffed.errors import UsageError
-from raffed.experiments.tuning.events import Listener, Progress, listening
+from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
 from raffed.experiments.tuning.folder import SweepFolder, write_rows
 from raffed.experiments.tuning.grid import continuous
 from raffed.experiments.tuning.ledger import Ledger, recordable, shown, standing
 from raffed.experiments.tuning.replay import Halving, Suggestions
 from raffed.experiments.tuning.request import Request, within_budget
+from raffed.experiments.tuning.space import budget_of, space_of
 from raffed.experiments.tuning.trainable import (
     NUMBER,
     SEED,
@@ -34,11 +32,11 @@ from raffed.experiments.tuning.trainable import (
     federation,
     make_room,
 )
-from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial, trial_name
+from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runtime.ray_backend.nodes import check_shared
-from raffed.tune_spaces import has_space, load_space, points, values
+from raffed.tune_spaces import Space, points, values
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
@@ -47,76 +45,6 @@ QUIET_TUNE = {
     # Tune would treat Ctrl-C as the end of a search, and a setting would be chosen
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
-
-
-def space_of(request: Request, method: str) -> dict[str, Any]:
-    """Return what is searched for a method: its SPACE without what --set fixes, and the axes of --grid.
-
-    `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, and `local.lr=…` a field
-    of the configuration. A method with axes for its arguments does not need a SPACE.
-    """
-    fixed, takes = request.args.get(method, {}), _keywords(method)
-    axes, own = dict[str, Any](), False
-    for name, among in request.grid.items():
-        owner, dot, argument = name.rpartition(".")
-        if owner == method or (not dot and name in takes):
-            axes[argument], own = list(among), True
-        elif dot and owner not in request.methods:
-            axes[name] = list(among)
-    space = {} if own and not has_space(method) else load_space(method)
-    return {**{name: axis for name, axis in space.items() if name not in fixed}, **axes}
-
-
-def budget_of(request: Request) -> int:
-    """Return the number of settings tried per method: as many as asked, or as the largest grid has."""
-    return request.trials or max(len(points(space_of(request, method))) for method in request.methods)
-
-
-def check(request: Request) -> None:
-    """Check a request before its first run starts.
-
-    All names must exist, every point of every grid must make a run, and the run must measure the score asked
-    for.
-    """
-    from raffed.methods import build_method
-
-    if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
-        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
-    for method in request.methods:
-        every = points(space_of(request, method))
-        for name, count in Counter(map(trial_name, every)).items():
-            if count > 1:
-                raise UsageError(
-                    f"{method}: {count} settings of the grid are called {name}, as their folders are; leave "
-                    f"one out"
-                )
-        for point in every:
-            built = build_method(method, request.config(method, point).args)
-            if request.select != "personal" and not built.has_global:
-                raise UsageError(f"{method} has no global model: give --select personal")
-    taken = {name for method in request.methods for name in space_of(request, method)}
-    for name in request.grid:
-        if name not in taken and name.rpartition(".")[2] not in taken:
-            methods = ", ".join(request.methods)
-            raise UsageError(
-                f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot"
-            )
-
-
-def check_parts(request: Request, partition: Partition) -> None:
-    """Check that clients have the test parts that the score needs.
-
-    Personal models need local test parts in the papers' protocol. Validation parts were already held out or
-    refused.
-    """
-    if (
-        request.select != "global"
-        and request.protocol == "paper"
-        and not any(len(part) for part in partition.test)
-    ):
-        raise UsageError(
-            f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2"
-        )
 
 
 @dataclass(frozen=True)
@@ -219,14 +147,12 @@ def _state(folder: Path) -> str:
     return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
 
 
-def _models(request: Request, space: Mapping[str, Any]) -> bool:
+def _models(request: Request, space: Space) -> bool:
     """Return whether a model of the scores proposes the settings. Otherwise they are listed beforehand."""
     return request.search == "optuna" and bool(space)
 
 
-def _proposals(
-    request: Request, space: Mapping[str, Any], budget: int, before: Sequence[Trial]
-) -> dict[str, Any]:
+def _proposals(request: Request, space: Space, budget: int, before: Sequence[Trial]) -> dict[str, Any]:
     """Return what is still to be tried, as Tune's `param_space` and arguments of TuneConfig; empty if nothing
     is.
 
@@ -322,17 +248,9 @@ def actors_of(runtime: Runtime, clients: int) -> int:
 def _heard(search: Search, task: TrialTask) -> Listener:
     """Return a listener that treats Tune's events as final runs of this sweep."""
 
-    def heard(state: str, trial: Any, report: Mapping[str, Any]) -> None:
+    def heard(state: str, trial: TunedTrial, report: Report) -> None:
         seed = trial.config[SEED]
         final = shown(f"seed {seed}", {**dict(task.settings or {}), SEED: seed}, state, report)
         search.watch(task.method, final, search.request.base.federation.rounds)
 
     return heard
-
-
-def _keywords(method: str) -> set[str]:
-    import inspect
-
-    from raffed.methods import METHODS
-
-    return set(inspect.signature(METHODS[method].load()).parameters)

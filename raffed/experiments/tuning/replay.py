@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
+from ray.tune.search.sample import Domain
 
+from raffed.config.validation import Json
 from raffed.errors import UsageError
-from raffed.experiments.tuning.events import tell
-from raffed.experiments.tuning.request import PRUNED
+from raffed.experiments.tuning.events import TunedTrial, tell
+from raffed.experiments.tuning.request import PRUNED, MethodSettings
 from raffed.experiments.tuning.trainable import NUMBER, SETTINGS, TRIAL
 from raffed.experiments.tuning.trials import Trial
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
 
 SCORE, ROUND = "score", "round"  # keys of a trial's report
 REDUCTION = 3  # at a rung, one in so many trials goes on
@@ -55,11 +60,13 @@ class Halving(ASHAScheduler):
         super().__init__(ROUND, SCORE, "max", rounds + 1, first_rung(rounds), REDUCTION)
         self._rounds = rounds
 
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Json) -> bool:
         """Ignore what Tune says is maximised, because it is known."""
         return True
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+    def on_trial_result(
+        self, tune_controller: TuneController, trial: TunedTrial, result: dict[str, float]
+    ) -> str:
         """Return whether a trial goes on. Listeners are told if it does not."""
         decision: str = super().on_trial_result(tune_controller, trial, result)
         if decision != self.STOP or result[ROUND] >= self._rounds:
@@ -102,7 +109,7 @@ class Suggestions(Searcher):
 
     def __init__(
         self,
-        space: Mapping[str, Any],
+        space: Mapping[str, Domain],
         seed: int,
         budget: int,
         past: Sequence[Trial],
@@ -110,9 +117,9 @@ class Suggestions(Searcher):
     ) -> None:
         super().__init__(SCORE, "max")
         self._study, self._budget = _optuna(space, seed), budget
-        self._waiting: list[tuple[int, dict[str, Any]]] = []  # proposed but not ended
+        self._waiting: list[tuple[int, MethodSettings]] = []  # proposed but not ended
         self._told: set[int] = set()
-        self._beside: dict[int, dict[str, Any]] = {}  # settings that the study did not propose itself
+        self._beside: dict[int, MethodSettings] = {}  # settings that the study did not propose itself
         self._running: dict[str, int] = {}  # Tune's name of a trial → number
         self._next = max((trial.number + 1 for trial in past), default=0)
         known = {trial.number: trial for trial in past}
@@ -124,7 +131,7 @@ class Suggestions(Searcher):
         """Return how many settings are still to be tried."""
         return len(self._waiting) + max(0, self._budget - self._next)
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+    def suggest(self, trial_id: str) -> dict[str, Json] | None:
         """Return the next setting: one whose trial was interrupted, or a new one; None if the budget
         is spent.
         """
@@ -132,14 +139,14 @@ class Suggestions(Searcher):
             number, settings = self._waiting.pop(0)
         elif self._next < self._budget:
             number, self._next = self._next, self._next + 1
-            settings = self._study.suggest(str(number))
+            settings = self._study.suggest(str(number)) or {}
         else:
             return None
         self._running[trial_id] = number
         return {TRIAL: {NUMBER: number, SETTINGS: settings}}
 
     def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        self, trial_id: str, result: dict[str, float] | None = None, error: bool = False
     ) -> None:
         """Tell the study that a trial has ended."""
         number = self._running.pop(trial_id)
@@ -150,7 +157,7 @@ class Suggestions(Searcher):
         """Do nothing, because a search is resumed from the trials' records only."""
 
     def _replay(self, number: int, trial: Trial | None, value: float | None) -> None:
-        settings = self._study.suggest(str(number))
+        settings = self._study.suggest(str(number)) or {}
         if trial is not None and trial.settings != settings:
             self._study.on_trial_complete(str(number), error=True)
             self._beside[number] = settings = trial.settings
@@ -172,7 +179,7 @@ class Suggestions(Searcher):
                 ) from error
 
 
-def _optuna(space: Mapping[str, Any], seed: int) -> Any:
+def _optuna(space: Mapping[str, Domain], seed: int) -> Searcher:
     """Return a new study over `space` (in Tune's ranges), which `seed` determines."""
     from ray.tune.search.optuna import OptunaSearch
 

@@ -17,16 +17,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.run import SECTIONS, RunConfig, Runtime
+from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.errors import UsageError, check_choice
 from raffed.methods import METHODS
-from raffed.results.sweep_file import SELECT
+from raffed.results.sweep_file import Protocol, Select
 
-PROTOCOLS = {
+PROTOCOLS: dict[Protocol, str] = {
     "validation": (
         "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all "
         "training data"
@@ -36,42 +37,56 @@ PROTOCOLS = {
         "comparable"
     ),
 }
-SCHEDULERS, SEARCHES = ("fifo", "asha"), ("grid", "optuna")
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
-MOST_SEEDS = 10_000  # more final runs than anybody would wait for
 # States of a trial, in addition to those of its run
 NEVER_RUN, PRUNED, FINISHED = (
     "never run",
     "pruned",
     "finished",
 )
-MethodSettings = dict[str, Any]
+NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
+MethodSettings: TypeAlias = dict[str, Json]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a sweep is asked to do.
+    """What a sweep is asked to do."""
 
-    Attributes:
-        base: The configuration of the runs; its method and args are not used.
-        methods: The methods to tune.
-        args: Method → arguments that are fixed and not searched.
-        grid: Axis → values, in addition to the method's space. An axis is an argument, or a dotted field of
-            the configuration such as local.lr, which is searched for every method.
-        trials: Settings tried per method, the same budget for all; None means the size of the largest grid.
-        seeds: Final runs per method.
-    """
-
-    base: RunConfig
-    methods: tuple[str, ...]
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    trials: int | None = None
-    seeds: int = 3
-    protocol: str = "validation"
-    select: str = "global"
-    scheduler: str = "fifo"
-    search: str = "grid"
+    base: Annotated[RunConfig, Doc("The configuration of the runs; its method and args are not used.")]
+    methods: Annotated[tuple[str, ...], Doc("The methods to tune.")]
+    args: Annotated[
+        Mapping[str, Mapping[str, Value]], Doc("Method → arguments that are fixed and not searched.")
+    ] = field(default_factory=dict)
+    grid: Annotated[
+        Mapping[str, Sequence[Value]],
+        Doc(
+            "Axis → values, in addition to the method's space. An axis is an argument, or a dotted field of "
+            "the configuration such as local.lr, which is searched for every method."
+        ),
+    ] = field(default_factory=dict)
+    trials: Annotated[
+        int | None,
+        Range(1),
+        Doc(
+            "Settings tried per method, the same budget for all; without it: as many as the largest grid has."
+        ),
+    ] = None
+    seeds: Annotated[
+        int, Range(1, 10_000), Doc("Final runs per method, with seeds that tuning never saw.")
+    ] = 3
+    protocol: Annotated[
+        Protocol, Doc("What settings are chosen by: a validation part, or test accuracy as the papers do.")
+    ] = "validation"
+    select: Annotated[
+        Select, Doc("Which models' accuracy chooses; `mean` is that of global and personal.")
+    ] = "global"
+    scheduler: Annotated[
+        Literal["fifo", "asha"], Doc("Whether bad trials are ended early (asha) or none is (fifo).")
+    ] = "fifo"
+    search: Annotated[
+        Literal["grid", "optuna"],
+        Doc("What proposes settings: the points of the grid, or Optuna over its ranges."),
+    ] = "grid"
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -80,77 +95,68 @@ class Request:
             check_choice("method", method, METHODS)  # each name becomes that of a folder
         for name in self.grid:
             _check_axis(name, self.methods)
-        check_choice("protocol", self.protocol, PROTOCOLS)
-        check_choice("select", self.select, SELECT)
+        check_fields("", self)
         if self.protocol == "validation" and not self.base.data.validation:
             raise UsageError(
                 "protocol validation needs a validation part: data.validation above 0, such as 0.2"
             )
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("protocol paper chooses on test data: leave data.validation at 0")
-        for name, value in (("trials", self.trials), ("seeds", self.seeds)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} = {value} is below 1")
-        if self.seeds > MOST_SEEDS:
-            raise UsageError(f"seeds = {self.seeds} is above {MOST_SEEDS}")
-        check_choice("scheduler", self.scheduler, SCHEDULERS)
-        check_choice("search", self.search, SEARCHES)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the
         default.
         """
-        found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        del found["base"]["runtime"], found["base"]["method"], found["base"]["args"]
-        runtime = _deciding(self.base.runtime)
-        return {**found, "base": {**found["base"], **({"runtime": runtime} if runtime else {})}}
+        found: dict[str, Json] = json.loads(json.dumps(dataclasses.asdict(self)))
+        base = {name: value for name, value in table_of(found["base"]).items() if name not in NOT_ASKED}
+        if runtime := _deciding(self.base.runtime):
+            base["runtime"] = runtime
+        return {**found, "base": base}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Request:
+    def from_dict(values: Mapping[str, Json]) -> Request:
         """Return the request that `as_dict` described.
 
         Raises:
             UsageError: No request could have this description, or it says where to run.
         """
-        base = RunConfig.from_dict(values["base"])
-        named = values["base"].get("runtime", {})
-        strange = {"method", "args"} & set(values["base"]) or set(named) - set(_deciding(base.runtime))
+        tables, methods = table_of(values["base"]), values["methods"]
+        base = RunConfig.from_dict(tables)
+        named = table_of(tables.get("runtime"))
+        strange = {"method", "args"} & set(tables) or set(named) - set(_deciding(base.runtime))
         if strange:
             raise UsageError(f"request.base holds {min(strange)!r}, which raffed does not write there")
-        return Request(**{**values, "base": base, "methods": tuple(values["methods"])})
+        made: Callable[..., Request] = Request
+        return made(
+            **{**values, "base": base, "methods": tuple(methods if isinstance(methods, list) else ())}
+        )
 
     def same(self, other: Request) -> bool:
         """Return whether both ask for the same results, wherever the data are and the trials run."""
         mine, theirs = (replace(one, base=_anywhere(one.base)).as_dict() for one in (self, other))
         return mine == theirs
 
-    def config(self, method: str, settings: Mapping[str, Any], seed: int | None = None) -> RunConfig:
+    def config(self, method: str, settings: Mapping[str, Value], seed: int | None = None) -> RunConfig:
         """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
 
         A final run trains on all training data.
         """
-        tables = self.base.as_dict()
-        tables["method"] = method
-        tables["args"] = {**self.args.get(method, {}), **{k: v for k, v in settings.items() if "." not in k}}
-        for name, value in settings.items():
-            section, dot, key = name.partition(".")
-            if dot:
-                tables[section] = {**tables[section], key: value}
-        if seed is not None:
-            tables["seed"] = seed
-            tables["data"] = {**tables["data"], "validation": 0.0}
-        return RunConfig.from_dict(tables)
+        fixed = {name: value for name, value in settings.items() if "." not in name}
+        fields = {name: value for name, value in settings.items() if "." in name}
+        last = {} if seed is None else {"seed": seed, "data.validation": 0.0}
+        args = {**self.args.get(method, {}), **fixed}
+        return self.base.changed({**fields, "method": method, "args": args, **last})
 
     def final_seeds(self) -> list[int]:
         """Return seeds that tuning did not see. They give another split, other weights and other batches."""
         return [] if self.protocol == "paper" else [self.base.seed + i for i in range(1, self.seeds + 1)]
 
 
-def _deciding(runtime: Runtime) -> dict[str, Any]:
+def _deciding(runtime: Runtime) -> dict[str, Json]:
     """Return the part of the runtime that may change bits, if it is not the default; see
     RunConfig.identity.
     """
-    found: dict[str, Any] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
+    found: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
     unusual = {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
     return unusual | ({"execution": "auto"} if runtime.execution == "auto" else {})
 

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ray import tune
 
 from raffed.config.run import RunConfig
+from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
@@ -38,19 +39,18 @@ class TrialTask:
     request: Request
     method: str
     folder: str
-    settings: Mapping[str, Any] | None = None
+    settings: Mapping[str, Json] | None = None
 
-    def run(self, config: Mapping[str, Any]) -> tuple[RunConfig, Path]:
+    def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
         if self.settings is None:
-            settings = config[TRIAL][SETTINGS]
+            settings = table_of(table_of(config[TRIAL])[SETTINGS])
             return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
-        return self.request.config(self.method, self.settings, config[SEED]), Path(
-            self.folder
-        ) / f"seed-{config[SEED]}"
+        seed = int(str(config[SEED]))
+        return self.request.config(self.method, self.settings, seed), Path(self.folder) / f"seed-{seed}"
 
 
-def federation(config: dict[str, Any], task: TrialTask) -> None:
+def federation(config: dict[str, Json], task: TrialTask) -> None:
     """Execute the run of a trial, or continue it where an earlier attempt stopped.
 
     The result has the same bits either way. A final run of an earlier choice is replaced. A run that turns

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from raffed.config.run import RunConfig
+from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.request import (
     FINISHED,
@@ -233,7 +233,7 @@ def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> f
     return sum(known) / len(known)
 
 
-def trial_name(settings: Mapping[str, Any]) -> str:
+def trial_name(settings: Mapping[str, Json]) -> str:
     """Return the name of a trial and of its folder: its settings, in their order.
 
     A name that is too long ends with its hash.

@@ -138,7 +138,7 @@ def test_other_heads_and_tied_weights_are_left_to_the_modules() -> None:
     assert chain_of(Net(nn.Sequential(nn.Flatten(1), nn.Linear(12, 6)), Doubled(6, 4))) is None
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
     second.weight = first.weight
-    assert Network(Net(nn.Sequential(nn.Flatten(1), first, second), nn.Linear(6, 4)))._chain is None
+    assert Network(Net(nn.Sequential(nn.Flatten(1), first, second), nn.Linear(6, 4))).functional.chain is None
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "fedrep", "map", "fedproto", "apfl"])
@@ -147,10 +147,10 @@ def test_a_stacked_round_is_the_one_under_vmap(name: str) -> None:
     tiny = Tiny(build_method(name)).run(2, [0, 1, 2, 3])
     _, ours = pair(tiny)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raffed.core.training.network.chain_of", lambda module: None)
+        patch.setattr("raffed.core.kernels.chain_of", lambda module: None)
         _, under_vmap = pair(tiny)
-    assert ours.net._chain is not None
-    assert under_vmap.net._chain is None
+    assert ours.net.functional.chain is not None
+    assert under_vmap.net.functional.chain is None
     agree_in_all(ours, under_vmap)
 
 
@@ -168,7 +168,7 @@ def test_cross_entropies_of_a_stack_are_those_of_its_clients() -> None:
 def test_a_network_keeps_its_bits_without_its_chain() -> None:
     module = deep()
     one, other = Network(copy.deepcopy(module)), Network(copy.deepcopy(module))
-    other._chain = None
+    other.functional.chain = None
     x, y = images(BATCH), torch.tensor([0, 1, 2, 3, 0])
     for net in (one, other):
         net.leaves("all")
@@ -236,8 +236,9 @@ def test_a_run_has_the_bits_of_one_by_autograd(
     name: str, cohort: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    inner = LinearChain._descended
-    monkeypatch.setattr(LinearChain, "_descended", lambda *given: (calls.append(1), inner(*given))[1])
+    by_hand = "stacked_gradients" if cohort else "gradients"
+    inner = getattr(LinearChain, by_hand)
+    monkeypatch.setattr(LinearChain, by_hand, lambda *given: (calls.append(1), inner(*given))[1])
     written = Tiny(build_method(name), cohort=cohort).run(2, [0, 1, 2, 3]).everything()
     assert calls
     monkeypatch.setattr(Network, "written_out", False)

@@ -123,10 +123,10 @@ def test_nothing_is_written_beside_the_output(kind: torch.dtype) -> None:
     wide = {name: torch.full((size + 128,), 77, dtype=dtype) for name, (size, dtype) in sizes.items()}
     inner = {name: t[64:-64] for name, t in wide.items()}
     brain = kind == torch.bfloat16
-    maxpool._maxpool.forward(
+    maxpool.compiled.forward(
         x.data_ptr(), inner["y"].data_ptr(), inner["place"].data_ptr(), n, h, w, c, brain, True
     )
-    maxpool._maxpool.backward(
+    maxpool.compiled.backward(
         inner["y"].data_ptr(), inner["place"].data_ptr(), inner["back"].data_ptr(), n, h, w, c, brain
     )
     for name, t in wide.items():

@@ -141,12 +141,12 @@ def test_a_network_is_the_same_but_for_rounding_and_has_its_own_bits_each_time(n
     for onednn, several in found.items():
         for _ in range(2):
             net = Network(build(name, shape, 10, 0), onednn=onednn)
-            assert (net._chain is not None) == (name == "mlpnet")
-            layers = {type(layer) for layer in net._module.modules() if isinstance(layer, nn.Linear)}
+            assert (net.functional.chain is not None) == (name == "mlpnet")
+            layers = {type(layer) for layer in net.module.modules() if isinstance(layer, nn.Linear)}
             assert layers == {Linear if onednn else nn.Linear}
             forward = net.forward(x, y)
             slopes = torch.autograd.grad(F.cross_entropy(forward.logits, y), list(net.leaves("all").values()))
-            plain = functional_call(net._module, net.initial.w.tensors, (net.arranged(x),))
+            plain = functional_call(net.module, net.initial.w.tensors, (net.arranged(x),))
             assert torch.equal(plain[0], forward.logits)
             several.append([forward.logits, forward.z, *net.apply(net.initial, x), *slopes])
         assert all(torch.equal(a, b) for a, b in zip(*several, strict=True))

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from raffed.core.params import Params, State
+from raffed.core.stacked.forward import StackedForward
+from raffed.core.training.batch_norm import reestimated
 from raffed.core.training.network import Network
 from raffed.models import build
 from raffed.models.net import Net
@@ -60,7 +62,7 @@ def test_applying_a_state_changes_no_weight_no_statistic_no_mode_and_no_generato
     logits, z = net.apply(state, X)
     assert same_bits(net.snapshot(), held)
     assert same_bits(state, kept)
-    assert net._module.training
+    assert net.module.training
     assert torch.equal(torch.get_rng_state(), before)
     assert not logits.requires_grad
     assert not z.requires_grad
@@ -83,7 +85,7 @@ def test_reestimated_statistics_are_the_exact_mean_and_the_size_weighted_mean_of
     """docs/papers/map.md §3.3: per-batch momentum B_j / Σ_{i≤j} B_i; not the pooled variance."""
     net = network(norm=True)
     state = random_state(net, 1)
-    found = net.reestimate(state, X, batch).b
+    found = reestimated(net, state, X, batch).b
     inner = (X @ state.w["body.fc.weight"].T + state.w["body.fc.bias"]).double()
     parts = torch.split(inner, batch)
     variance = sum(len(p) * p.var(0) for p in parts) / len(inner)
@@ -95,29 +97,29 @@ def test_reestimation_forgets_the_old_statistics_even_if_they_are_nan_and_keeps_
     net = network(norm=True)
     state = random_state(net, 1)
     broken = State(state.w, state.b * float("nan"))
-    assert same_bits(net.reestimate(broken, X, 7), net.reestimate(state, X, 7))
-    assert same_bits(net.reestimate(state, X, 7).w, state.w)
+    assert same_bits(reestimated(net, broken, X, 7), reestimated(net, state, X, 7))
+    assert same_bits(reestimated(net, state, X, 7).w, state.w)
 
 
 def test_reestimation_draws_no_random_number_even_with_dropout_and_leaves_training_mode_on() -> None:
     net = network(norm=True, dropout=0.5)
     state, before = random_state(net, 1), torch.get_rng_state()
-    first = net.reestimate(state, X, 7)
+    first = reestimated(net, state, X, 7)
     assert torch.equal(torch.get_rng_state(), before)
-    assert same_bits(net.reestimate(state, X, 7), first)
-    assert all(m.training for m in net._module.modules())
+    assert same_bits(reestimated(net, state, X, 7), first)
+    assert all(m.training for m in net.module.modules())
 
 
 def test_reestimation_restores_batchnorms_momentum() -> None:
     net = network(norm=True)
-    net.reestimate(net.initial, X, 7)
-    assert [m.momentum for m in net._module.modules() if isinstance(m, nn.BatchNorm1d)] == [0.1]
+    reestimated(net, net.initial, X, 7)
+    assert [m.momentum for m in net.module.modules() if isinstance(m, nn.BatchNorm1d)] == [0.1]
 
 
 def test_without_batchnorm_reestimation_is_the_state_itself() -> None:
     net = network()
     state = random_state(net, 1)
-    assert net.reestimate(state, X, 7) is state
+    assert reestimated(net, state, X, 7) is state
 
 
 def test_a_state_holds_batchnorms_two_statistics_and_no_integer_counter() -> None:
@@ -165,7 +167,7 @@ def test_layers_that_share_a_weight_share_it_under_any_state() -> None:
     z = x @ state.w["body.0.weight"].T @ state.w["body.0.weight"].T
     torch.testing.assert_close(net.apply(state, x)[1], z)
     torch.testing.assert_close(
-        net.forward_with(state.w.tensors, {}, x, torch.zeros(5, dtype=torch.int64), []).z, z
+        StackedForward(net).of_one(state.w.tensors, {}, x, torch.zeros(5, dtype=torch.int64), []).z, z
     )
     net.load(state)
     torch.testing.assert_close(net.forward(x, torch.zeros(5, dtype=torch.int64)).z, z)

@@ -125,7 +125,11 @@ def proxy(full: RunConfig) -> RunConfig | None:
     if full.data.dataset != "cifar10":
         return None
     stages = stages_of(full.data.split)
-    phases = {name: full.args[name] / 5 for name in ALTERNATING if name in full.args}
+    phases = {
+        name: value / 5
+        for name, value in full.args.items()
+        if name in ALTERNATING and isinstance(value, int | float)
+    }
     data, local = replace(full.data, dataset="fashion-mnist"), replace(full.local, lr=0.05, epochs=6.0)
     federation = shortened(full.federation, 20 if stages == 1 else 10 * stages, eval_every=stages)
     return replace(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from raffed.config.run import Model, RunConfig
 from raffed.experiments.reproduction.catalogue import Argument
@@ -107,7 +108,7 @@ def released(config: RunConfig) -> Mapping[str, RunConfig]:
     clip = None if method in UNCLIPPED else 100.0
     batch = SMALL_BATCH if config.data.dataset == "fashion-mnist" else config.local.batch_size
     local = replace(config.local, warmup_rounds=WARM_UP, clip_norm=clip, batch_size=batch)
-    weighting = "samples" if method in BY_SAMPLES else "clients"
+    weighting: Literal["samples", "clients"] = "samples" if method in BY_SAMPLES else "clients"
     data, model = replace(config.data, transform="map-authors"), NETS.get(config.model.name, config.model)
     run = replace(
         config,

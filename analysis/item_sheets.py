@@ -1,0 +1,31 @@
+"""The tables of a reproduced item: ours against the paper's, and what is claimed of it."""
+
+from __future__ import annotations
+
+from .reproduction.claims import claim_sheet
+from .reproduction.item_runs import Reproduction
+from .reproduction.item_views import has_table
+from .reproduction.verdicts import paper_sheet
+from .runs.load import Runs
+from .studies.painters import check_sheet
+from .studies.study import load_studies, values_sheet
+from .table import TextTable, as_markdown
+
+
+def item_sheets(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | None]:
+    """Return the table of an item, and that of its claims; None without claims.
+
+    If the item is only a study, its table is that of its claims, or of its values.
+    """
+    claims = None if runs.runs.empty else claim_sheet(item, runs)
+    if has_table(item):
+        return paper_sheet(item, runs), claims
+    made = load_studies(item)
+    return check_sheet(made) or values_sheet(made[0]), claims
+
+
+def item_markdown(item: Reproduction, runs: Runs) -> str:
+    """Return the tables of an item as Markdown, below its title."""
+    sheet, claims = item_sheets(item, runs)
+    said = "" if claims is None else f"\n{as_markdown(claims)}"
+    return f"{item.title}\n\n{as_markdown(sheet)}{said}"

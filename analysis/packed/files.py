@@ -1,0 +1,209 @@
+"""Pack a folder of runs into `records.json` and `records.parquet`, and make the folder from them again.
+
+Unpacked JSON files are equal byte for byte, and Parquet files row for row; the seconds of single clients are
+missing. Packing compares what it has packed with what it was given, and writes nothing if they differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raffed.results.metrics_part import write_part
+from raffed.results.storage import known_as
+
+from ..runs.files import read_bytes, read_object, replacing, write_text
+from .index import RUN_FILE, SCHEMA_VERSION, Packed, as_text, changed, contents, index_of, weights_of
+from .rows import is_metrics, pack
+
+RECORDS_FILE, ROWS_FILE = "records.json", "records.parquet"
+_CONSTANT = ("run_id", "method", "dataset", "partition", "seed")  # of a run
+_MADE = frozenset({"report"})  # folders that a command makes again
+_TEXTS = "tuning.md"  # scores of final runs, of which records hold no rows
+_LEVEL = 19  # of zstd
+
+
+class DamagedRecordsError(ValueError):
+    """Packed records are not, or are no longer, what was packed. The message is one line."""
+
+
+def pack_folder(folder: Path, out: Path) -> None:
+    """Write records.json and records.parquet of a folder with runs.
+
+    Raises:
+        ValueError: the folder holds no JSON file, or something that could not be unpacked again.
+    """
+    found = _read_folder(folder)
+    if not found.objects:
+        raise ValueError(f"{folder}: it holds no run, item or sweep")
+    rows = pack(found.tables, dict(weights_of(found))) if found.tables else None
+    index = index_of(found, rows)
+    _check(folder, found, index, rows)
+    out.mkdir(parents=True, exist_ok=True)
+    if rows is not None:
+        with replacing(out / ROWS_FILE) as temp:
+            _write_rows(rows, temp)
+            index["sha256"] = _sha256(temp.read_bytes())
+    write_text(out / RECORDS_FILE, as_text(index))
+
+
+def read_records(folder: Path, check: bool = False) -> Packed:
+    """Return the contents of a packed folder.
+
+    Args:
+        folder: holds records.json and, if there are rows, records.parquet.
+        check: whether to compute the hash of every file's rows again, and to compare it with the
+            recorded one.
+
+    Raises:
+        DamagedRecordsError: a file is missing, was changed, or is from a later version.
+    """
+    try:
+        index = read_object(folder / RECORDS_FILE)
+        if index["schema"] != SCHEMA_VERSION:
+            raise ValueError(f"schema {index['schema']}, this version reads {SCHEMA_VERSION}; update raffed")
+        rows = _read_rows(folder, index) if index["parquet"] else None
+        found = contents(index, rows)
+        if check and (wrong := changed(index, found)):
+            raise ValueError(f"rows of {wrong[0]} differ from their hash")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
+        raise DamagedRecordsError(
+            f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of both "
+            f"files"
+        ) from error
+    return found
+
+
+def unpack_folder(folder: Path, out: Path) -> None:
+    """Write the files of a packed folder below `out`, in the layout of runs.
+
+    Raises:
+        DamagedRecordsError: as in `read_records`, or a file would be written outside `out`.
+    """
+    found = read_records(folder)
+    names = [*found.tables, *found.objects, *found.texts]
+    outside = [name for name in names if {"..", "/"} & set(PurePosixPath(name).parts)]
+    if outside:
+        raise DamagedRecordsError(
+            f"{folder}: the records are damaged ({outside[0]} lies outside of the folder)"
+        )
+    for place in {(out / name).parent for name in names}:
+        place.mkdir(parents=True, exist_ok=True)
+    for name, table in found.tables.items():
+        _write_table(table, out / name)
+    for name, about in found.objects.items():
+        write_text(out / name, _text(_rehashed(about, out / name)))
+    for name, text in found.texts.items():
+        write_text(out / name, text)
+
+
+@contextmanager
+def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    """Yield paths that hold run folders, for paths that may hold packed records.
+
+    Packed records at or below a path are unpacked into temporary folders. `raffed.results.storage.named`
+    gives the packed folder's name in place of the temporary one.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="raffed-records-"))
+    found: list[Path] = []
+    try:
+        with known_as() as know:
+            for number, path in enumerate(paths):
+                packed = packed_below(path)
+                found += [] if path in packed else [path]
+                for folder in packed:
+                    local = scratch / str(number) / folder.relative_to(path) / folder.name
+                    unpack_folder(folder, local)
+                    know(local, str(folder))
+                    found.append(local)
+            yield found
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def packed_below(path: Path) -> list[Path]:
+    """Return the folders with packed records at or below a path."""
+    return sorted(Path(place) for place, _, names in os.walk(path) if RECORDS_FILE in names)
+
+
+def _read_folder(folder: Path) -> Packed:
+    """Return the JSON and Parquet files below a folder, except those of reports."""
+    found = Packed({}, {}, {}, {})
+    for place, below, names in os.walk(folder):
+        below[:] = sorted(set(below) - _MADE)
+        for path in (Path(place) / name for name in sorted(names)):
+            name = path.relative_to(folder).as_posix()
+            if path.suffix == ".json":
+                found.objects[name] = read_object(path)
+            elif name.endswith(_TEXTS):
+                found.texts[name] = read_bytes(path).decode()
+            elif path.suffix == ".parquet":
+                raw = read_bytes(path)
+                found.tables[name] = pq.ParquetFile(pa.BufferReader(raw)).read()
+                found.made_of[name] = _sha256(raw)
+    return found
+
+
+def _check(folder: Path, given: Packed, index: dict[str, Any], rows: pa.Table | None) -> None:
+    """Refuse records that do not give back what was packed."""
+    again = contents(index, rows)
+    wrong = [name for name, about in given.objects.items() if _text(again.objects[name]) != _text(about)]
+    if wrong := wrong + changed(index, again):
+        raise ValueError(f"{folder}: {wrong[0]} cannot be packed without loss")
+
+
+def _read_rows(folder: Path, index: Mapping[str, Any]) -> pa.Table:
+    raw = read_bytes(folder / ROWS_FILE)
+    if _sha256(raw) != index["sha256"]:
+        raise ValueError(f"{ROWS_FILE} is not the one that belongs to {RECORDS_FILE}")
+    return pq.ParquetFile(pa.BufferReader(raw)).read()
+
+
+def _write_rows(rows: pa.Table, path: Path) -> None:
+    """Write the packed table. `value` holds losses, whose bytes compress best when stored byte by byte."""
+    split = {"value": "BYTE_STREAM_SPLIT"} if "value" in rows.column_names else None
+    words = [name for name in rows.column_names if name != "value"]
+    pq.write_table(
+        rows,
+        path,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=words,
+        column_encoding=split,
+        row_group_size=2**24,
+    )
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    if is_metrics(table):
+        write_part(path, table, {key: table[key][0].as_py() for key in _CONSTANT if table.num_rows})
+    else:
+        pq.write_table(table, path, compression="zstd")
+
+
+def _rehashed(about: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return a run.json with the hashes of the parts that were written anew, where it has hashes of files."""
+    files = about.get("files")
+    if path.name != RUN_FILE or not isinstance(files, Mapping):
+        return about
+    there = {name: path.parent / name for name in files if (path.parent / name).is_file()}
+    return {**about, "files": {**files, **{name: _sha256(one.read_bytes()) for name, one in there.items()}}}
+
+
+def _text(about: Mapping[str, Any]) -> str:
+    """Return JSON as raffed writes it (raffed/results/runfile.py)."""
+    return json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()

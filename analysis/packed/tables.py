@@ -1,0 +1,41 @@
+"""The README.md of packed records: the tables that today's code makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..item_sheets import item_markdown
+from ..metrics.summary import summary, to_markdown
+from ..report import find_items
+from ..reproduction.item_runs import run_folders
+from ..runs.files import write_text
+from ..runs.load import read_runs
+from .files import unpacked
+
+README = "README.md"
+_HEAD = """# {name}
+
+`python -m analysis.pack_records --tables analysis/records/{name}` made this page from the two other files
+here. [The page above](../README.md) says how the runs were made and what was learned from them.
+"""
+
+
+def tables_of(folder: Path) -> str:
+    """Return the page on a folder with packed records, as Markdown."""
+    with unpacked([folder]) as (local,):
+        items = [(item, read_runs(run_folders(item))) for item in find_items([local])]
+        parts = [item_markdown(item, runs) for item, runs in items]
+        parts += [
+            f"Tuning, {path.parent.name}\n\n{path.read_text(encoding='utf-8')}"
+            for path in sorted(local.rglob("tuning.md"))
+        ]
+        runs = read_runs([local])
+        if not runs.runs.empty:
+            parts.append(f"All runs\n\n{to_markdown(summary(runs))}")
+    head = _HEAD.format(name=folder.resolve().name)
+    return "\n".join([head, *(f"## {part.strip()}\n" for part in parts)])
+
+
+def write_tables(folder: Path) -> None:
+    """Write the page on a folder with packed records beside them."""
+    write_text(folder / README, tables_of(folder))

@@ -1,0 +1,80 @@
+"""Read the numbers that the papers print: analysis/printed/*.csv."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from .item_runs import Reproduction
+
+PRINTED = {
+    "fedmr": "fedmr.csv",
+    "map": "map.csv",
+    "gldp": "gldp-mpfedcon.csv",
+    "mpfedcon": "gldp-mpfedcon.csv",
+}
+
+
+NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
+
+
+@functools.lru_cache(maxsize=4)
+def printed_values(paper: str) -> pd.DataFrame:
+    """Return the paper's numbers as text, one row for each value."""
+    frame = pd.read_csv(
+        Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False
+    )
+    return frame[frame["paper"] == NAMES[paper]]
+
+
+def printed_value(paper: str, where: Mapping[str, str]) -> float:
+    """Return the one number that the paper prints for these values of the columns.
+
+    The result is NaN if there is none, if there are several, or if it is not a number.
+    """
+    return _by_place(paper, tuple(where)).get(tuple(where.values()), math.nan) if where else math.nan
+
+
+@functools.lru_cache(maxsize=64)
+def _by_place(paper: str, columns: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+    """Map the values of these columns to the number. Filtering the table for each number would take long."""
+    frame = printed_values(paper)
+    found: dict[tuple[str, ...], float] = {}
+    for *place, value in zip(*(frame[name] for name in (*columns, "value")), strict=True):
+        key = tuple(place)
+        found[key] = math.nan if key in found else _number(value)
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+@functools.lru_cache(maxsize=1024)
+def printed_column(paper: str, place: frozenset[tuple[str, str]]) -> dict[str, float]:
+    """Map each method to the number that is printed for it in this place, for the methods that have one."""
+    frame = printed_values(paper)
+    for name, value in place:
+        frame = frame[frame[name] == value]
+    pairs = zip(frame["method"], map(_number, frame["value"]), strict=True)
+    return {str(row): number for row, number in pairs if not math.isnan(number)}
+
+
+def printed_places(item: Reproduction) -> dict[tuple[str, str], Mapping[str, str]]:
+    """Map (row, column) to the place where the paper prints the cell or the row's average.
+
+    Others are empty.
+    """
+    places = {(cell["row"], cell["column"]): cell["printed"] for cell in item.about["cells"]}
+    rows = dict.fromkeys(row for row, _ in places)
+    for average in item.about["averages"]:
+        where = average["printed"]
+        places |= {(row, average["column"]): {**where, "method": row} if where else {} for row in rows}
+    return places

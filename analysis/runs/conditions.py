@@ -1,0 +1,103 @@
+"""The conditions of a run: everything that must be equal for two experiments to be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from .groups import Group, experiment
+from .load import Runs, flatten, section
+
+# These decide what is measured, not what is trained.
+_MEASURED = {
+    "federation.survey",
+    "federation.measures",
+    "federation.eval_every",
+}
+PARTITION_NAMES = {"data.split", "data.local_test"}  # names of what the partition's hash decides
+# Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
+ALIKE = {
+    **dict.fromkeys(("digits", "femnist", "femnist-letters"), ("fedmr map map-authors plain",)),
+    **dict.fromkeys(("mnist", "fashion-mnist"), ("fedmr plain",)),
+    **dict.fromkeys(("cifar10", "cifar100", "cinic10", "svhn"), ("map map-authors",)),
+    **dict.fromkeys(("isic2019", "tiny-imagenet"), ("fedmr map map-authors",)),
+}
+
+
+def conditions(runs: Runs, group: Group) -> dict[str, str]:
+    """Return everything that must be equal, as texts by their names in the configuration."""
+
+    def made() -> dict[str, str]:
+        file = runs.files[group.used[0]]
+        config = flatten(experiment(file))
+        aside = {"method", *_MEASURED, *PARTITION_NAMES}
+        found = {
+            name: str(value)
+            for name, value in config.items()
+            if name not in aside and not name.startswith(("args.", "method_args."))
+        }
+        if "auto" in file:
+            found.pop(
+                "numerics.cohort", None
+            )  # chosen by a probe of the machine; it decides on rounding alone
+        found["data.transform"] = _preprocessing(
+            section(section(file, "config"), "data"), file.get("transform")
+        )
+        found |= {
+            name: str(value)
+            for name, value in file.items()
+            if name.startswith(("data_", "dataset_")) and "sha256" in name
+        }
+        return found
+
+    setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
+    return setting
+
+
+def _preprocessing(data: Mapping[str, object], recorded: object) -> str:
+    """Return how a run preprocessed its images.
+
+    `recorded` is what run.json says. Runs of earlier versions say nothing, and their `auto` is resolved as
+    these versions did. Styles that give the same images of a data set count as one.
+    """
+    style, split = str(recorded or data.get("transform") or "auto"), str(data.get("split")).lower()
+    if style == "auto":
+        style = (
+            "map"
+            if split.startswith(("incomplete", "dirichlet"))
+            else "fedmr"
+            if split.startswith(("p", "iid"))
+            else "plain"
+        )
+    alike = ALIKE.get(str(data.get("dataset")), ())
+    return next((one for one in alike if style in one.split()), style)
+
+
+def tuned_fields(runs: Runs, group: Group) -> frozenset[str]:
+    """Return the fields of local training that a sweep chose for each method separately.
+
+    They belong to the method, as its arguments do.
+    """
+
+    def made() -> frozenset[str]:
+        folder = Path(str(runs.runs.at[group.used[0], "folder"])).resolve()
+        sweeps = (above / "sweep.json" for above in folder.parents[:3])
+        return next((_searched(sweep) for sweep in sweeps if sweep.is_file()), frozenset())
+
+    tuned: frozenset[str] = runs.once(("tuned", group.used[0]), made)
+    return tuned
+
+
+def _searched(path: Path) -> frozenset[str]:
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return frozenset()
+    about = about if isinstance(about, dict) else {}
+    methods = section(about, "methods")
+    names = [*section(section(about, "request"), "grid")]
+    for method in methods:
+        one = section(methods, method)
+        names += [*section(one, "space"), *section(section(one, "chosen"), "settings")]
+    return frozenset(str(name) for name in names if str(name).startswith("local."))

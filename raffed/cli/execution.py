@@ -1,0 +1,104 @@
+"""Carry out the work of a run, or of what is left of it, while listening for signals."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from raffed.cli.screen import Screen
+from raffed.cli.signals import StopSignals
+from raffed.config.run import RunConfig
+from raffed.runtime.ray_backend.endings import lost, own
+
+if TYPE_CHECKING:
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import RoundWatcher, Stop
+
+Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
+
+
+def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
+    """Do the work while listening for signals. Exits with 130 or 143 if one stopped it before its end.
+
+    If this run is one of several, `again` is the command that continues them. A signal in the last round of
+    this run then keeps the others from beginning.
+    """
+    continues = again or f"raffed resume {shlex.quote(str(folder))}"
+
+    def part() -> None:
+        ended_here(folder)
+        _told_end(folder, screen, continues)
+
+    with StopSignals(screen.stopping, part) as signals:
+
+        def watch(event: object) -> None:
+            signals.round_done()
+            screen.round(event)  # type: ignore[arg-type]
+
+        try:
+            result = work(watch, signals.asked)
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, KeyboardInterrupt) and not signals.cut:
+                raise
+            _told_end(folder, screen, continues)
+            raise SystemExit(signals.code or 130) from None
+    if result.state != "finished":
+        screen.stopped(str(folder), continues)
+        raise typer.Exit(signals.code or 1)
+    screen.finished(result, brief=again is not None)
+    if again is not None and signals.asked():  # this run has ended anyway, but those after it must not begin
+        screen.stopped(str(folder), continues)
+        raise typer.Exit(signals.code)
+
+
+def _told_end(folder: Path, screen: Screen, continues: str) -> None:
+    """Report that a run was ended from outside, and the command that continues it."""
+    if (what := lost()) is not None:
+        print(f"raffed: {what} died", file=sys.stderr)
+    if holds_run(folder):
+        screen.stopped(str(folder), continues)
+    else:
+        screen.unbegun()
+
+
+def ended_here(folder: Path) -> None:
+    """Prepare for the process to end in the middle of a run.
+
+    Its Ray ends first, and run.json must not say that the run is still running.
+    """
+    own.end_all()
+    if holds_run(folder):
+        from raffed.experiments.endings import (
+            mark_interrupted,
+        )  # only if needed, because the main thread may be writing it
+
+        mark_interrupted(folder, mine=True)
+
+
+def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None]) -> Work:
+    """Return the work of a run, or of what is left of it if its folder holds a part.
+
+    `begun` is called once everything has been checked that can be checked before the data are read.
+    """
+    import raffed
+
+    if holds_run(folder):
+        return lambda watch, stop: raffed.resume(
+            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose, begun=begun
+        )
+    return lambda watch, stop: raffed.run(
+        config, folder, watch=watch, stop=stop, chosen=screen.chose, begun=begun
+    )
+
+
+def holds_run(folder: Path) -> bool:
+    from raffed.results.runfile import (
+        RUN_FILE,
+    )  # imported late because it loads pyarrow, which listings do not need
+
+    return (folder / RUN_FILE).exists()

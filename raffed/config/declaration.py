@@ -1,0 +1,238 @@
+"""What a declaration says about one argument, and the check of a value against it.
+
+`raffed.config.validation` reads declarations from signatures, and is where to import these names from.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from raffed.errors import UnknownNameError, UsageError
+
+# What JSON can express, and what may stand in a configuration, where tuples are also lists. A signature that
+# names them is read when it runs, where a recursive alias could not be evaluated.
+if TYPE_CHECKING:
+    Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+    Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool | None"
+else:
+    Json = Value = object
+
+T = TypeVar("T")
+V = TypeVar("V")
+LIST, TABLE = "list of int", "table"
+PLAIN: dict[str, type[bool | int | float | str]] = {"bool": bool, "int": int, "float": float, "str": str}
+KINDS = {*PLAIN, "None", LIST, TABLE}  # the kinds that are checked; of other types nothing is checked
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `low` to `high`. Both ends belong to the range, the lower one not if `open_low`.
+
+    The range of a list is that of each of its numbers.
+    """
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.open_low else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        low, high = map(_short, (self.low, self.high))
+        if self.high == math.inf:
+            return f"{'>' if self.open_low else '≥'} {low}"
+        return f"{'(' if self.open_low else '['}{low}, {high}]"
+
+    def refusal(self, value: float) -> str:
+        """Why `value`, which lies outside, is refused."""
+        if self.high == math.inf and not self.open_low:
+            return f"is below {self.low}"
+        return f"is outside {'(' if self.open_low else '['}{self.low}, {self.high}]"
+
+
+def _short(number: float) -> str:
+    text = f"{number:g}"
+    return text.replace("e+0", "e") if float(text) == number else f"{number}"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How many numbers a list has: from `low` to `high`."""
+
+    low: int
+    high: int | None = None
+
+    def __contains__(self, count: int) -> bool:
+        return self.low <= count and (self.high is None or count <= self.high)
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"{self.low} or more"
+        return f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of these words. For choices that a type cannot state, because they are known only when it runs."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Zero or more of these words in one text, separated by commas."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
+class Doc:
+    """What an argument means. The first sentence can stand alone, as it does in the help of an option."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Strength:
+    """Marks a coefficient that makes steps larger, so that it may be the reason if training diverges."""
+
+
+Marker: TypeAlias = Range | Length | Choices | Words | Doc | Strength
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One argument: its name, its type and default as text, what it may be, and what it means."""
+
+    name: str
+    kind: str
+    default: str = ""
+    range: Range | None = None
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+    length: Length | None = None
+    words: bool = False  # whether several choices, separated by commas, may be given
+    strength: bool = False
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types that are accepted, one for each part of a union."""
+        return self.kind.split(" | ")
+
+    @property
+    def shown_kind(self) -> str:
+        """The choices if there are any, otherwise the type."""
+        shown = " | ".join(filter(None, self.choices))
+        if self.words:
+            return f"{shown}, separated by commas"
+        kind = self.kind.replace("list of", f"list of {self.length}") if self.length else self.kind
+        return shown or kind
+
+    @property
+    def shown_default(self) -> str:
+        """The default as it is typed in a file or in the command line."""
+        text = self.default.strip("'")
+        if self.kind == LIST:
+            return f"[{', '.join(re.findall('[0-9]+', text))}]".replace(" ", "")
+        return text.lower() if self.kind == "bool" else text
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the meaning."""
+        return re.split(r"(?<=\.)\s+(?=[^a-z])", self.doc, maxsplit=1)[0]
+
+    def marked(self, *markers: Marker | str) -> Declaration:
+        """The same with what these markers say; a later marker replaces an earlier one of its kind."""
+        found = self
+        for one in markers:
+            if isinstance(one, Range):
+                found = replace(found, range=one)
+            elif isinstance(one, Length):
+                found = replace(found, length=one)
+            elif isinstance(one, Choices):
+                found = replace(found, choices=one.words, words=False)
+            elif isinstance(one, Words):
+                found = replace(found, choices=one.words, words=True)
+            elif isinstance(one, Doc):
+                found = replace(found, doc=one.text)
+            elif isinstance(one, Strength):
+                found = replace(found, strength=True)
+        return found
+
+    def check(self, value: T, prefix: str = "") -> None:
+        """Raise a UsageError if `value` has another type, lies outside the range or is none of the choices.
+
+        An int is also a float, but a bool is never a number. A tuple is also a list. Types outside KINDS are
+        not checked.
+        """
+        kinds = self.kinds
+        if not all(kind in KINDS for kind in kinds):
+            return
+        label = f"{prefix}{self.name} = {value!r}"
+        if not any(_fits(value, kind) for kind in kinds):
+            raise UsageError(f"{label} is {_a(type(value).__name__)}, wanted {self.kind}")
+        if isinstance(value, list | tuple):
+            if self.length is not None and len(value) not in self.length:
+                raise UsageError(f"{label} has {len(value)} numbers, wanted {self.length}")
+            for one in value:
+                self._check_number(one, f"{label}: {one!r}")
+        else:
+            self._check_number(value, label)
+            self._check_words(value, prefix)
+
+    def _check_number(self, value: T, label: str) -> None:
+        if self.range is not None and isinstance(value, int | float) and value not in self.range:
+            raise UsageError(f"{label} {self.range.refusal(value)}")
+
+    def _check_words(self, value: T, prefix: str) -> None:
+        if not self.choices or not isinstance(value, str):
+            return
+        for word in _listed(value) if self.words else (value,):
+            if word not in self.choices:
+                name = f"{prefix}{self.name}".rpartition(": ")[2]
+                raise UnknownNameError(name, word, filter(None, self.choices))
+
+    def canonical(self, value: T) -> T | float | dict[str, V]:
+        """`value` in its one spelling: an int that stands for a float is that float."""
+        if "float" in self.kinds and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        return dict(value) if isinstance(value, Mapping) else value
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")] if text else []
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _fits(value: T, kind: str) -> bool:
+    if kind == "None":
+        return value is None
+    if kind == TABLE:
+        return isinstance(value, Mapping)
+    if kind == LIST:
+        return isinstance(value, list | tuple) and all(_fits(one, "int") for one in value)
+    if isinstance(value, bool):
+        return kind == "bool"
+    return isinstance(value, (int, float) if kind == "float" else PLAIN[kind])
+
+
+def plain_kind(text: str) -> str:
+    """The words that messages use for a type as it is written, such as `list of int` for Sequence[int]."""
+    text = re.sub(r"[\w.]+\.(?=\w)", "", text)
+    if re.fullmatch(r"(Sequence|list|tuple)\[int(, (int|\.\.\.))*\]", text):
+        return LIST
+    return TABLE if text.startswith("Mapping[") else text

@@ -1,0 +1,230 @@
+"""Sections of a run's configuration: data, model, federation, numerics and runtime.
+
+Each field is declared once: its type, range or choices, default and meaning. The sections `local`, `faults`
+and `privacy` have files of their own. This module imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from raffed.config.faults import Faults
+from raffed.config.privacy import Privacy
+from raffed.config.training import Local
+from raffed.config.validation import Doc, Range, Value, Words
+from raffed.errors import UsageError
+
+Execution: TypeAlias = Literal["ray", "serial", "auto"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which data a run uses, and how they are divided among the clients."""
+
+    dataset: Annotated[
+        str,
+        Doc(
+            "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
+        ),
+    ] = "digits"
+    split: Annotated[
+        str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
+    ] = "p10c2"
+    root: Annotated[
+        str | None, Doc("Folder of the data files; without it: the one in the variable RAFFED_DATA.")
+    ] = None
+    download: Annotated[bool, Doc("Whether missing data files may be downloaded.")] = False
+    transform: Annotated[
+        Literal["auto", "plain", "map", "map-authors", "fedmr"],
+        Doc(
+            "Whose preprocessing and augmentation are used. `auto` means the style of the split: `map` for "
+            "incomplete and Dirichlet splits, `fedmr` for pXcY and iid, what the file records for file:PATH, "
+            "and `plain` otherwise."
+        ),
+    ] = "auto"
+    local_test: Annotated[
+        float | None,
+        Range(0.0, 0.9),
+        Doc(
+            "Fraction of each client's samples that is held out as its local test part; without it: 0 for "
+            "iid and pXcY, 0.2 otherwise."
+        ),
+    ] = None
+    validation: Annotated[
+        float,
+        Range(0.0, 0.9),
+        Doc(
+            "Fraction of each client's training samples that it is scored on and does not train on. It "
+            "allows hyperparameters to be chosen without looking at test data."
+        ),
+    ] = 0.0
+    samples: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Size of the training pool; 0: all samples. It has equally many samples of every class, drawn by "
+            "the seed."
+        ),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        # A data set made in Python puts its arrays into the cache and is referred to by their hash
+        if (refer := getattr(self.dataset, "reference", None)) is not None:
+            object.__setattr__(self, "dataset", refer())
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which neural network a run trains."""
+
+    name: Annotated[str, Doc("Name of the network, see `raffed models`.")] = "mlp"
+    args: Annotated[
+        Mapping[str, Value],
+        Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """How many rounds a run has, who takes part in them, and when models are evaluated."""
+
+    rounds: Annotated[int, Range(1), Doc("Number of rounds T.")] = 20
+    participation: Annotated[
+        float,
+        Range(0.0, 1.0, open_low=True),
+        Doc(
+            "Fraction Q of the clients that take part in a round. In every round, round(Q·N) of the N "
+            "clients, but at least one, are drawn uniformly without replacement."
+        ),
+    ] = 1.0
+    eval_every: Annotated[
+        int,
+        Range(1),
+        Doc(
+            "Rounds between evaluations of the global model, which is also evaluated after the last round. "
+            "The participants' models are evaluated on their local test parts in the same rounds."
+        ),
+    ] = 1
+    survey: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Number of last rounds in which the participants' models are evaluated as well; 0: no survey. "
+            "After the last round, all clients' models are scored on their local test parts as they stand at "
+            "that time."
+        ),
+    ] = 0
+    measures: Annotated[
+        str,
+        Words("memory", "spectrum"),  # core/measures/{client_memory,feature_spectrum}.py
+        Doc("Additional measurements after the last round, separated by commas."),
+    ] = ""
+    weighting: Annotated[
+        Literal["", "samples", "clients"],
+        Doc(
+            "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
+            "`samples` and 1/|S| for `clients`."
+        ),
+    ] = ""
+
+    def participants(self, clients: int) -> int:
+        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
+
+        Args:
+            clients: Number N of all clients.
+        """
+        return max(1, round(self.participation * clients))
+
+    def asks(self, name: str) -> bool:
+        """Return whether `measures` contains the name of an additional measurement."""
+        return name in (one.strip() for one in self.measures.split(","))
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How the arithmetic is carried out.
+
+    Each mode is deterministic. The results of two modes differ by rounding.
+    """
+
+    cohort: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Number of clients that are stacked and stepped together; 0: one client after the other. The "
+            "result of a stacked run is reproducible bit for bit wherever its clients are placed."
+        ),
+    ] = 0
+    precision: Annotated[
+        Literal["fp32", "bf16"],
+        Doc(
+            "Precision of the forward and backward passes of training. Weights, losses, sums and evaluation "
+            "stay in float32."
+        ),
+    ] = "fp32"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where and how a run is executed.
+
+    These settings change no bit of the result, with three exceptions that change rounding: `threads`, whether
+    GPUs compute, and the cohort that `execution="auto"` may choose.
+    """
+
+    execution: Annotated[
+        Execution,
+        Doc(
+            "ray: client actors, serial: this process, auto: what a short probe finds fastest. The probe "
+            "also tries whether stacking clients (`cohort`) helps."
+        ),
+    ] = "ray"
+    actors: Annotated[
+        int, Range(0), Doc("Number of client actors; 0: as many as there are cores or shares of GPUs.")
+    ] = 0
+    clients_per_actor: Annotated[
+        int,
+        Range(0),
+        Doc("Number of clients that one actor trains; 0: automatic. With 1, each client is an actor."),
+    ] = 0
+    gpu_fraction: Annotated[
+        float, Range(0.0, 1.0), Doc("Share of a GPU that each actor gets, 1/k for a whole k; 0: the CPU.")
+    ] = 0.0
+    threads: Annotated[int, Range(1), Doc("Torch threads per actor.")] = 1
+    address: Annotated[
+        str | None,
+        Doc(
+            "Address of a Ray cluster, or auto for the one to which this machine belongs; without it: a Ray "
+            "is started on this machine for the run."
+        ),
+    ] = None
+    max_restarts: Annotated[
+        int, Range(0), Doc("How many lost actors are replaced in a run before it ends with an error.")
+    ] = 10
+    checkpoint_every: Annotated[int, Range(1), Doc("Number of rounds between checkpoints.")] = 10
+    keep_checkpoints: Annotated[int, Range(1), Doc("Number of latest checkpoints that are kept.")] = 3
+
+    def check_share(self) -> None:
+        """Raise a UsageError unless `gpu_fraction` is 0 or 1/k for a whole number k."""
+        share = self.gpu_fraction
+        if share and not math.isclose(1 / share, round(1 / share), rel_tol=1e-3):
+            raise UsageError(
+                f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever "
+                f"(Ray); nearest: {1 / math.ceil(1 / share):.4f} or {1 / max(1, math.floor(1 / share)):.4f}"
+            )
+
+
+Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime
+SECTIONS: dict[str, type[Section]] = {
+    "data": Data,
+    "model": Model,
+    "local": Local,
+    "federation": Federation,
+    "numerics": Numerics,
+    "faults": Faults,
+    "privacy": Privacy,
+    "runtime": Runtime,
+}

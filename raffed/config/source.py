@@ -1,0 +1,99 @@
+"""Reads the arguments of a factory from its source text, so that listings load neither torch nor Ray."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from raffed.config.declaration import (
+    Choices,
+    Declaration,
+    Doc,
+    Length,
+    Marker,
+    Range,
+    Strength,
+    Words,
+    plain_kind,
+)
+from raffed.errors import UsageError
+
+MARKERS: dict[str, type[Marker]] = {
+    one.__name__: one for one in (Range, Length, Choices, Words, Doc, Strength)
+}
+
+
+class Described(NamedTuple):
+    """The declared arguments of a factory, its docstring, and the docstring of its file."""
+
+    arguments: list[Declaration]
+    doc: str
+    paper: str
+
+
+def described(module: str, factory: str) -> Described:
+    """Read from the source text: importing a method would import torch, which takes seconds."""
+    tree = _tree(module)
+    defined = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == factory)
+    arguments = [
+        _declared(Declaration(one.arg, "", ast.unparse(default)), one.annotation, tree)
+        for one, default in _with_defaults(defined.args)
+    ]
+    return Described(arguments, ast.get_docstring(defined) or "", ast.get_docstring(tree) or "")
+
+
+def _with_defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The arguments that have a default. Those without one, such as the shape of images, are not options."""
+    positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    yield from zip(positional, arguments.defaults, strict=True)
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
+
+
+def _tree(module: str) -> ast.Module:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"{module} cannot be found; reinstall raffed")
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def _declared(start: Declaration, annotation: ast.expr | None, tree: ast.Module) -> Declaration:
+    """What an annotation says. A name stands for what its file assigns to it, or imports from raffed."""
+    if annotation is None:
+        return start
+    if isinstance(annotation, ast.Subscript):
+        inside = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        if ast.unparse(annotation.value) == "Annotated":
+            return _declared(start, inside[0], tree).marked(*map(_marker, inside[1:]))
+        if ast.unparse(annotation.value) == "Literal":
+            return replace(start, kind="str", choices=tuple(map(ast.literal_eval, inside)))
+    if isinstance(annotation, ast.Name):
+        found = _assigned(annotation.id, tree)
+        if found is not None:
+            return _declared(start, *found)
+    return replace(start, kind=plain_kind(ast.unparse(annotation)))
+
+
+def _marker(node: ast.expr) -> Marker | str:
+    """`Range(0.0, 1.0)` and so on, built from its literal arguments; the text of anything else."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in MARKERS:
+        return ast.unparse(node)
+    named = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+    return MARKERS[ast.unparse(node.func)](*map(ast.literal_eval, node.args), **named)
+
+
+def _assigned(name: str, tree: ast.Module) -> tuple[ast.expr, ast.Module] | None:
+    """The expression behind a name, and the file in which it stands."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return node.value, tree
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                if name == (one.asname or one.name) and node.module.startswith("raffed."):
+                    return ast.Name(one.name), _tree(node.module)
+    return None

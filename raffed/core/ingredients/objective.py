@@ -1,0 +1,99 @@
+"""Ingredients that change the shared objective or its gradient: terms, heads and corrections."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import Context, Forward
+from raffed.core.ingredients.base import Ingredient
+from raffed.core.messages import Memory, Message, ServerMemory
+from raffed.core.params import Params
+from raffed.core.seeds import Purpose
+
+
+class Term(Ingredient[Memory, Message, ServerMemory]):
+    """A term that is added to the cross-entropy in the shared objective.
+
+    A term that overrides `draw` also sets `purpose`, which names its random stream in core/seeds.py.
+    """
+
+    def loss(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor:
+        """Return the value of the term on one batch.
+
+        Args:
+            f: The forward pass, with logits [B, C] and features [B, D].
+            k: What the client knows, with this term's memory in `k.mine` and the server's message in
+                `k.server`.
+
+        Returns:
+            A tensor without dimensions, [].
+        """
+        raise NotImplementedError
+
+    def draw(self, batch: int, k: Context[Memory, ServerMemory], generator: torch.Generator) -> Tensor | None:
+        """Return the random numbers that this term needs for one step, or None.
+
+        Args:
+            batch: Number of samples in the batch of this step.
+            k: What the client knows.
+            generator: The client's own random stream for this term.
+
+        Returns:
+            A tensor of any shape that depends on `batch` alone. `loss` finds it in `k.drawn`.
+        """
+        return None
+
+    purpose: ClassVar[Purpose | None] = None  # set it if `draw` is overridden
+
+    def note(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor | None:
+        """Return a tensor that is added up over the steps of shared training, or None.
+
+        It is called without gradient. `finish` finds the sum in `k.noted`.
+
+        Args:
+            f: The forward pass of the step.
+            k: What the client knows.
+        """
+        return None
+
+
+class Head(Ingredient[Memory, Message, ServerMemory]):
+    """A change of the logits before the loss of the shared objective.
+
+    It is not applied at test time. A subclass implements `logits(a, k)`, which gets logits `a` [B, C] and the
+    client's context `k`, and returns the changed logits [B, C].
+    """
+
+    def logits(self, a: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
+        raise NotImplementedError
+
+
+class Correction(Ingredient[Memory, Message, ServerMemory]):
+    """A change of the gradient, after clipping and before the step.
+
+    A subclass implements `gradient(g, k)`, or `gradient_at` if the change also depends on the weights.
+    `gradient` gets the gradient `g` of the shared parameters and the client's context `k`, and returns a
+    gradient with the same names and shapes.
+
+    Attributes:
+        plain_sgd: Whether the correction is exact only for SGD without momentum, as control variates are. A
+            method with such a correction must have momentum 0 in every pass.
+    """
+
+    plain_sgd: ClassVar[bool] = True  # exact only for SGD without momentum
+
+    def gradient(self, g: Params, k: Context[Memory, ServerMemory]) -> Params:
+        raise NotImplementedError
+
+    def gradient_at(self, g: Params, w: Params, k: Context[Memory, ServerMemory]) -> Params:
+        """Return the changed gradient, for a correction that also depends on the weights.
+
+        Args:
+            g: The gradient of the shared parameters.
+            w: The weights at which it was taken.
+            k: What the client knows.
+        """
+        return self.gradient(g, k)

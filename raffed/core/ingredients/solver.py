@@ -1,0 +1,70 @@
+"""The ingredient that replaces SGD by a rule of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from raffed.core.context import Context
+from raffed.core.ingredients.base import Ingredient
+from raffed.core.messages import Memory, Message, ServerMemory
+from raffed.core.params import Params, State
+from raffed.core.record import Record
+
+Carried = TypeVar("Carried", bound=Record, default=Any)
+
+Gradient = Callable[[State, int], tuple[Params, Params]]
+"""(model, number of one of the step's batches) → (gradient of the shared objective there, BatchNorm
+statistics).
+"""
+
+
+class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Memory, Message, ServerMemory]):
+    """Local training by a rule other than SGD on the shared objective, as in Per-FedAvg and pFedMe.
+
+    The run's momentum and weight decay do not apply to it, but `clip_norm` does. A subclass implements
+    `step(carried, gradient, k)`. It gets what the rule carries, a function `gradient` (see `Gradient`), and
+    the client's context `k`. It returns what the rule carries to the next step, and must be a dense function
+    of tensors.
+
+    The first type parameter is what the rule carries: a record of tensors, by default a model (`State`).
+    """
+
+    def batches(self) -> int:
+        """Return how many mini-batches one step takes."""
+        return 1
+
+    def iterations(self, steps: int) -> int:
+        """Return how many steps of this rule replace a number of SGD steps.
+
+        By default these take as many mini-batches as SGD would, rounded up to whole steps.
+
+        Args:
+            steps: Steps that SGD would make.
+        """
+        return -(-steps // self.batches())
+
+    def begin(self, k: Context[Memory, ServerMemory]) -> Carried:
+        """Return what the rule carries into its first step: a model, or a record of tensors.
+
+        Args:
+            k: What the client knows before training.
+        """
+        model: Any = k.start  # a solver that carries something else overrides this and `end`
+        start: Carried = model
+        return start
+
+    def step(self, carried: Carried, gradient: Gradient, k: Context[Memory, ServerMemory]) -> Carried:
+        raise NotImplementedError
+
+    def end(self, carried: Carried) -> State:
+        """Return the trained model, which is sent.
+
+        Args:
+            carried: What the last step returned. Later hooks find it in `k.carried`.
+        """
+        model: Any = carried
+        state: State = model
+        return state

@@ -1,0 +1,237 @@
+"""The table of the networks. Reading it does not import torch."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raffed.models.net import Net
+
+Shape = tuple[int, ...]
+Factory = Callable[..., "Net"]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What `raffed models` prints about one network, and where its factory, which has its name, lives."""
+
+    name: str
+    title: str
+    layers: str  # one line, input to head; C is the number of classes
+    in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
+    source: str
+    module: str  # of this package, or with dots of another one
+    takes_ids: bool = False  # whether samples are integers that number words, instead of measurements
+
+    def load(self) -> Factory:
+        """Return the factory. It is imported only now, and torch with it."""
+        where = self.module if "." in self.module else f"raffed.models.{self.module}"
+        found: Factory = getattr(importlib.import_module(where), self.name)
+        return found
+
+
+_MAP = "Li et al., MAP, TKDE 2024"
+_FEDMR = "FedMR, TMLR 2023"
+_MPFEDCON = "MpFedcon 2022"
+
+MODELS: dict[str, ModelInfo] = {
+    info.name: info
+    for info in (
+        ModelInfo(
+            "cnn5",
+            "5-layer CNN with projection",
+            (
+                "conv5 64, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1600, 120 ReLU, 64 ReLU | 64 ReLU, "  # noqa: E501
+                "256, C"
+            ),
+            ((3, 32, 32), (1, 28, 28)),
+            _MPFEDCON,
+            "projected",
+        ),
+        ModelInfo(
+            "efficientnet_b0",
+            "EfficientNet-B0 + 640",
+            "torchvision's B0 features, global mean, dropout 0.2, 640 ReLU, C",
+            ((3, 200, 200),),
+            f"{_FEDMR}; FLamby",
+            "efficientnet",
+        ),
+        ModelInfo(
+            "femnist_cnn",
+            "CNN for handwritten characters",
+            "conv5 32, ReLU, max-pool, conv5 64, ReLU, mean-pool to 4x4, flatten 1024, C",
+            ((1, 28, 28),),
+            f"{_MAP}, code",
+            "cnn",
+        ),
+        ModelInfo(
+            "lenet",
+            "LeNet-5",
+            "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400, 120 ReLU, 84 ReLU, C",
+            ((1, 32, 32), (1, 28, 28), (3, 32, 32)),
+            f"{_MAP}; LeCun et al. 1998",
+            "cnn",
+        ),
+        ModelInfo(
+            "lenet_2d",
+            "LeNet-2d",
+            "lenet, 84 ReLU, 2, C (relu: ReLU on the 2-d feature)",
+            ((1, 32, 32), (1, 28, 28)),
+            f"{_MAP}, Figs. 5 and 8",
+            "cnn",
+        ),
+        ModelInfo(
+            "lenet_authors",
+            "LeNet of MAP's code",
+            "conv5 16, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten 400 (256 on 28x28), C",
+            ((1, 32, 32), (1, 28, 28)),
+            f"{_MAP}, code",
+            "cnn",
+        ),
+        ModelInfo(
+            "lenet_dlg",
+            "LeNet of gradient leakage",
+            "3 times conv5 12, sigmoid (strides 2, 2, 1), flatten 768, C (fc_layers: 1 to 3)",
+            ((3, 32, 32),),
+            f"{_MPFEDCON}; Zhu et al. 2019",
+            "projected",
+        ),
+        ModelInfo(
+            "mlp",
+            "Small MLP",
+            "flatten, 64 ReLU, 64 ReLU, C (widths: hidden)",
+            ((1, 8, 8),),
+            "raffed, for tests and tiny images",
+            "mlp",
+        ),
+        ModelInfo(
+            "mlp5",
+            "MLP with projection",
+            "flatten, 512 ReLU, 256 ReLU | 256 ReLU, 256, C",
+            ((1, 28, 28),),
+            _MPFEDCON,
+            "projected",
+        ),
+        ModelInfo(
+            "mlpnet",
+            "MLPNet",
+            "flatten 1024, 512 ReLU, 512 ReLU, C (widths: hidden)",
+            ((1, 32, 32), (1, 28, 28)),
+            _MAP,
+            "mlp",
+        ),
+        ModelInfo(
+            "mlpnet_authors",
+            "MLPNet of MAP's code",
+            "flatten 784, 1024 ReLU, 1024 ReLU, 128 ReLU, C",
+            ((1, 28, 28), (1, 32, 32)),
+            f"{_MAP}, code",
+            "mlp",
+        ),
+        ModelInfo(
+            "resnet18",
+            "ResNet-18, small-image stem",
+            "conv3 64, BN, ReLU, 4 stages of 2 basic blocks 64/128/256/512, global mean, C",
+            ((3, 32, 32), (1, 28, 28)),
+            f"{_FEDMR}; GLDP; MOON's code",
+            "resnet",
+        ),
+        ModelInfo(
+            "resnet20",
+            "ResNet-20",
+            "conv3 16, BN, ReLU, 3 stages of 3 basic blocks 16/32/64, global mean, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "resnet",
+        ),
+        ModelInfo(
+            "resnet56",
+            "ResNet-56",
+            "conv3 16, BN, ReLU, 3 stages of 9 basic blocks 16/32/64, global mean, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "resnet",
+        ),
+        ModelInfo(
+            "resnet8",
+            "ResNet-8, small-image stem",
+            "conv3 16, BN, ReLU, 3 stages of 1 basic block 16/32/64, global mean, C",
+            ((1, 8, 8), (1, 28, 28), (3, 32, 32)),
+            "raffed, a BatchNorm stand-in for resnet18 on a CPU",
+            "resnet",
+        ),
+        ModelInfo(
+            "simplecnn",
+            "SimpleCNN",
+            "conv5 6, ReLU, max-pool, conv5 16, ReLU, max-pool, flatten, 120 ReLU, 84 ReLU, C",
+            ((3, 32, 32), (1, 28, 28)),
+            f"{_FEDMR}, code",
+            "cnn",
+        ),
+        ModelInfo(
+            "tfcnn",
+            "TFCNN",
+            "conv3 32, ReLU, max-pool, conv3 64, ReLU, max-pool, conv3 64, ReLU, max-pool, flatten 1024, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "cnn",
+        ),
+        ModelInfo(
+            "vgg11",
+            "VGG11",
+            "conv3 64 M 128 M 256 256 M 512 512 M 512 512 M (ReLU after each; M: max-pool), flatten 512, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "vgg",
+        ),
+        ModelInfo(
+            "vgg11_bn",
+            "VGG11-BN",
+            "vgg11 with BN after each convolution",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "vgg",
+        ),
+        ModelInfo(
+            "vgg16_bn",
+            "VGG16-BN",
+            (
+                "conv3 64 64 M 128 128 M 256x3 M 512x3 M 512x3 M (BN, ReLU after each; M: max-pool), flatten "
+                "512, C"
+            ),
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "vgg",
+        ),
+        ModelInfo(
+            "vgg8",
+            "VGG8",
+            "conv3 64 M 128 M 256 M 512 M 512 M (ReLU after each; M: max-pool), flatten 512, C",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "vgg",
+        ),
+        ModelInfo(
+            "vgg8_bn",
+            "VGG8-BN",
+            "vgg8 with BN after each convolution",
+            ((3, 32, 32),),
+            f"{_MAP}, code",
+            "vgg",
+        ),
+        ModelInfo(
+            "wrn28",
+            "WRN-28-10",
+            (
+                "conv3 16, 3 stages of 4 wide blocks 160/320/640 (dropout 0.3), BN, ReLU, global mean, C "
+                "(widen: 10)"
+            ),
+            ((3, 32, 32),),
+            f"{_FEDMR}, code",
+            "wrn",
+        ),
+    )
+}

@@ -1,0 +1,135 @@
+"""What a metric is: its name, its unit, whose rows it has, when they exist, and what they mean."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from raffed.errors import UsageError, check_choice
+from raffed.results.row import Row
+
+MODELS = ("global", "personal", "local")
+SPLITS = ("test", "local_test", "train", "val")
+Level = Literal["global", "class", "client", "mean"]
+Direction = Literal["higher", "lower", "neither"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Unit(NamedTuple):
+    """The unit of a metric's values, and the range in which they lie. NaN stands for a value that is unknown.
+
+    >>> FRACTION.holds(0.5), FRACTION.holds(50.0), FRACTION.holds(float("nan"))
+    (True, False, True)
+    """
+
+    name: str
+    low: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        """Return whether a metric of this unit can have the value."""
+        return math.isnan(value) or self.low <= value <= self.high
+
+
+FRACTION = Unit("fraction", 0.0, 1.0)
+NATS = Unit("nats", 0.0)
+OBJECTIVE = Unit("nats, with the method's own terms")  # a term can be negative, such as FedDyn's
+CLIENTS = Unit("clients", 0.0)
+NUMBERS = Unit("numbers", 0.0)
+VARIANCE = Unit("variance", 0.0)
+EPSILON = Unit("ε", 0.0)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of one kind of model on one kind of samples.
+
+    Attributes:
+        name: The word in the column `metric`. A numbered metric is the beginning of its words.
+        model: Whose weights are measured: global, personal or local.
+        split: On which samples: test, local_test, train or val.
+        unit: Unit and range of the values.
+        levels: Which rows there are. "global": one row of the server. "class": one row for each class.
+            "client": one row for each client. "mean": one row, the unweighted mean over clients.
+        better: Which direction is an improvement.
+        when: In which rounds of which runs the rows exist.
+        meaning: What is measured.
+        n: What the column `n` counts.
+        numbered: Whether a number follows the name, as in accuracy_stage0.
+    """
+
+    name: str
+    model: str
+    split: str
+    unit: Unit
+    levels: tuple[Level, ...]
+    better: Direction
+    when: str
+    meaning: str
+    n: str
+    numbered: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the words.
+
+        Raises:
+            UsageError: A word is unknown, or the name cannot be a metric's.
+        """
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(
+                f"metric {self.name!r}: a name has lower-case letters, digits and _, and begins with a letter"
+            )
+        check_choice(f"model of metric {self.name}", self.model, MODELS)
+        check_choice(f"split of metric {self.name}", self.split, SPLITS)
+        check_choice(f"better of metric {self.name}", self.better, get_args(Direction))
+        for level in self.levels:
+            check_choice(f"level of metric {self.name}", level, get_args(Level))
+        if not self.levels:
+            raise UsageError(f"metric {self.name} has no level; give it one of {', '.join(get_args(Level))}")
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """The columns model, split and metric, which no two metrics share."""
+        return self.model, self.split, self.name
+
+    def row(
+        self,
+        round: int,
+        value: float,
+        *,
+        n: int | None = None,
+        client: int | None = None,
+        class_: int | None = None,
+        number: int | None = None,
+        bytes_up: int | None = None,
+        bytes_down: int | None = None,
+        seconds: float | None = None,
+    ) -> Row:
+        """Return a row of this metric.
+
+        Args:
+            round: Number of rounds done.
+            value: The measurement in the metric's unit.
+            n: What `Metric.n` says.
+            client: Number of the client, or None if the row is the server's or a mean.
+            class_: The class, or None for all classes together.
+            number: The number of a numbered metric.
+            bytes_up: Bytes sent from clients to the server.
+            bytes_down: Bytes sent from the server to clients.
+            seconds: Wall time in s.
+
+        Raises:
+            UsageError: This metric has no such rows.
+        """
+        level = "client" if client is not None else "class" if class_ is not None else None
+        if (level not in self.levels) if level else not {"global", "mean"} & {*self.levels}:
+            raise UsageError(f"metric {self.name} of {self.model} models has no {level or 'common'} rows")
+        if self.numbered != (number is not None):
+            raise UsageError(f"metric {self.name}: give a number to a numbered metric, and to no other")
+        name = f"{self.name}{number}" if self.numbered else self.name
+        return Row(
+            round, self.model, self.split, name, value, client, None, class_, n, bytes_up, bytes_down, seconds
+        )

@@ -1,0 +1,152 @@
+"""The metrics that are not scores: training loss, participation, faults, privacy, features and memory."""
+
+from __future__ import annotations
+
+from raffed.results.metric import CLIENTS, EPSILON, NUMBERS, OBJECTIVE, VARIANCE
+from raffed.results.metric_table import declare
+from raffed.results.score_metrics import SURVEYED
+
+EVERY = "every round"
+SPECTRUM = "after the last round, with measures = spectrum"
+MEMORY = "after the last round, with measures = memory"
+FAULTS = "every round, with faults"
+NOISE = "every round, with noise and the extra `privacy`"
+
+TRAINING_LOSS = declare(
+    "loss",
+    "global train",
+    OBJECTIVE,
+    "global",
+    "lower",
+    EVERY,
+    "samples that all participants trained on",
+    "mean training loss. bytes_up and bytes_down: what all participants together sent and received. seconds: "
+    "wall time of the round",
+)
+CLIENT_LOSS = declare(
+    "loss",
+    "local train",
+    OBJECTIVE,
+    "client",
+    "lower",
+    EVERY,
+    "samples",
+    "training loss of each participant, with its own bytes. seconds: wall time of its local round without "
+    "scoring, keeping its state and sending",
+)
+
+NEVER_SELECTED = declare(
+    "never_selected",
+    "personal local_test",
+    CLIENTS,
+    "global",
+    "lower",
+    SURVEYED,
+    "all clients",
+    "clients that have taken part in no round so far",
+)
+
+# After the last round
+
+SPECTRUM_BATCHES = declare(
+    "eigenvalue_variance",
+    "global test",
+    VARIANCE,
+    "global",
+    "neither",
+    SPECTRUM,
+    "batches",
+    "variance of the top eigenvalues of the features, mean over full batches of 128 test samples",
+)
+SPECTRUM_CLASSES = declare(
+    "eigenvalue_variance_class",
+    "global test",
+    VARIANCE,
+    "global",
+    "neither",
+    SPECTRUM,
+    "batches",
+    "as eigenvalue_variance, with batches of one class, mean over classes",
+)
+SPECTRUM_RAW = declare(
+    "eigenvalue_variance_raw",
+    "global test",
+    VARIANCE,
+    "global",
+    "neither",
+    SPECTRUM,
+    "batches",
+    "as eigenvalue_variance, with features that are not standardised",
+)
+SPECTRUM_CLIENTS = declare(
+    "eigenvalue_variance",
+    "local train",
+    VARIANCE,
+    ("client", "mean"),
+    "neither",
+    SPECTRUM,
+    "batches; of the mean: clients",
+    "each participant's trained model on its training data. NaN without a full batch",
+)
+FLOATS_MODEL = declare(
+    "floats_model",
+    "local train",
+    NUMBERS,
+    "global",
+    "lower",
+    MEMORY,
+    "none",
+    "numbers in a client's model: weights and BatchNorm's statistics",
+)
+FLOATS_TRAINING = declare(
+    "floats_training",
+    "local train",
+    NUMBERS,
+    "global",
+    "lower",
+    MEMORY,
+    "none",
+    "numbers that a client holds during training",
+)
+FLOATS_KEPT = declare(
+    "floats_kept",
+    "local train",
+    NUMBERS,
+    "global",
+    "lower",
+    MEMORY,
+    "none",
+    "numbers that a client keeps from one round to the next",
+)
+
+# With faults or with noise
+
+DROPPED, LATE, REFUSED, STRAGGLING = (
+    declare(name, "global train", CLIENTS, "global", "lower", FAULTS, "clients drawn", meaning)
+    for name, meaning in {
+        "dropped": "participants that did nothing",
+        "late": "participants whose upload came too late",
+        "refused": "participants whose upload was refused",
+        "straggling": "participants that made fewer steps; they may also be late or refused",
+    }.items()
+)
+EPSILON_SPENT = declare(
+    "epsilon",
+    "global train",
+    EPSILON,
+    "global",
+    "lower",
+    NOISE,
+    "rounds of that client",
+    "ε of (ε, δ) so far, for the client that took part in most rounds",
+)
+EPSILON_POISSON = declare(
+    "epsilon_poisson",
+    "global train",
+    EPSILON,
+    "global",
+    "lower",
+    f"{NOISE}, at the server only",
+    "rounds",
+    "ε for Poisson sampling kept secret, as papers usually report it",
+)

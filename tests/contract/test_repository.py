@@ -1,0 +1,79 @@
+"""What lies in the repository: the names at its top, and no large file that nobody has allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOP = {
+    *("raffed", "analysis", "cluster", "tune_spaces", "tests", "README.md", "pyproject.toml"),
+    *("docs", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "AGENTS.md"),
+    *("Makefile", "mkdocs.yml", "requirements.lock"),
+}
+LATER = {"examples"}
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[str]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is not a checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_the_top_level_holds_the_listed_names_and_dot_files_alone(tracked: list[str]) -> None:
+    found = {name.split("/")[0] for name in tracked}
+    assert {name for name in found if not name.startswith(".")} - LATER == TOP
+
+
+def test_no_tracked_file_is_larger_than_its_allowance(
+    tracked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    check = runpy.run_path(str(ROOT / ".ci" / "large_files.py"))["main"]
+    assert check(*tracked) == 0, capsys.readouterr().out
+
+
+def test_a_large_file_is_refused_by_name_and_packed_records_have_an_allowance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check = runpy.run_path(str(ROOT / ".ci" / "large_files.py"))["main"]
+    packed = Path("analysis/records/map/records.parquet")
+    packed.parent.mkdir(parents=True)
+    for path in (packed, Path("data.npz"), Path("analysis/records/map/report.html")):
+        path.write_bytes(bytes(600_000))
+    assert check(str(packed)) == 0
+    for name in ("data.npz", "analysis/records/map/report.html"):
+        assert check(name) == 1
+        assert f"{name}: 600,000 bytes, at most 500,000 are allowed" in capsys.readouterr().out
+
+
+def locked() -> dict[str, str]:
+    """The version of every package in requirements.lock."""
+    text = (ROOT / "requirements.lock").read_text()
+    entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)[^\n]*\\\n +--hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)), "an entry has no hash"
+    return dict(entries)
+
+
+def test_the_lock_holds_the_versions_that_the_recorded_runs_name() -> None:
+    recorded = json.loads((ROOT / "analysis/records/gldp/records.json").read_text())["shared"]["versions"]
+    names = ("torch", "ray", "numpy", "pyarrow")
+    assert {name: locked()[name] for name in names} == {name: recorded[name] for name in names}
+
+
+def test_the_lock_has_every_dependency_with_its_hashes_and_names_no_host() -> None:
+    text = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    wanted = re.findall(r'^    "([\w-]+)[^"]*"', text, re.MULTILINE)
+    assert len(wanted) > 10
+    assert set(wanted) - {"tomli"} <= locked().keys()  # Python 3.11 has its own
+    assert "://" not in (ROOT / "requirements.lock").read_text()

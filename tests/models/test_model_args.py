@@ -1,0 +1,92 @@
+"""Every argument of every network is declared in its factory, and one check reads the declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from raffed.config.source import described
+from raffed.config.validation import Declaration, Value, declarations
+from raffed.errors import UsageError
+from raffed.models import MODELS, accepted_args, build, check_args, declared_args
+
+COMMON = ("in_shape", "num_classes")
+ARGUMENTS = [(name, one) for name in MODELS for one in declared_args(name).values()]
+
+
+def refused_values(one: Declaration) -> Iterator[Value]:
+    """Values of wrong types, just outside the range, and lists with one wrong or missing number."""
+    number = {"bool": 1, "int": 1.5, "float": "0.5", "list of int": 64}[one.kind]
+    yield from ("text", None, {}, number)
+    if one.kind in ("int", "float"):
+        yield True
+        assert one.range is not None
+        yield from (one.range.low - 1, one.range.high + 1)
+    if one.kind == "list of int":
+        yield from ([], [64, 0], [64, "64"], [64, True], [64.0, 64.0], "64")
+
+
+REFUSED = [(name, one, value) for name, one in ARGUMENTS for value in refused_values(one)]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]}.{case[1].name}={case[2]!r}")
+def test_a_value_of_a_wrong_type_or_outside_the_range_is_refused_in_one_line_that_names_the_argument(
+    case: tuple[str, Declaration, Value],
+) -> None:
+    name, one, value = case
+    with pytest.raises(UsageError) as refused:
+        check_args(name, {one.name: value})
+    said = str(refused.value)
+    assert said.startswith(f"{name}: {one.name} = {value!r}")
+    assert "\n" not in said
+
+
+def test_the_law_is_about_every_argument_of_every_network() -> None:
+    assert len(ARGUMENTS) >= 2 * len(MODELS) - 10
+    assert len(REFUSED) >= 4 * len(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_argument_has_a_default_a_meaning_and_if_it_is_a_number_a_range(name: str) -> None:
+    for one in declarations(MODELS[name].load()).values():
+        assert one.doc.endswith("."), one
+        assert bool(one.default) == (one.name not in COMMON), one
+        assert (one.range is not None) == (one.kind != "bool"), one
+        assert (one.length is not None) == (one.kind == "list of int"), one
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_listing_without_torch_reads_the_declarations_that_the_check_reads(name: str) -> None:
+    read = described(f"raffed.models.{MODELS[name].module}", name).arguments
+    assert read == list(declared_args(name).values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_factory_that_is_called_directly_checks_as_build_does(name: str) -> None:
+    factory = MODELS[name].load()
+    with pytest.raises(UsageError, match=f"{name}: head_bias = 'x' is a str, wanted bool"):
+        factory(MODELS[name].in_shapes[0], 10, head_bias="x")
+    with pytest.raises(UsageError, match=f"{name}: num_classes = 0 is below 1"):
+        factory(MODELS[name].in_shapes[0], 0)
+
+
+@pytest.mark.parametrize("name", ["in_shape", "num_classes", "seed", "name"])
+def test_what_a_run_sets_itself_is_not_an_argument_of_the_network(name: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown argument of mlp '{name}'"):
+        check_args("mlp", {name: 3})
+
+
+def test_a_list_as_files_write_it_makes_the_same_network_as_a_tuple() -> None:
+    """JSON and TOML have lists only."""
+    for name, given in (("mlp", {"hidden": (8,)}), ("cnn5", {"channels": (4, 8), "hidden": (16,)})):
+        tuples = build(name, MODELS[name].in_shapes[0], 10, 5, **given)
+        lists = build(name, MODELS[name].in_shapes[0], 10, 5, **{key: [*one] for key, one in given.items()})
+        for one, other in zip(tuples.parameters(), lists.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_the_earlier_function_for_defaults_still_answers_and_names_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match="declared_args"):
+        assert accepted_args("mlp") == {"hidden": (64, 64), "head_bias": True}
