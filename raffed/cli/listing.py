@@ -70,7 +70,7 @@ def datasets(
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
-    from raffed.data.importers.reference import KINDS
+    from raffed.data.importers.kinds import KINDS
 
     rows = {}
     for key, info in DATASETS.items():

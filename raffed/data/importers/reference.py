@@ -12,69 +12,19 @@ from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.hugging_face import import_hf_place
 from raffed.data.importers.image_folder import import_folder
 from raffed.data.importers.imported import Imported
+from raffed.data.importers.kinds import KINDS
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 Value = str | int | float | tuple[str, ...]
-TABLE = ("label", "client", "features", "drop", "categorical", "test", "seed")
-HF = (
-    "image",
-    "x",
-    "label",
-    "client",
-    "features",
-    "drop",
-    "size",
-    "colour",
-    "split",
-    "test_split",
-    "test",
-    "seed",
-)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of reference.
-
-    Attributes:
-        read: The importer; its first argument is the path, the others are keywords.
-        options: Keys that may be given.
-        example: How it is written, for messages and listings.
-        meaning: What it reads, in a few words.
-    """
-
-    read: Callable[..., Imported]
-    options: tuple[str, ...]
-    example: str
-    meaning: str
-
-
-KINDS: dict[str, Kind] = {
-    "csv": Kind(
-        import_table, TABLE, "csv:table.csv?label=y&client=site", "a table with a header line; .tsv with tabs"
-    ),
-    "parquet": Kind(import_table, TABLE, "parquet:table.parquet?label=y", "a Parquet table"),
-    "npz": Kind(
-        import_npz,
-        ("x", "y", "clients", "test", "seed"),
-        "npz:arrays.npz",
-        "NumPy arrays x, y, x_test, clients, …",
-    ),
-    "folder": Kind(
-        import_folder,
-        ("size", "colour", "test", "seed"),
-        "folder:./images?size=32",
-        "images in CLASS/file or CLIENT/CLASS/file",
-    ),
-    "hf": Kind(
-        import_hf_place,
-        HF,
-        "hf:PATH_OR_NAME?image=img&label=y&client=writer",
-        "a data set of Hugging Face's library",
-    ),
-    "pfllib": Kind(import_pfllib, (), "pfllib:DIR", "a folder of PFLlib's: train/ID.npz and test/ID.npz"),
+_READERS: dict[str, Callable[..., Imported]] = {
+    "csv": import_table,
+    "parquet": import_table,
+    "npz": import_npz,
+    "folder": import_folder,
+    "hf": import_hf_place,
+    "pfllib": import_pfllib,
 }
 
 
@@ -100,7 +50,7 @@ class DataReference:
         Raises:
             UsageError: They cannot be used; the message names the file and the fault.
         """
-        return KINDS[self.kind].read(self.place, name=self.place, source=self.text, **self.options)
+        return _READERS[self.kind](self.place, name=self.place, source=self.text, **self.options)
 
 
 def parse_reference(text: str) -> DataReference | None:
