@@ -232,9 +232,11 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
 
 def free_folder(config: RunConfig) -> Path:
     """Return runs/METHOD-DATASET-SPLIT-sSEED, or the first of it with -2, -3, … that does not exist."""
+    from raffed.data.own_data import short_name  # imported late because it loads NumPy
+
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
-    text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
+    text = f"{config.method}-{short_name(config.data.dataset)}-{split}-s{config.seed}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
     paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
     for path in paths:
