@@ -29,7 +29,6 @@ from raffed.cli.options import FLAGS, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
-from raffed.data.splits import style_words
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
@@ -247,6 +246,8 @@ def free_folder(config: RunConfig) -> Path:
 
 def headline(config: RunConfig, folder: Path) -> str:
     """Return one line about a run."""
+    from raffed.data.splits import style_words  # late, because it loads NumPy
+
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
