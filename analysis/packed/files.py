@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raffed.results.metrics_part import write_part
+from raffed.results.packed_records import RECORDS_FILE
 from raffed.results.storage import known_as
 
 from ..runs.files import read_bytes, read_object, replacing, write_text
 from .index import RUN_FILE, SCHEMA_VERSION, Packed, as_text, changed, contents, index_of, weights_of
 from .rows import is_metrics, pack
 
-RECORDS_FILE, ROWS_FILE = "records.json", "records.parquet"
+ROWS_FILE = "records.parquet"
 _CONSTANT = ("run_id", "method", "dataset", "partition", "seed")  # of a run
 _MADE = frozenset({"report"})  # folders that a command makes again
 _TEXTS = "tuning.md"  # scores of final runs, of which records hold no rows

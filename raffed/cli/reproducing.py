@@ -20,6 +20,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
+from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.tree import check_tree
 from raffed.results.visible import visible, visible_lines
@@ -83,6 +84,7 @@ def reproduce(
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         check_tree(out)
+        check_unpacked(out)
         runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else estimated(runs, lambda text: typer.echo(visible(text), err=True))
@@ -230,6 +232,7 @@ def _list(out: Path) -> None:
     from raffed.experiments.reproduction.catalogue import items
     from raffed.experiments.reproduction.planner import state
 
+    check_unpacked(out)
     rows = []
     for key, item in items().items():
         missing = item.missing()

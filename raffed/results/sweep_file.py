@@ -23,6 +23,7 @@ from raffed.results.json_shape import (
     table,
     text,
 )
+from raffed.results.packed_records import check_unpacked
 
 SWEEP_FILE = "sweep.json"
 SWEEP_SCHEMA = 1
@@ -150,6 +151,7 @@ def read_sweep(folder: Path) -> SweepRecord:
     try:
         found = read_json(path)
     except NoJsonFileError as error:
+        check_unpacked(folder)
         raise RunFolderError(
             f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made"
         ) from error
