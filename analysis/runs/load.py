@@ -265,7 +265,7 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
     if (folder / "metrics").is_dir():
         return file
     unreadable[str(folder)] = (
-        f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, wanted a folder"
+        f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, but must be a folder"
     )
     return None
 

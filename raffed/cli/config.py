@@ -66,7 +66,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
-            raise UsageError(f"[{section}] is {table!r}, wanted a table")
+            raise UsageError(f"[{section}] is {table!r}, but must be a table")
         if name == "args":
             table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
         else:

@@ -234,7 +234,7 @@ def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path
     from raffed.data.picture import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
+        raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
     with _writing(path):
         draw_partition(partition, labels, path, DATASETS[name].class_names or None)
     typer.echo(visible(f"drawn: {path}"))

@@ -207,7 +207,7 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             # Not repeated, because it may be something that should not be logged
-            raise UsageError("--env: wanted NAME=VALUE")
+            raise UsageError("--env: each variable must have the form NAME=VALUE")
         if secret := secret_contents(text.encode("utf-8", "replace")):
             raise UsageError(
                 f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "

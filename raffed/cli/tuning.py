@@ -239,7 +239,9 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
         among = [read_value(value) for value in text.split(",") if value.strip()]
         if not name or not among:
-            raise UsageError(f"--grid {name}={text}: wanted NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1")
+            raise UsageError(
+                f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1"
+            )
         found[name] = among
     return found
 
@@ -248,7 +250,7 @@ def seconds_of(text: str) -> float:
     """Parse "90s", "30m", "2h" or "1.5h" to seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
     if not match or not float(match[1]):
-        raise UsageError(f"--budget {text!r}: wanted a time such as 90s, 30m or 2h")
+        raise UsageError(f"--budget {text!r}: it must be a time such as 90s, 30m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 

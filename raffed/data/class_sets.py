@@ -130,5 +130,5 @@ def equal_slots(classes: int, units: int, each: int, what: str) -> IntArray:
     if each > classes:
         raise UsageError(f"{what}: {each} classes each, but the data has {classes}")
     if units * each % classes:
-        raise UsageError(f"{what}: {units} x {each} places are no multiple of {classes} classes")
+        raise UsageError(f"{what}: {units} x {each} places are not a multiple of the {classes} classes")
     return np.full(classes, units * each // classes, dtype=np.int64)

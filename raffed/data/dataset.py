@@ -95,7 +95,7 @@ class Dataset:
             raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
         x = arrays.inputs(f"{label}: x", x, max_value)
         if not len(x):
-            raise UsageError(f"{label}: there is no training sample")
+            raise UsageError(f"{label}: x holds no training sample")
         x_test = (
             x[:0]
             if x_test is None or not np.size(x_test)
@@ -185,7 +185,7 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
     if rest or not 0 < each <= counts.min() or dataset.clients is not None:
         most = f"a multiple of {dataset.num_classes} up to {dataset.num_classes * int(counts.min())}"
         wanted = most if dataset.clients is None else "0, its samples belong to natural clients"
-        raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
+        raise UsageError(f"data.samples = {samples} for {dataset.name}: it must be {wanted}")
     draws = stream(seed, "samples")
     chosen = [
         draws.permutation(np.flatnonzero(dataset.y == label))[:each] for label in range(dataset.num_classes)

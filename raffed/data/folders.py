@@ -59,7 +59,7 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
         file, _, rest = line.partition("\t")
         wnid = rest.split("\t")[0]
         if wnid not in listed or "/" in file or "\\" in file:
-            raise DataFileError(f"{annotations}: {line[:80]!r} is no image of a class in wnids.txt")
+            raise DataFileError(f"{annotations}: {line[:80]!r} is not an image of a class in wnids.txt")
         listed[wnid].append(folder / "val" / "images" / file)
     wrong = [wnid for wnid, paths in listed.items() if len(set(paths)) != few]
     if wrong:

@@ -139,7 +139,7 @@ def _lock_file(folder: Path) -> IO[bytes]:
     empty.
     """
     if (folder / LOCK_FILE).is_symlink():
-        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, wanted a file; remove it")
+        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, but must be a file; remove it")
     return open(folder / LOCK_FILE, "ab+", buffering=0, opener=_without_links)
 
 

@@ -205,7 +205,9 @@ def _opened(url: str) -> tuple[FileSystem, str]:
         found, root = fs.FileSystem.from_uri(url)
     except (OSError, ValueError, pa.ArrowException) as error:
         known = "s3://, gs://, abfs://, hdfs:// or file:///"
-        raise UsageError(f"{url}: no place for results ({_one_line(error)}); wanted {known}") from error
+        raise UsageError(
+            f"{url}: results cannot be stored there ({_one_line(error)}); give {known}"
+        ) from error
     return found, root.rstrip("/")
 
 

@@ -99,7 +99,7 @@ def _check_said(place: str | Path) -> None:
     not set.
     """
     if not str(place).strip():
-        raise UsageError(f"{str(place)!r} is no place for results: wanted a folder or a URL")
+        raise UsageError(f"{str(place)!r} cannot hold results; give a folder or a URL")
     check_name(place)
 
 

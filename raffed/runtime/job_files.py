@@ -163,7 +163,7 @@ def files_alone(files: dict[str, Path]) -> Parcel:
     """
     found = Parcel()
     for name, path in files.items():
-        refused = "" if path.is_file() else "is no regular file"
+        refused = "" if path.is_file() else "is not a regular file"
         refused = refused or _contents(path, name)
         if refused:
             raise UsageError(f"{path} {refused}; it would travel to the cluster, so nothing was sent")

@@ -185,7 +185,7 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
+            f"data.samples = {data.samples} for {name}: it must be a multiple of its {info.num_classes} classes"
         )
     if data.samples > info.num_train > 0:
         raise UsageError(
@@ -268,7 +268,7 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(
-            f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}"
+            f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to at most {clients}"
         )
     if config.faults.last_client >= clients:
         raise UsageError(

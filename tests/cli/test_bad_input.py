@@ -154,7 +154,7 @@ def test_an_empty_place_is_refused_and_is_not_this_folder(
     """As `--out "$RUNS"` has it where RUNS is not set."""
     monkeypatch.chdir(tmp_path)
     done = cli(*argv, "--out", "")
-    assert (done.code, done.err) == (2, "raffed: '' is no place for results: wanted a folder or a URL\n")
+    assert (done.code, done.err) == (2, "raffed: '' cannot hold results; give a folder or a URL\n")
     assert list(tmp_path.iterdir()) == []
 
 

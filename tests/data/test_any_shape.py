@@ -94,7 +94,7 @@ def test_bytes_are_divided_by_the_value_that_means_one() -> None:
 
 
 def test_words_as_text_are_refused() -> None:
-    with pytest.raises(UsageError, match="wanted numbers"):
+    with pytest.raises(UsageError, match="must be numbers"):
         prepare_inputs(np.array([["a"]]), AS_IT_IS)
 
 

@@ -89,7 +89,7 @@ def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> N
     assert Dataset(TABLE, Y).num_classes == 3
     assert Dataset(TABLE, Y, TABLE, Y + 2).num_classes == 5
     assert Dataset(TABLE, Y, class_names=tuple("abcd")).num_classes == 4
-    with pytest.raises(UsageError, match="the data set: y goes from 0 to 2, wanted 0 to 1"):
+    with pytest.raises(UsageError, match="the data set: y goes from 0 to 2, but must stay within 0 to 1"):
         Dataset(TABLE, Y, class_names=("a", "b"))
 
 
@@ -104,15 +104,15 @@ def test_former_names_of_the_arrays_warn_and_give_the_same_array(old: str, new: 
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), wanted one integer a sample"),
-    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), wanted one integer a sample"),
-    "labels as text": ({"y": Y.astype(str)}, "wanted one integer a sample"),
+    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), must be one integer per sample"),
+    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), must be one integer per sample"),
+    "labels as text": ({"y": Y.astype(str)}, "must be one integer per sample"),
     "labels as objects": ({"y": Y.astype(object)}, "y is object"),
-    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is no array of NumPy's"),
+    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is not a NumPy array"),
     "a label too many": ({"y": [*Y.tolist(), 0]}, "y has 7 entries for 6 samples"),
     "no labels": ({"y": []}, "y has 0 entries for 6 samples"),
-    "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, wanted 0 to 2"),
-    "labels below 0": ({"y": Y - 1}, "y goes from -1 to 1, wanted 0 to 2"),
+    "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, but must stay within 0 to 2"),
+    "labels below 0": ({"y": Y - 1}, "y goes from -1 to 1, but must stay within 0 to 2"),
     "a label beyond int64": (
         {"y": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)},
         "goes from 0 to 18446744073709551615",
@@ -126,12 +126,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "floats beyond float32": ({"x": X * 1e300}, "not finite in float32"),
     "inputs of objects": ({"x": X.astype(object)}, "x is object"),
-    "inputs of text": ({"x": X.astype(str)}, "wanted uint8 for pixels, floats, or integers"),
+    "inputs of text": ({"x": X.astype(str)}, "must be uint8 for pixels, floats, or integers"),
     "channels last": ({"x": X.transpose(0, 2, 3, 1)}, r"shape \(6, 8, 5, 1\), the channels last"),
-    "one number a sample": ({"x": Y.astype(float)}, r"shape \(6,\), wanted \(N, \.\.\.\)"),
+    "one number a sample": ({"x": Y.astype(float)}, r"shape \(6,\), but must have the shape \(N, \.\.\.\)"),
     "one image": ({"x": X[0, 0]}, "y has 6 entries for 8 samples"),
     "images of no size": ({"x": X[:, :, :0]}, "not empty"),
-    "no training sample": ({"x": X[:0], "y": []}, "there is no training sample"),
+    "no training sample": ({"x": X[:0], "y": []}, "x holds no training sample"),
     "test images of another size": (
         {"x_test": X[:2, :, :4]},
         r"x_test's inputs are uint8 \(1, 4, 5\), x's are uint8 \(1, 8, 5\)",
@@ -140,7 +140,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, and max_value"),
     "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries for 6 samples"),
     "clients below 0": ({"clients": Y - 1}, "clients goes from -1"),
-    "test clients below none": ({"test_clients": [-2, 0]}, "test_clients goes from -2, wanted -1 or more"),
+    "test clients below none": (
+        {"test_clients": [-2, 0]},
+        "test_clients goes from -2, but must not be below -1",
+    ),
     "fewer than no classes": ({"num_classes": -1}, "num_classes = -1"),
     "too few names": ({"class_names": ("a", "b")}, "2 class_names for num_classes = 3"),
 }

@@ -215,11 +215,11 @@ def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "2 weeks"])
 def test_times_without_a_unit_or_a_length_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="wanted a time such as"):
+    with pytest.raises(UsageError, match="must be a time such as"):
         seconds_of(text)
 
 
 def test_an_axis_is_read_as_values_of_their_types() -> None:
     assert axes(["mu1=0.1,1", "transfer=kd,mmd"]) == {"mu1": [0.1, 1], "transfer": ["kd", "mmd"]}
-    with pytest.raises(UsageError, match="wanted NAME=VALUE"):
+    with pytest.raises(UsageError, match="must have the form NAME=VALUE"):
         axes(["mu1="])

@@ -123,7 +123,7 @@ def check_answers(address: str) -> None:
             f"or leave --address out"
         ) from error
     if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+        raise UsageError(f"--address {address}: what answers there is not Ray; {WHERE}")
 
 
 def _answer(connection: socket.socket) -> bytes:
