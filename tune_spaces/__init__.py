@@ -72,6 +72,7 @@ def points(space: Space) -> list[GridPoint]:
     if size > LARGEST_GRID:
         names = ", ".join(space)
         raise UsageError(
-            f"a grid over {names} has {size:,} settings, but may have at most {LARGEST_GRID:,}; leave values out"
+            f"a grid over {names} has {size:,} settings, but may have at most {LARGEST_GRID:,}; leave "
+            "values out"
         )
     return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*axes)]

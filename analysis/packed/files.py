@@ -46,7 +46,7 @@ def pack_folder(folder: Path, out: Path) -> None:
     """
     found = _read_folder(folder)
     if not found.objects:
-        raise ValueError(f"{folder}: it holds no run, item or sweep")
+        raise ValueError(f"{folder}: it holds no run, item or sweep; give a folder that raffed made")
     rows = pack(found.tables, dict(weights_of(found))) if found.tables else None
     index = index_of(found, rows)
     _check(folder, found, index, rows)
@@ -72,11 +72,14 @@ def read_records(folder: Path, check: bool = False) -> Packed:
     try:
         index = read_object(folder / RECORDS_FILE)
         if index["schema"] != SCHEMA_VERSION:
-            raise ValueError(f"schema {index['schema']}, this version reads {SCHEMA_VERSION}; update raffed")
+            raise ValueError(
+                f"it has schema {index['schema']}, but this raffed reads schema {SCHEMA_VERSION}; update "
+                "raffed"
+            )
         rows = _read_rows(folder, index) if index["parquet"] else None
         found = contents(index, rows)
         if check and (wrong := changed(index, found)):
-            raise ValueError(f"rows of {wrong[0]} differ from their hash")
+            raise ValueError(f"the rows of {wrong[0]} do not have their recorded hash")
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
         raise DamagedRecordsError(
             f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of both "
@@ -160,13 +163,13 @@ def _check(folder: Path, given: Packed, index: dict[str, Any], rows: pa.Table | 
     again = contents(index, rows)
     wrong = [name for name, about in given.objects.items() if _text(again.objects[name]) != _text(about)]
     if wrong := wrong + changed(index, again):
-        raise ValueError(f"{folder}: {wrong[0]} cannot be packed without loss")
+        raise ValueError(f"{folder}: {wrong[0]} would differ after unpacking, so nothing was packed")
 
 
 def _read_rows(folder: Path, index: Mapping[str, Any]) -> pa.Table:
     raw = read_bytes(folder / ROWS_FILE)
     if _sha256(raw) != index["sha256"]:
-        raise ValueError(f"{ROWS_FILE} is not the one that belongs to {RECORDS_FILE}")
+        raise ValueError(f"{ROWS_FILE} does not belong to this {RECORDS_FILE}")
     return pq.ParquetFile(pa.BufferReader(raw)).read()
 
 

@@ -54,13 +54,13 @@ def read_object(path: Path) -> JsonDict:
     except RecursionError as error:
         raise UnfitFileError("is nested too deeply") from error
     except UnicodeError as error:
-        raise UnfitFileError("holds what is no text in UTF-8") from error
+        raise UnfitFileError("holds bytes that are not UTF-8 text") from error
     except UnfitFileError:
         raise
     except ValueError as error:
         raise UnfitFileError(f"is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise UnfitFileError(f"holds a {type(found).__name__}, wanted an object")
+        raise UnfitFileError(f"holds a {type(found).__name__}, but must hold an object")
     return found
 
 

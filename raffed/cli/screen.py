@@ -168,7 +168,7 @@ class LineScreen(Screen):
         self._pace = Pace()
 
     def chose(self, why: str, options: str) -> None:
-        print(visible(f"auto: {why} ({options} repeats it)"), flush=True)
+        print(visible(f"auto: {why} ({options} chooses the same again)"), flush=True)
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)

@@ -71,8 +71,8 @@ class RunConfig:
         self.runtime.check_share()
         if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
             raise UsageError(
-                "numerics.cohort stacks clients of one actor, runtime.clients_per_actor = 1 gives each its "
-                "own"
+                "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
+                "each client its own; leave one of them out"
             )
 
     def as_dict(self) -> dict[str, Value]:

@@ -43,7 +43,7 @@ def labels(where: str, given: Given, count: int) -> IntArray:
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
         raise UsageError(f"{where} is {y.dtype} {y.shape}, but must be one integer per sample, ({count},)")
     if len(y) != count:
-        raise UsageError(f"{where} has {len(y)} entries for {count} samples")
+        raise UsageError(f"{where} has {len(y)} entries, but there are {count} samples")
     if y.size and int(y.max()) >= MOST:
         raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay below 2^62")
     return y.astype(np.int64, copy=False)
@@ -71,13 +71,13 @@ def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
         x = x[:, None]
     if x.ndim == 4 and x.shape[1] > FEW >= x.shape[3]:
         raise UsageError(
-            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): transpose(0, 3, 1, "
-            f"2)"
+            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
+            "transpose(0, 3, 1, 2)"
         )
     pixels = x.astype(np.uint8, copy=False)
     if max_value < 255 and x.size and int(pixels.max()) > max_value:
         raise UsageError(
-            f"{where} goes up to {int(pixels.max())}, and max_value, the pixel that means 1.0, is {max_value}"
+            f"{where} goes up to {int(pixels.max())}, but max_value, the pixel that means 1.0, is {max_value}"
         )
     return pixels
 

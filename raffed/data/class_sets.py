@@ -38,7 +38,7 @@ def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -
         )
     counts = np.floor((most if n_max is None else n_max) * shares + TINY).astype(np.int64)
     if counts.min() < 1:
-        raise UsageError(f"if{imbalance:g}: the last class would have no sample; use less imbalance")
+        raise UsageError(f"if{imbalance:g}: the last class would have no sample; use a smaller imbalance")
     return counts
 
 

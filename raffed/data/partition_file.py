@@ -148,7 +148,8 @@ def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | N
         values = stored[name]
         if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != len(lists):
             raise UsageError(
-                f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({len(lists)}, stages)"
+                f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({len(lists)}, "
+                "stages)"
             )
         lengths = values.astype(np.int64)
         if lengths.size and (
@@ -209,7 +210,8 @@ def _check_lists(
         )
     if val and len(val) != len(train):
         raise UsageError(
-            f"{path}: {len(val)} validation lists for {len(train)} clients; there must be one per client, or none"
+            f"{path}: {len(val)} validation lists for {len(train)} clients; there must be one per "
+            "client, or none"
         )
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
@@ -220,10 +222,10 @@ def _check_lists(
         recipe.get("doubled", 0),
     )
     if repeats([everything]) != reused:
-        raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
+        raise UsageError(f"{path}: a sample is listed twice, but the recipe says reused = {reused}")
     if repeats(train) != doubled:
         raise UsageError(
-            f"{path}: a sample is listed twice for one client, other than the recipe's doubled = {doubled}"
+            f"{path}: a sample is listed twice for one client, but the recipe says doubled = {doubled}"
         )
     for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
         if held_out and repeats([_joined([np.unique(own), *held_out])]):

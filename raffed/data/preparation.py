@@ -114,7 +114,9 @@ class Transform:
                 f"{shape}; use a transform without mean and std"
             )
         if shape[0] != len(self.mean):
-            raise UsageError(f"{data}: images of {shape[0]} channels, and a transform for {len(self.mean)}")
+            raise UsageError(
+                f"{data}: its images have {shape[0]} channels, but the transform is for {len(self.mean)}"
+            )
 
 
 AS_IT_IS = Transform(mean=(), std=())  # floats and numbers of words stay; pixels in uint8 become [0, 1]

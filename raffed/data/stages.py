@@ -230,8 +230,8 @@ def matching_tests(
         for label, number in enumerate(apportioned(shares, size).tolist()):
             if number > len(decks[label]):
                 raise UsageError(
-                    f"class {label} has {len(decks[label])} test samples, but one stage needs {number} of it; "
-                    f"stage"
+                    f"class {label} has {len(decks[label])} test samples, but one stage needs {number} "
+                    "of it; stage"
                 )
             if number:
                 part.append(decks[label][(used[label] + np.arange(number)) % len(decks[label])])

@@ -68,7 +68,8 @@ def check_inside(folder: Path, path: Path) -> None:
         raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
         raise RunFolderError(
-            f"{path}: leads out of {folder}, to {path.resolve()}; raffed follows no such link, remove it"
+            f"{path}: leads out of {folder}, to {path.resolve()}; raffed does not follow such links, so "
+            "remove it"
         )
 
 

@@ -169,7 +169,7 @@ def _take(handle: int | None, file: IO[bytes] | None, folder: Path, until: float
             return
         except BlockingIOError as error:
             if time.monotonic() >= until:
-                raise RunFolderError(f"{folder}: in use by {_who(file)}; {WAIT}") from error
+                raise RunFolderError(f"{folder}: it is in use by {_who(file)}; {WAIT}") from error
             time.sleep(POLL)
         except OSError:
             return  # a file system without locks

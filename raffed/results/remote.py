@@ -222,7 +222,7 @@ def target_inside(folder: Path, name: str, url: str) -> Path:
         or any(part in ("..", ".") for part in name.split("/"))
         or "\\" in name
     ):
-        raise UsageError(f"{url}: holds the name {name!r}, which leads elsewhere; remove it")
+        raise UsageError(f"{url}: holds the name {name!r}, which leads out of the folder; remove it")
     return folder.joinpath(*parts)
 
 

@@ -195,5 +195,6 @@ def _check_names(found: SweepRecord) -> None:
             wanted = f"{method}/{FINALS}/seed-{one['seed']}"
             if one["folder"] != wanted:
                 raise ValueError(
-                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, but must be {wanted!r}"
+                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, but must be "
+                    f"{wanted!r}"
                 )

@@ -37,7 +37,9 @@ def check_run_tree(folder: Path) -> None:
         if (folder / name).is_dir():
             raise RunFolderError(f"{folder / name}: is a folder, but must be a file; put back the run's own")
         if (folder / name).is_symlink() and not (folder / name).exists():
-            raise RunFolderError(f"{folder / name}: a link to nothing; put back the run's own")
+            raise RunFolderError(
+                f"{folder / name}: is a link to a file that does not exist; put back the run's own"
+            )
     for name in FOLDERS:
         if (folder / name).is_file():
             raise RunFolderError(f"{folder / name}: is a file, but must be a folder; put back the run's own")

@@ -135,7 +135,9 @@ def load_record(path: Path, kind: type[Any]) -> Any:
         RecursionError,
     ) as error:
         check_permitted(path, error)
-        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
+        raise RunFolderError(
+            f"{path}: cannot be read as a {kind.__name__} ({error}); restore the file"
+        ) from error
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
     return record

@@ -67,7 +67,7 @@ class VaultStore:
             return held[1]
         if self.folder is None:
             raise ValueError(
-                f"client {client}: version {version} of its vault is gone, and there is no folder to read it "
+                f"client {client}: version {version} of its state is gone, and there is no folder to read it "
                 f"from"
             )
         vault: ClientState = load_record(vault_file(self.folder, client, version), ClientState)
@@ -128,7 +128,8 @@ def freeze_vaults(
         source = vault_file(store, client, version)
         if not source.exists():
             raise RunFolderError(
-                f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made"
+                f"{source}: the state of client {client} after round {version} is missing, so no "
+                "checkpoint was made"
             )
         frozen = target / f"{source.parent.name}@{source.name}"
         _link(source, frozen)

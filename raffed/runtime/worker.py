@@ -261,7 +261,7 @@ class ClientWorker:
             return
         if stages.order == "outer" and before is not None and stage < before:
             raise StagePassedError(
-                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
+                f"stage {stage + 1} has passed: clients are in stage {before + 1} and no longer hold its data"
             )
         self._stage = stage
         self._data.clear()

@@ -268,7 +268,7 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
         tmp_path,
     )
     assert done.code == 1
-    assert "1 run diverged, in no table: " in done.err
+    assert "1 run diverged; the tables leave out " in done.err
     about = json.loads((tmp_path / "map" / "table2" / "smoke" / "item.json").read_text())
     assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {
         "FedAvg": 1,

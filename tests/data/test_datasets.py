@@ -192,7 +192,7 @@ def test_a_failed_download_says_which_files_to_put_where(
 def test_a_data_set_in_a_folder_cannot_be_downloaded_and_its_absence_names_the_folder(
     name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put there: "):
+    with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put these files there: "):
         load_dataset(name, tmp_path, download=True)
     with pytest.raises(DataFileError, match=DATASETS[name].folder) as caught:
         load_dataset(name, tmp_path)

@@ -81,7 +81,7 @@ def test_a_name_belongs_to_one_class() -> None:
         pass
 
     assert register_split(Iid) is Iid
-    with pytest.raises(UsageError, match="two splits are called 'iid'"):
+    with pytest.raises(UsageError, match="there already is a split called 'iid'"):
         register_split(Other)
     with pytest.raises(UsageError, match="split Nameless has no name"):
         register_split(Nameless)

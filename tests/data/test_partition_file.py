@@ -100,7 +100,7 @@ def test_a_file_that_claims_to_unpack_to_more_than_the_limit_is_refused_before_i
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("train_indices.npy", bytes(2**20 + 1))
     assert path.stat().st_size < 5000
-    with pytest.raises(UsageError, match="1048577 bytes unpacked; at most 1048576"):
+    with pytest.raises(UsageError, match="1048577 bytes when unpacked; at most 1048576"):
         Partition.load(path)
 
 

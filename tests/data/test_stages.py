@@ -192,7 +192,7 @@ def test_fedrep_shards_give_every_class_equally_many_slots_and_units_different_s
     assert p.stages is not None
     assert len(set(p.stages.train.flatten().tolist())) > 1
     assert p.recipe["leftovers"] == 5000 - class_sets.long_tail(np.full(10, 500), 10).sum()
-    with pytest.raises(UsageError, match="no multiple of 10 classes"):
+    with pytest.raises(UsageError, match="not a multiple of the 10 classes"):
         made("stages:3:3:1:if10:fedrep_shards")
 
 

@@ -173,7 +173,7 @@ def test_one_that_comes_while_the_run_goes_on_ends_it_and_resume_gives_its_bits(
 ) -> None:
     with double():
         torch.set_default_dtype(torch.float32)
-        with pytest.raises(RaffedError, match=r"became torch\.float64 while the run was going on"):
+        with pytest.raises(RaffedError, match=r"became torch\.float64 during the run"):
             hashes(out=tmp_path / "run", watch=lambda event: torch.set_default_dtype(torch.float64))
     assert read_run(tmp_path / "run")["state"] == "failed"
     assert raffed.resume(tmp_path / "run").hashes == alone["fedmr"]

@@ -260,7 +260,10 @@ def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_s
         with pytest.raises(SystemExit) as ended:
             main(["run", str(tmp_path / "run.toml"), "--quiet", "--out", str(tmp_path / "run")])
     assert ended.value.code == 1
-    told = r"raffed: no space left at .*; free some, then `raffed resume .*/run` continues the run\n"
+    told = (
+        r"raffed: there is no space left at .*; free some space, "
+        r"then `raffed resume .*/run` continues the run\n"
+    )
     assert re.fullmatch(told, capsys.readouterr().err)
     assert list(tmp_path.rglob("*.part")) == []  # half a file would hold room that is wanted
     assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:13]) == (

@@ -107,8 +107,8 @@ def check_answers(address: str) -> None:
     """
     if address.startswith(("http://", "https://")):
         raise UsageError(
-            f"--address {address}: that is a cluster's job server, which `raffed submit --address` takes; "
-            f"{WHERE}"
+            f"--address {address}: that is a cluster's job server, which is meant for `raffed submit "
+            f"--address`; {WHERE}"
         )
     match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
     if match is None or not (match["port"] or match["client"]):
