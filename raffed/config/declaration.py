@@ -181,7 +181,7 @@ class Declaration:
             return
         label = f"{prefix}{self.name} = {value!r}"
         if not any(_fits(value, kind) for kind in kinds):
-            raise UsageError(f"{label} is {_a(type(value).__name__)}, but must be {self.kind}")
+            raise UsageError(f"{label} is {_a(type(value).__name__)}, but must be {_a(self.kind)}")
         if isinstance(value, list | tuple):
             if self.length is not None and len(value) not in self.length:
                 raise UsageError(f"{label} has {len(value)} numbers, but must have {self.length}")

@@ -26,6 +26,7 @@ class RunContents(TypedDict, total=False):
     run_id: str
     config: dict[str, Any]
     identity: str
+    method_revision: int
     state: str
     rounds_done: int
     seconds: float

@@ -120,6 +120,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "hardware": (_HARDWARE, "an object of texts and whole numbers"),
     "commit": (_or_null(_text), "a text or null"),
     "error": (_or_null(_text), "a text or null"),
+    "method_revision": (_count, "a whole number"),
     "clients": (_count, "a whole number of 0 or more"),
     "classes": (
         _fields(samples=_list_of(_count), holders=_list_of(_count)),

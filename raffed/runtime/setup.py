@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
+    from raffed.runtime.json_values import Json
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
-    choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
+    choice: Mapping[str, Json] | None = None  # the choice of `execution = auto`, for run.json
 
     @property
     def method(self) -> Method:
