@@ -92,7 +92,7 @@ def check_root(working_dir: Path) -> Path:
     """
     root = Path(os.path.realpath(working_dir))
     if not root.is_dir():
-        raise UsageError(f"--working-dir {working_dir}: no such folder")
+        raise UsageError(f"--working-dir {working_dir}: there is no such folder")
     if login := next((part for part in root.parts if part[:1] == "." and is_login_folder(part)), ""):
         raise UsageError(
             f"--working-dir {working_dir}: lies in {login}, where logins and histories are; nothing was sent"

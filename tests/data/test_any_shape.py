@@ -16,7 +16,7 @@ from raffed.data.partition import make_partition, parse_split
 from raffed.data.preparation import AS_IT_IS, STYLES, Transform
 from raffed.data.transforms import prepare_inputs, transform_for
 from raffed.errors import UsageError
-from raffed.experiments.run import conduct_at
+from raffed.experiments.conduct import conduct_at
 from raffed.models.net import Net
 from raffed.runtime import worker
 from raffed.runtime.serial import SerialBackend

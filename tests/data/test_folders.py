@@ -100,7 +100,7 @@ def test_a_grey_image_is_read_as_three_equal_channels(tiny: Images, tmp_path: Pa
 
 def test_a_missing_image_is_counted_and_its_folder_named(cinic: Images, tmp_path: Path) -> None:
     (tmp_path / "CINIC-10/train/dog/a.png").unlink()
-    with pytest.raises(DataFileError, match=r"train/dog holds 1 files \*\.png, published are 2"):
+    with pytest.raises(DataFileError, match=r"train/dog holds 1 files \*\.png, but 2 were published"):
         load_dataset("cinic10", tmp_path)
 
 

@@ -104,8 +104,8 @@ def test_former_names_of_the_arrays_warn_and_give_the_same_array(old: str, new: 
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), must be one integer per sample"),
-    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), must be one integer per sample"),
+    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), but must be one integer per sample"),
+    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), but must be one integer per sample"),
     "labels as text": ({"y": Y.astype(str)}, "must be one integer per sample"),
     "labels as objects": ({"y": Y.astype(object)}, "y is object"),
     "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is not a NumPy array"),
@@ -127,16 +127,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "floats beyond float32": ({"x": X * 1e300}, "not finite in float32"),
     "inputs of objects": ({"x": X.astype(object)}, "x is object"),
     "inputs of text": ({"x": X.astype(str)}, "must be uint8 for pixels, floats, or integers"),
-    "channels last": ({"x": X.transpose(0, 2, 3, 1)}, r"shape \(6, 8, 5, 1\), the channels last"),
+    "channels last": ({"x": X.transpose(0, 2, 3, 1)}, r"shape \(6, 8, 5, 1\), with the channels last"),
     "one number a sample": ({"x": Y.astype(float)}, r"shape \(6,\), but must have the shape \(N, \.\.\.\)"),
     "one image": ({"x": X[0, 0]}, "y has 6 entries, but there are 8 samples"),
     "images of no size": ({"x": X[:, :, :0]}, "with N > 0 samples of one shape"),
     "no training sample": ({"x": X[:0], "y": []}, "x holds no training sample"),
     "test images of another size": (
         {"x_test": X[:2, :, :4]},
-        r"x_test's inputs are uint8 \(1, 4, 5\), x's are uint8 \(1, 8, 5\)",
+        r"inputs of x_test are uint8 \(1, 4, 5\), but those of x are uint8 \(1, 8, 5\)",
     ),
-    "test images of another type": ({"x_test": X[:2] / 255}, "x_test's inputs are float32"),
+    "test images of another type": ({"x_test": X[:2] / 255}, "inputs of x_test are float32"),
     "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, but max_value"),
     "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries, but there are 6 samples"),
     "clients below 0": ({"clients": Y - 1}, "clients goes from -1"),

@@ -155,7 +155,7 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(
         ("p10c11", {}, "11 classes a client, but the data has 10"),
         ("p4c2", {}, "4 x 2 places cannot hold 10 classes"),
         ("p500c3", {}, "use fewer clients"),
-        ("shards:10:100", {}, "1000 shards of 700 samples"),
+        ("shards:10:100", {}, "1000 shards need more than 700 samples"),
         ("natural", {"groups": None}, "does not say who made which sample"),
         ("natural", {"groups": np.zeros(3, np.int64)}, "groups have the shape"),
         ("natural:10", {}, "the data has 9 groups"),

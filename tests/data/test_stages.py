@@ -302,7 +302,7 @@ def test_what_the_data_cannot_give_in_stages_is_refused(text: str, said: str) ->
 
 def test_stages_need_a_test_set_and_take_no_local_test() -> None:
     labels = labels_of(10, 500)
-    with pytest.raises(UsageError, match="no test set of its own"):
+    with pytest.raises(UsageError, match="no test set from which local test parts"):
         make_partition(parse_split("stages:4:4:5:if10"), labels, 10, None, 0)
     with pytest.raises(UsageError, match="leave local_test out"):
         make_partition(parse_split("equal:10:3"), labels, 10, None, 0, 0.2, labels[:100])
