@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
+    from raffed.data.dataset import Dataset
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
 
 __all__ = [
     "Data",
+    "Dataset",
     "Faults",
     "Federation",
     "Local",
@@ -45,6 +47,7 @@ __all__ = [
 
 _HOMES = {
     "Local": "raffed.config.training",
+    "Dataset": "raffed.data.dataset",
     "Faults": "raffed.config.faults",
     "Privacy": "raffed.config.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),

@@ -25,7 +25,12 @@ Transport: TypeAlias = Literal["auto", "ray", "socket"]
 class Data:
     """Which data a run uses, and how they are divided among the clients."""
 
-    dataset: Annotated[str, Doc("Name of the data set, see `raffed datasets`.")] = "digits"
+    dataset: Annotated[
+        str,
+        Doc(
+            "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
+        ),
+    ] = "digits"
     split: Annotated[
         str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
     ] = "p10c2"
@@ -65,6 +70,11 @@ class Data:
             "the seed."
         ),
     ] = 0
+
+    def __post_init__(self) -> None:
+        # A data set made in Python puts its arrays into the cache and is referred to by their hash
+        if (refer := getattr(self.dataset, "reference", None)) is not None:
+            object.__setattr__(self, "dataset", refer())
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class Natural(Split):
     def _owners(pool: LabelPool) -> IntArray:
         if pool.clients is None:
             raise UsageError(
-                "split 'natural': this data set does not say who made which sample; use femnist or isic2019"
+                "split 'natural': this data set does not say who made which sample; use femnist, "
+                "isic2019, or data of your own with clients (csv:table.csv?label=y&client=site)"
             )
         if pool.clients.shape != pool.labels.shape:
             raise UsageError(f"groups have the shape {pool.clients.shape}, but labels {pool.labels.shape}")

@@ -59,7 +59,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
     checks = [identity, *check_files(path, about, recorded)]
-    setup = _setup(config)
+    setup = _setup(config, str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
@@ -81,13 +81,14 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     )
 
 
-def _setup(config: RunConfig) -> Setup:
+def _setup(config: RunConfig, data_sha256: str) -> Setup:
     """Return the setup of a run that is executed again, serially.
 
-    A folder may come from anybody, so nothing is downloaded or written for it.
+    A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays
+    of one's own that left the cache: they go there again if their hash is `data_sha256`.
     """
     data, runtime = replace(config.data, download=False), replace(config.runtime, execution="serial")
-    return prepare_run(replace(config, data=data, runtime=runtime))
+    return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
 
 
 def _sound(checkpoint: Path, checks: list[VerificationCheck]) -> bool:

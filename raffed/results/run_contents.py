@@ -31,6 +31,7 @@ class RunContents(TypedDict, total=False):
     rounds_done: int
     seconds: float
     partition_sha256: str
+    data_sha256: str
     transform: str
     versions: dict[str, str]
     started: str

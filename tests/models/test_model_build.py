@@ -193,7 +193,14 @@ def test_the_number_of_classes_must_be_a_positive_integer(num_classes: object) -
 
 
 @pytest.mark.parametrize("in_shape", [(8, 8), (1, 1, 8, 8), 64, "1x8", (0, 8, 8), (1, 8.0, 8)])
-def test_an_input_shape_must_be_three_positive_integers(in_shape: object) -> None:
+def test_an_image_s_shape_must_be_three_positive_integers(in_shape: object) -> None:
+    with pytest.raises(UsageError, match=r"lenet: .*in_shape"):
+        build("lenet", in_shape, 10, 0)
+
+
+@pytest.mark.parametrize("in_shape", [(), 64, "1x8", (0, 8, 8), (1, 8.0, 8)])
+def test_a_perceptron_takes_samples_of_any_shape_of_positive_integers(in_shape: object) -> None:
+    assert build("mlp", (13,), 3, 0)(torch.zeros(2, 13))[0].shape == (2, 3)
     with pytest.raises(UsageError, match=r"mlp: .*in_shape"):
         build("mlp", in_shape, 10, 0)
 
