@@ -63,7 +63,7 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
             )
         return _FOLDERS[name](name, folder)
     if download:
-        _download(name, folder)
+        download_files(name, folder)
     elif not folder.is_dir():
         raise DataFileError(
             f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or give --download"
@@ -201,7 +201,7 @@ _FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
 }
 
 
-def _download(name: str, folder: Path) -> None:
+def download_files(name: str, folder: Path) -> None:
     """Let torchvision download and unpack the files that are missing."""
     from torchvision import datasets as vision
 

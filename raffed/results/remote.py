@@ -105,7 +105,7 @@ class Remote:
 
         Files may appear and disappear meanwhile.
         """
-        here = _local(folder)
+        here = local_stamps(folder)
         changed = [name for name, stamp in here.items() if self._sent.get(name) != stamp]
         missing: set[str] = set()
         with _told(f"{self.url}: cannot be written"):
@@ -241,7 +241,7 @@ def _whole(names: list[str]) -> list[str]:
     return kept
 
 
-def _local(folder: Path) -> dict[str, Stamp]:
+def local_stamps(folder: Path) -> dict[str, Stamp]:
     """Return name → stamp of the files to be sent.
 
     Hidden files are incomplete and are left out. So are the live client states in `vaults`, which are in a

@@ -133,7 +133,7 @@ def freeze_vaults(
             )
         frozen = target / f"{source.parent.name}@{source.name}"
         _link(source, frozen)
-        hashes[frozen.name] = known.get(frozen.name) or _file_sha256(frozen)
+        hashes[frozen.name] = known.get(frozen.name) or file_sha256(frozen)
     return hashes
 
 
@@ -147,13 +147,14 @@ def frozen_hashes(folder: Path) -> dict[str, str]:
     hashes = {}
     for path in frozen_vaults(folder):
         try:
-            hashes[path.name] = _file_sha256(path)
+            hashes[path.name] = file_sha256(path)
         except OSError:
             hashes[path.name] = UNREADABLE
     return hashes
 
 
-def _file_sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of the bytes of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -246,7 +246,7 @@ def test_verify_downloads_nothing_whatever_the_folder_says(
     depend on either.
     """
     asked = list[object]()
-    monkeypatch.setattr(datasets, "_download", lambda *given: asked.append(given))
+    monkeypatch.setattr(datasets, "download_files", lambda *given: asked.append(given))
     config = RunConfig.from_dict(
         {
             **small().as_dict(),

@@ -107,9 +107,9 @@ def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
         laid_out(tmp_path / "here", FILES),
         "checkpoints/round-000002/vaults/client-000000@000002.safetensors",
     )
-    listed = remotes._local(here)
+    listed = remotes.local_stamps(here)
     (here / vault).unlink()
-    monkeypatch.setattr(remotes, "_local", lambda folder: listed)
+    monkeypatch.setattr(remotes, "local_stamps", lambda folder: listed)
     Remote((tmp_path / "there").as_uri()).send(here)
     assert set(contents(tmp_path / "there")) == set(FILES) - {vault, "checkpoints/round-000002/state.json"}
 

@@ -172,8 +172,8 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
     for nothing.
     """
-    read, hashed = list[str](), vault_store._file_sha256
-    monkeypatch.setattr(vault_store, "_file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
+    read, hashed = list[str](), vault_store.file_sha256
+    monkeypatch.setattr(vault_store, "file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
     raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
     kept = [
         one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()
@@ -310,7 +310,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped
     """To begin again unasked could cost days."""
     for checkpoint in checkpoints(stopped):
         (checkpoint / "server.safetensors").write_bytes(b"")
-    with pytest.raises(RunFolderError, match=r"round-000002.*not a readable Server"):
+    with pytest.raises(RunFolderError, match=r"round-000002.*cannot be read as a Server"):
         raffed.resume(stopped)
     assert read_run(stopped)["state"] == "stopped"
 
