@@ -126,8 +126,8 @@ def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> No
     (tmp_path / "empty").mkdir()
     said = load_runs([write_run("a", [0.5]), tmp_path / "empty", tmp_path / "missing"]).unreadable
     assert said == {
-        str(tmp_path / "empty"): "no run.json at or below it",
-        str(tmp_path / "missing"): "no such folder",
+        str(tmp_path / "empty"): "there is no run.json at or below it",
+        str(tmp_path / "missing"): "there is no such folder",
     }
 
 
