@@ -87,8 +87,8 @@ def _places(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
     wrong = np.flatnonzero(np.less(y, 0) | np.greater_equal(y, len(names)))
     if len(wrong):
         raise UsageError(
-            f"{where} has the label {y[wrong[0]]} in row {wrong[0]}, but labels must be 0 to {len(names) - 1} "
-            f"for {len(names)} class_names"
+            f"{where} has the label {y[wrong[0]]} in row {wrong[0]}, but labels must be 0 to "
+            f"{len(names) - 1} for {len(names)} class_names"
         )
     return y.astype(np.int64)
 
