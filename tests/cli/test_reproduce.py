@@ -306,6 +306,6 @@ def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli,
     )
     empty = cli("reproduce", "map/table1", "--tables", "--out", out)
     assert (none.code, empty.code) == (2, 2)
-    assert "map/table1: nothing of it can be run here" in none.err
+    assert "map/table1: none of its cells can be run here" in none.err
     assert str(gone) in none.err
-    assert "map/table1: nothing of it is finished here" in empty.err
+    assert "map/table1: none of its cells is finished here" in empty.err
