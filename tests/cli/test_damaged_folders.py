@@ -380,7 +380,7 @@ def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(
     cli: Cli, stopped: Path, change: dict[str, Any]
 ) -> None:
     edited(stopped / "checkpoints" / "round-000002" / "state.json", lambda about: about.update(change))
-    assert told_once(cli("resume", stopped), "round-000002/state.json: damaged or exchanged")
+    assert told_once(cli("resume", stopped), "round-000002/state.json: it is damaged or was replaced")
     done = cli("verify", stopped, "--rounds", "0")
     assert done.code == 1
 
